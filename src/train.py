@@ -1,0 +1,66 @@
+"""Trains as configured and says, for every epoch, where the time went and what it cost in joules.
+
+    python src/train.py device=nano model=lenet                  one run
+    python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
+
+Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import hydra
+from omegaconf import DictConfig
+
+from trainmeter import job, sweep
+
+if TYPE_CHECKING:
+    from trainmeter.experiment import Outcome
+
+
+def main() -> int:
+    outcomes: list[Outcome] = []
+
+    # What follows is imported late: --help, --cfg and the completion of a key answer at once.
+    @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
+    def task(config: DictConfig) -> None:
+        from trainmeter import experiment
+        from trainmeter.terminal import Terminal
+
+        outcomes.append(experiment.run(job.order(config), Terminal()))
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    job.register(lambda command, resume: sweep.folder(job.ROOT / "multirun", command, resume, datetime.now()))
+    try:
+        task()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except SystemExit as end:
+        if end.code == 1 and not outcomes:
+            print(job.hints(sys.argv[1:]), end="", file=sys.stderr)
+        raise
+    finally:
+        show(outcomes)
+    return int(any(outcome.state != "whole" for outcome in outcomes))
+
+
+def stop(number: int, frame: object) -> None:
+    """A signal ends the run as an exception does, so that all that was begun is ended in order."""
+    sys.exit(128 + number)
+
+
+def show(outcomes: list[Outcome]) -> None:
+    """The table of a sweep."""
+    if len(outcomes) > 1 or any(outcome.earlier for outcome in outcomes):
+        from trainmeter.terminal import Terminal
+
+        Terminal().sweep(outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Training of deep networks, metered: where the time of every epoch went, and what it cost in joules."""

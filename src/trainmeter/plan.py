@@ -1,0 +1,161 @@
+"""The plan of one run: its job made definite on this machine, where its record goes, what it will use."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainmeter.datasets import manifest
+from trainmeter.job import ROOT, Order, check, identity, matches
+from trainmeter.machine import gpus, host
+from trainmeter.power import limit
+from trainmeter.record import Record, read_json, write_json
+
+
+@dataclass
+class Plan:
+    job: dict[str, Any]
+    run: dict[str, Any]
+    """What is known of this run beside its job; it grows as the run goes on."""
+    host: dict[str, Any]
+    record: Record
+    gpus: list[str]
+    """UUIDs of the GPUs that are metered."""
+    devices: list[str]
+    """What is locked: the GPUs used, or the CPU."""
+
+    @property
+    def whole_already(self) -> bool:
+        return self.record.is_whole(self.run["identity"])
+
+    @property
+    def holder(self) -> str:
+        """Who holds the locks, for those who wait."""
+        return f"pid {os.getpid()} since {self.run['started']}: {command()}"
+
+    def begin(self) -> None:
+        """Opens the record: what an earlier attempt left is set aside first."""
+        self.record.set_aside()
+        write_json(self.record.folder / "host.json", self.host)
+        self.describe()
+
+    def describe(self, **facts: Any) -> None:
+        """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
+        self.run.update(facts)
+        if self.run["dataset"]:
+            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"])
+        self.record.describe(self.job, self.run)
+
+
+def settle(order: Order) -> Plan:
+    """The plan for an order: the device found where none was named, values checked, rehearsals told.
+
+    Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and
+    RuntimeError for one whose power limit this machine has but which cannot be set.
+    """
+    root = order.job["machine"]["root"]
+    facts = host.facts(root)
+    found = host.detect(matches(), facts)
+    if order.choices["device"] == "auto":
+        order = order.on(found)
+    check(order.job)
+    rehearsal = rehearsals(order, found, facts)
+    if not host.fits(order.job["device"]["match"], facts):
+        order.job["device"]["accelerator"] = "auto"
+    described = host.describe(root, ROOT)
+    trains_on_gpu = order.job["device"]["accelerator"] != "cpu" and bool(facts["gpu"])
+    used = (
+        gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if trains_on_gpu else []
+    )
+    return Plan(
+        job=order.job,
+        run=_run(order, described, rehearsal),
+        host=described,
+        record=Record(order.folder),
+        gpus=used,
+        devices=used or ["gpu" if trains_on_gpu else "cpu"],
+    )
+
+
+def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> list[str]:
+    """What was asked for that this machine is not; ValueError for any of it with rehearse=false."""
+    job, device = order.job, order.choices["device"]
+    reasons = []
+    if not host.fits(job["device"]["match"], facts):
+        reasons.append(f"device={device} asked for, this machine is device={found}")
+    if job["power_limit"] is not None:
+        knob = limit.found(facts, job["machine"]["root"])
+        if knob is None:
+            reasons.append(f"power_limit={job['power_limit']} asked for, this machine has no limit to set")
+        elif job["rehearse"] is True:
+            reasons.append(f"power_limit={job['power_limit']} asked for, not applied")
+        elif not reasons:
+            raise RuntimeError(
+                f"power_limit={job['power_limit']} asks for a limit by {knob}, which this version cannot set yet. "
+                "Leave power_limit out and set it by hand, or rehearse with rehearse=true."
+            )
+    if reasons and job["rehearse"] is False:
+        raise ValueError(f"{'; '.join(reasons)}. rehearse=false refuses that; leave it out to rehearse.")
+    if job["rehearse"] is True:
+        reasons.append("rehearse=true")
+    return reasons
+
+
+def warnings(plan: Plan) -> list[str]:
+    """What a person should know before the run: none of it stops it."""
+    job = plan.job
+    said = []
+    cores = len(os.sched_getaffinity(0))
+    if job["workers"] > cores:
+        said.append(f"workers={job['workers']} loader processes on {cores} cores: used as configured.")
+    if job["dataset"]["layout"] == "memory":
+        said.append(f"dataset={job['dataset']['name']} lives in memory: storage and page cache play no part.")
+    return said
+
+
+def command() -> str:
+    """The command that this process was started by."""
+    return shlex.join([os.path.basename(sys.executable), *sys.argv])
+
+
+def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str]) -> dict[str, Any]:
+    job = order.job
+    return {
+        "record_id": uuid.uuid4().hex,
+        "sweep_id": order.folder.parent.name,
+        "number": order.number,
+        "name": _name(order),
+        "identity": identity(job, _digest(ROOT / job["dataset"]["root"])),
+        "choices": order.choices,
+        "overrides": order.overrides,
+        "command": command(),
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "host": described.get("hostname"),
+        "pid": os.getpid(),
+        "boot_id": described.get("boot_id"),
+        "rehearsal": rehearsal,
+        "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
+        "power_limit_applied": None,
+        "dataset": None,
+    }
+
+
+def _digest(dataset: Path) -> str | None:
+    """The digest of a dataset that is there; None where it is still to be made."""
+    try:
+        return read_json(dataset / manifest.NAME)["digest"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _name(order: Order) -> str:
+    """A run's name in lists: what it trains, and which keys were typed."""
+    keys = [override for override in order.overrides if override.partition("=")[0] not in order.choices]
+    return " ".join([*(order.choices[group] for group in ("device", "model", "dataset")), *keys])

@@ -1,0 +1,19 @@
+"""Whether this machine has a power limit to set, and what it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def found(facts: Mapping[str, str | None], root: str | os.PathLike[str] = "/") -> str | None:
+    """The name of what limits this machine's power, or None where nothing can be set."""
+    below = Path(root)
+    if (below / "etc/nvpmodel.conf").exists():
+        return "nvpmodel"
+    if facts.get("gpu"):
+        return {"nvidia": "NVML", "amd": "amdsmi"}[str(facts["gpu"])]
+    if any(below.glob("sys/class/powercap/intel-rapl:*/constraint_0_power_limit_uw")):
+        return "RAPL"
+    return None

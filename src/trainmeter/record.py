@@ -1,0 +1,143 @@
+"""The record of a run: a folder of plain files, which is the truth that everything else is an index of.
+
+    job.json      the composed job, and what is known of this run of it
+    host.json     what the machine is
+    epochs.jsonl  a line for each window
+    steps.bin     the intervals of each step
+    summary.json  means, spreads, totals, and how the run ended
+    whole.json    written last: the job was measured to its end
+
+Runs on a board's own Python: 3.6 and the standard library.
+"""
+
+import array
+import datetime
+import json
+import os
+import pathlib
+import sys
+
+INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
+"""The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
+
+
+class Record:
+    """A run's folder, read and written."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def job(self):
+        return read_json(self.folder / "job.json")["job"]
+
+    def run(self):
+        """What is known of this run beside its job: sweep, number, identity, rehearsal, energy, dataset."""
+        return read_json(self.folder / "job.json")["run"]
+
+    def host(self):
+        return read_json(self.folder / "host.json")
+
+    def summary(self):
+        """The summary, or None while the run has none."""
+        path = self.folder / "summary.json"
+        return read_json(path) if path.exists() else None
+
+    def windows(self):
+        """The closed windows in order; a last line that was cut short is left out."""
+        path = self.folder / "epochs.jsonl"
+        if not path.exists():
+            return []
+        with open(str(path), encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def is_whole(self, identity=None):
+        """Whether the run was measured to its end, and, where an identity is given, is that very job's."""
+        try:
+            whole = read_json(self.folder / "whole.json")
+        except (OSError, ValueError):
+            return False
+        return identity is None or whole["identity"] == identity
+
+    def describe(self, job, run):
+        write_json(self.folder / "job.json", {"job": job, "run": run})
+
+    def append(self, window):
+        """Adds a closed window; it is on the disk when this returns."""
+        with open(str(self.folder / "epochs.jsonl"), "a", encoding="utf-8") as lines:
+            lines.write(json.dumps(window) + "\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+
+    def conclude(self, summary, identity):
+        """Writes the summary, and, last, where the run was measured to its end, that it is whole."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat()
+        write_json(self.folder / "summary.json", summary)
+        if summary["state"] == "whole":
+            write_json(self.folder / "whole.json", {"identity": identity, "finished": now})
+
+    def set_aside(self):
+        """Moves what an earlier attempt left here into a folder of its own: nothing is lost, nothing is mixed."""
+        left = [path for path in self.folder.iterdir() if not path.name.startswith("attempt")]
+        if left:
+            attempt = 1
+            while (self.folder / "attempt{}".format(attempt)).exists():
+                attempt += 1
+            aside = self.folder / "attempt{}".format(attempt)
+            aside.mkdir()
+            for path in left:
+                path.rename(aside / path.name)
+
+    def append_steps(self, rows):
+        """Adds an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
+        with open(str(self.folder / "steps.bin"), "ab") as file:
+            _little_endian(rows).tofile(file)
+
+    def steps(self):
+        """All rows of `INTERVALS` as one flat `array('f')`."""
+        return self._rows_from(0)
+
+    def last_steps(self, count):
+        """The last `count` rows."""
+        return self._rows_from(-count)
+
+    def _rows_from(self, first):
+        rows = array.array("f")
+        path = self.folder / "steps.bin"
+        if not path.exists():
+            return rows
+        row_bytes = rows.itemsize * len(INTERVALS)
+        there = path.stat().st_size // row_bytes
+        skipped = max(0, first if first >= 0 else there + first)
+        with open(str(path), "rb") as file:
+            file.seek(row_bytes * skipped)
+            rows.fromfile(file, len(INTERVALS) * max(0, there - skipped))
+        return _little_endian(rows)
+
+
+def write_json(path, value):
+    """Writes all of `value` or nothing: a reader never sees half a file."""
+    path = pathlib.Path(path)
+    partial = path.with_name(".{}.{}".format(path.name, os.getpid()))
+    try:
+        with open(str(partial), "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(str(partial), str(path))
+    except BaseException:
+        if partial.exists():
+            partial.unlink()
+        raise
+
+
+def read_json(path):
+    with open(str(path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _little_endian(rows):
+    if sys.byteorder == "big":
+        rows = array.array(rows.typecode, rows)
+        rows.byteswap()
+    return rows

@@ -1,0 +1,136 @@
+"""The summary of a run: steady means, spreads and totals, as pure functions of its windows and steps."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Sequence
+
+from trainmeter.metrics import EPOCH
+from trainmeter.record import INTERVALS
+
+Window = dict
+PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
+NANOSECOND = 1e-9
+
+
+def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, float]:
+    """`steady/`, `spread/` and `total/` of a run.
+
+    `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
+    `warmup_epochs` are left out of the steady values, never of the totals.
+    """
+    warmup_epochs = job["warmup_epochs"]
+    epochs = [window for window in windows if window["window"] == "epoch"]
+    rows_before = int(sum(epoch["metrics"]["epoch/steps"] for epoch in epochs[:warmup_epochs]))
+    metrics = steady(epochs[warmup_epochs:], steps[len(INTERVALS) * rows_before :])
+    metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
+    reached = to_target(windows, job["target_accuracy"], job["target_loss"])
+    metrics.update({f"total/{name}": value for name, value in reached.items()})
+    return metrics
+
+
+def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
+    """`steady/` and `spread/` over epochs; a name that an epoch lacks is absent."""
+    metrics: dict[str, float] = {}
+    for name in _names(epochs):
+        values = [epoch["metrics"][name] for epoch in epochs if name in epoch["metrics"]]
+        if len(values) < len(epochs):
+            continue
+        short = name.partition("/")[2]
+        rule = EPOCH[short].steady if short in EPOCH else "mean"
+        if rule in ("mean", "max"):
+            metrics[f"steady/{short}"] = max(values) if rule == "max" else statistics.fmean(values)
+        if len(values) > 1:
+            metrics[f"spread/{short}"] = statistics.stdev(values)
+    ratios = {
+        "samples_per_s": _ratio(metrics, "steady/samples", "steady/e2e_s"),
+        "energy_per_sample_j": _ratio(metrics, "steady/energy_j", "steady/samples"),
+        "power_mean_w": _mean_power(epochs),
+    }
+    metrics.update({f"steady/{name}": value for name, value in ratios.items() if value is not None})
+    if epochs:
+        metrics.update({f"steady/{name}": value for name, value in percentiles(steps).items()})
+    return metrics
+
+
+def percentiles(steps: array) -> dict[str, float]:
+    """The distribution of the time from step to step, by nearest rank; nothing where there is no step."""
+    width = len(INTERVALS)
+    gap, copy, compute = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
+    durations = sorted(
+        map(sum, zip(steps[gap::width], steps[copy::width], steps[compute::width], strict=True))
+    )
+    if not durations:
+        return {}
+    return {
+        name: durations[max(0, math.ceil(share * len(durations)) - 1)] for name, share in PERCENTILES.items()
+    }
+
+
+def totals(windows: Sequence[Window]) -> dict[str, float]:
+    """Time and energy of all windows; an energy that any window lacks is absent."""
+    result: dict[str, float] = {"e2e_s": _sum(windows, "e2e_s") or 0.0}
+    result["epochs"] = sum(window["window"] == "epoch" for window in windows)
+    for name in ("energy_j", "estimated_energy_j"):
+        energy = _sum(windows, name)
+        if energy is not None:
+            result[name] = energy
+    if "energy_j" in result:
+        result["edp_js"] = result["energy_j"] * result["e2e_s"]
+    return result
+
+
+def to_target(windows: Sequence[Window], accuracy: float | None, loss: float | None) -> dict[str, float]:
+    """Time, energy and epochs up to the first window that reached the targets; empty if none did or none is set.
+
+    Evaluations decide; in a run without any, the epochs' own training figures do.
+    """
+    evaluated = any(window["window"] == "val" for window in windows)
+    for index, window in enumerate(windows):
+        if (window["window"] == "val") == evaluated and reached(window, accuracy, loss):
+            until = totals(windows[: index + 1])
+            result = {"time_to_target_s": until["e2e_s"], "epochs_to_target": until["epochs"]}
+            if "energy_j" in until:
+                result["energy_to_target_j"] = until["energy_j"]
+            return result
+    return {}
+
+
+def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
+    """Whether a window reached every target that is set, of which there must be one."""
+    section = window["window"]
+    names = {"epoch": ("train_accuracy", "train_loss"), "val": ("accuracy", "loss")}[section]
+    found_accuracy, found_loss = (window["metrics"].get(f"{section}/{name}") for name in names)
+    tests = []
+    if accuracy is not None:
+        tests.append(found_accuracy is not None and found_accuracy >= accuracy)
+    if loss is not None:
+        tests.append(found_loss is not None and found_loss <= loss)
+    return bool(tests) and all(tests)
+
+
+def _names(epochs: Sequence[Window]) -> list[str]:
+    return list(dict.fromkeys(name for epoch in epochs for name in epoch["metrics"]))
+
+
+def _ratio(metrics: dict[str, float], above: str, below: str) -> float | None:
+    if above not in metrics or not metrics.get(below):
+        return None
+    return metrics[above] / metrics[below]
+
+
+def _sum(windows: Sequence[Window], name: str) -> float | None:
+    values = [window["metrics"].get(f"{window['window']}/{name}") for window in windows]
+    return None if not values or None in values else math.fsum(values)
+
+
+def _mean_power(epochs: Sequence[Window]) -> float | None:
+    energy_j = _sum(epochs, "energy_j")
+    if energy_j is None:
+        return None
+    seconds = (
+        sum(epoch["energy"]["closed_ns"] - epoch["energy"]["opened_ns"] for epoch in epochs) * NANOSECOND
+    )
+    return energy_j / seconds

@@ -1,0 +1,61 @@
+"""A sweep's folder: `multirun/<date_time>-<command hash>`, which holds a run's folder for each number."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from trainmeter.job import UNMEASURED, digest_of
+
+_held: list[int] = []
+"""Locks of the folders that this process writes to, held until it ends."""
+
+
+def folder(multirun: Path, command: Sequence[str], resume: bool, now: datetime) -> Path:
+    """The folder for this command's runs, made and held for this process alone.
+
+    With `resume` the newest folder of the same command on this host is opened again, unless another process is
+    at work in it.
+    """
+    multirun.mkdir(parents=True, exist_ok=True)
+    key = command_hash(command)
+    if resume:
+        for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True)[:1]:
+            if _hold(earlier):
+                return earlier
+    return _made(multirun, now.strftime("%Y-%m-%d_%H-%M-%S"), key)
+
+
+def command_hash(command: Sequence[str]) -> str:
+    """What makes two commands one: their overrides in any order, less those that change no measurement."""
+    measured = [
+        override for override in command if override.partition("=")[0].partition(".")[0] not in UNMEASURED
+    ]
+    return digest_of([sorted(measured), platform.node()])[:8]
+
+
+def _made(multirun: Path, stamp: str, key: str) -> Path:
+    for suffix in ("", *(f".{count}" for count in range(2, 1000))):
+        made = multirun / f"{stamp}{suffix}-{key}"
+        try:
+            made.mkdir()
+        except FileExistsError:
+            continue
+        if _hold(made):
+            return made
+    raise RuntimeError(f"no folder can be made in {multirun} for {stamp}: a thousand are there. Remove some.")
+
+
+def _hold(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    _held.append(descriptor)
+    return True

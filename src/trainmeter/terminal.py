@@ -1,0 +1,151 @@
+"""What a person sees of a run and of a sweep in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+ABSENT = "-"
+COLUMNS = {
+    "e2e\ns": ("e2e_s", "{:.3f}"),
+    "fetch\nstall s": ("fetch_stall_s", "{:.3f}"),
+    "copy\ns": ("copy_s", "{:.3f}"),
+    "compute\ns": ("compute_s", "{:.3f}"),
+    "overhead\ns": ("overhead_s", "{:.3f}"),
+    "energy\nJ": ("energy_j", "{:.1f}"),
+    "loss": ("train_loss", "{:.4f}"),
+    "accuracy": ("train_accuracy", "{:.4f}"),
+}
+ESTIMATE = {"estimated\nenergy J": ("estimated_energy_j", "{:.1f}")}
+STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
+
+
+class Terminal:
+    """Prints as a run goes on; a progress line where a person watches, none in a file."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        # Drawn when the worker tells of progress, never by a thread of its own: it would share the worker's cores.
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(escape(text), style=style, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self.say(text, style="yellow")
+
+    def begun(self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str]) -> None:
+        """The first lines of a run."""
+        self._rehearsal(rehearsal)
+        self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
+        for warning in warnings:
+            self.warn(warning)
+
+    def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+        verb = {"epoch": "training", "val": "evaluating"}[window]
+        self._progress.reset(self._task, description=f"epoch {epoch} of {epochs}, {verb}", total=steps)
+        self._progress.start()
+        self._progress.refresh()
+
+    def progress(self, steps: int) -> None:
+        self._progress.update(self._task, completed=steps, refresh=True)
+
+    def closed(self) -> None:
+        self._progress.stop()
+
+    def concluded(
+        self, windows: Sequence[Mapping], warmup: int, outcome: Any, energy: Mapping, links: Sequence[str]
+    ) -> None:
+        """The last lines of a run: its table, why there is no energy, how it failed, where it is shown."""
+        if any(window["window"] == "epoch" for window in windows):
+            self._epochs(windows, outcome.metrics, warmup)
+        if energy.get("reason"):
+            self.say(f"No measured energy: {energy['reason']}")
+        for note in outcome.notes:
+            self.warn(note)
+        self.failed(outcome)
+        for link in links:
+            self.say(link)
+        self._rehearsal(outcome.rehearsal)
+
+    def failed(self, outcome: Any) -> None:
+        if outcome.failure:
+            self.say(f"{outcome.state.capitalize()}: {outcome.failure}", style="red")
+
+    def _rehearsal(self, reasons: Sequence[str]) -> None:
+        if reasons:
+            self.say(f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}.", style="bold yellow")
+
+    def _epochs(
+        self, windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int
+    ) -> None:
+        """The closing table: a row an epoch, and their steady means."""
+        rows = [window for window in windows if window["window"] == "epoch"]
+        judged = {w["epoch"]: w["metrics"].get("val/accuracy") for w in windows if w["window"] == "val"}
+        estimated = any("epoch/estimated_energy_j" in row["metrics"] for row in rows)
+        columns = COLUMNS | ESTIMATE if estimated else COLUMNS
+        table = Table("epoch", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+        for title in [*columns, *(["val\naccuracy"] if judged else [])]:
+            table.add_column(title, justify="right")
+        for row in rows:
+            cells = [_cell(row["metrics"], f"epoch/{name}", form) for name, form in columns.values()]
+            accuracy = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
+            note = " warm-up" if row["epoch"] < warmup else ""
+            table.add_row(f"{row['epoch']}{note}", *cells, *([accuracy] if judged else []))
+        if any(name.startswith("steady/") for name in metrics):
+            table.add_section()
+            steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
+            table.add_row("steady", *steady, *([""] if judged else []), style="bold")
+        self.console.print(table)
+
+    def sweep(self, outcomes: Sequence[Any]) -> None:
+        """The table of a sweep: what varied, how each run ended, what it took; a line for each failure."""
+        table = Table("run", "job", "state", box=None, pad_edge=False, header_style="bold")
+        shown = {
+            "e2e s": "steady/e2e_s",
+            "fetch stall s": "steady/fetch_stall_s",
+            "compute s": "steady/compute_s",
+            "energy J": "steady/energy_j",
+            "samples/s": "steady/samples_per_s",
+        }
+        for title in shown:
+            table.add_column(title, justify="right")
+        for outcome in outcomes:
+            state = f"[{STATES[outcome.state]}]{outcome.state}[/]" + (" (earlier)" if outcome.earlier else "")
+            rehearsed = " [yellow]rehearsal[/]" if outcome.rehearsal else ""
+            form = "{:.1f}"
+            cells = [_cell(outcome.metrics, name, "{:.3f}" if title.endswith(" s") else form)
+                     for title, name in shown.items()]  # fmt: skip
+            table.add_row(str(outcome.number), escape(" ".join(outcome.overrides)), state + rehearsed, *cells)
+        self.console.print()
+        self.console.print(table)
+        for outcome in outcomes:
+            if outcome.failure:
+                self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
+
+
+def _cell(metrics: Mapping[str, float | None], name: str, form: str) -> str:
+    value = metrics.get(name)
+    return ABSENT if value is None else form.format(value)
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,55 @@
+"""The device that trains: which one, its timeline, and its memory."""
+
+import sys
+
+import torch
+
+from trainmeter.worker.clock import EventTimeline, HostTimeline
+
+
+def accelerator(name):
+    """The torch device that `name` (auto, cpu, cuda) stands for here."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise RuntimeError(
+            "device.accelerator=cuda, but torch {} finds no GPU. Install a torch built for this machine's GPU, or name "
+            "the interpreter that has one by device.python, or train with device.accelerator=cpu.".format(
+                torch.__version__
+            )
+        )
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def timeline(device):
+    """The timeline on which the marks of `device` are put down."""
+    if device.type == "cpu":
+        return HostTimeline()
+    return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
+
+
+def settle(device):
+    """Waits until the device has nothing to do, and starts its count of peak memory anew."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory(device):
+    """The peak of allocated memory since `settle`, where the device counts it."""
+    return {"gpu_memory_peak_bytes": torch.cuda.max_memory_allocated()} if device.type == "cuda" else {}
+
+
+def description(device):
+    """What trains: interpreter, torch, device."""
+    known = {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "accelerator": str(device),
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
+        known["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
+        if hasattr(gpu, "uuid"):
+            known["gpu"]["uuid"] = str(gpu.uuid)
+    return known
