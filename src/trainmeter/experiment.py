@@ -9,6 +9,7 @@ for each window the worker opens:
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ class Outcome:
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    no_energy: str | None = None
+    run_link: str | None = None
+    compare_link: str | None = None
+    unpublished: str | None = None
 
     def fails(self, kind: str, why: str) -> None:
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
@@ -56,11 +61,13 @@ def run(order: Order, terminal: Terminal) -> Outcome:
         the = plan.settle(order)
     except (ValueError, RuntimeError) as error:
         outcome.fails("job", str(error))
+        plan.withdraw(order)
         terminal.failed(outcome)
         return outcome
     outcome.rehearsal = the.run["rehearsal"]
-    if order.of_sweep and the.whole_already:
+    if the.of_sweep and the.whole_already:
         outcome.earlier, outcome.metrics = True, the.record.summary()["metrics"]
+        outcome.no_energy = the.record.run()["energy"]["reason"]
         return outcome
     terminal.begun(the.run["name"], the.record.folder, outcome.rehearsal, plan.warnings(the))
     device = the.job["device"]
@@ -120,26 +127,26 @@ def ends(job: dict, window: dict) -> bool:
 
 
 @contextmanager
-def concluded(
-    the: Plan, outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal
-) -> Iterator[None]:
+def concluded(the: Plan, outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> Iterator[None]:
     """Whatever ends the run, its record, MLflow and the terminal tell how."""
     try:
         yield
-    except launch.WorkerFailed as error:
+    except launch.WorkerError as error:
         outcome.fails(error.failure, str(error))
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("exception", str(error))
+    except Exception as error:
+        # An error of ours rather than of the job or the machine: the next run of a sweep is still worth having.
+        traceback.print_exc()
+        outcome.fails("exception", f"{type(error).__name__}: {error}")
     except BaseException as stop:
-        outcome.fails(
-            "stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal"
-        )
+        outcome.fails("stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal")
         raise
     finally:
         terminal.closed()
         conclude(the, outcome)
-        links = where(publish.close(), the)
-        terminal.concluded(the.record.windows(), the.job["warmup_epochs"], outcome, the.run["energy"], links)
+        shown(publish.close(), outcome)
+        terminal.concluded(the.record.windows(), the.job["warmup_epochs"], outcome, the.of_sweep)
 
 
 def conclude(the: Plan, outcome: Outcome) -> None:
@@ -149,6 +156,7 @@ def conclude(the: Plan, outcome: Outcome) -> None:
     outcome.notes = list(dict.fromkeys(outcome.notes))
     if windows:
         outcome.metrics = summarize(windows, record.steps(), the.job)
+    outcome.no_energy = the.run["energy"]["reason"]
     outcome.metrics.update({f"model/{name}": value for name, value in the.run.get("model", {}).items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
@@ -158,11 +166,9 @@ def conclude(the: Plan, outcome: Outcome) -> None:
         outcome.fails("exception", f"the record cannot be written: {error}. Make room, and run it again.")
 
 
-def where(published: Published | str, the: Plan) -> list[str]:
-    """Where a run is shown: its page, and the view that compares it; or why it is not."""
+def shown(published: Published | str, outcome: Outcome) -> None:
+    """Notes where the run is shown: its page, and the view that compares it; or why it is not."""
     if isinstance(published, str):
-        return [published]
-    return [
-        f"Run:      {views.run_link(published)}",
-        f"Compare:  {views.link(published)}",
-    ]
+        outcome.unpublished = published
+    else:
+        outcome.run_link, outcome.compare_link = views.run_link(published), views.link(published)

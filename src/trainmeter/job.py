@@ -133,7 +133,7 @@ def order(config: DictConfig) -> Order:
         choices={group: str(hydra.runtime.choices[group]) for group in GROUPS},
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
-        of_sweep="num" in hydra.job,
+        of_sweep=not OmegaConf.is_missing(hydra.job, "num"),
     )
 
 

@@ -16,13 +16,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 
 
-class WorkerFailed(Exception):
+class WorkerError(Exception):
     """The worker ended before its work: `failure` is the tag's word for how."""
 
     def __init__(self, failure: str, message: str) -> None:
@@ -42,7 +42,7 @@ class Worker:
         self._oom_kills = oom_kills()
 
     def messages(self) -> Iterator[dict]:
-        """What the worker says, until it is done; WorkerFailed as soon as it fails or dies."""
+        """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
         unread = b""
         while True:
             line, newline, rest = unread.partition(b"\n")
@@ -50,13 +50,13 @@ class Worker:
                 unread = rest
                 message = json.loads(line)
                 if message["kind"] == "failed":
-                    raise WorkerFailed(message["failure"], message["message"])
+                    raise WorkerError(message["failure"], message["message"])
                 if message["kind"] == "done":
                     return
                 yield message
                 continue
-            ready, _, _ = select.select([self._connection, self._ended], [], [])
-            received = self._connection.recv(65536) if self._connection in ready else b""
+            ready, _, _ = select.select([self._connection.fileno(), self._ended], [], [])
+            received = self._connection.recv(65536) if self._connection.fileno() in ready else b""
             if not received:
                 raise self.death()
             unread += received
@@ -68,15 +68,15 @@ class Worker:
         except OSError as error:
             raise self.death() from error
 
-    def death(self) -> WorkerFailed:
+    def death(self) -> WorkerError:
         """How the worker died, once it has."""
         code = self._process.wait()
         if code < 0:
             name = signal.Signals(-code).name
             if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-                return WorkerFailed("oom", "the kernel killed the worker for want of memory (SIGKILL)")
-            return WorkerFailed("killed", f"the worker was killed by {name}")
-        return WorkerFailed("exception", f"the worker ended with code {code}: {_last_line(self._log)}")
+                return WorkerError("oom", "the kernel killed the worker for want of memory (SIGKILL)")
+            return WorkerError("killed", f"the worker was killed by {name}")
+        return WorkerError("exception", f"the worker ended with code {code}: {_last_line(self._log)}")
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def started(folder: Path, python: str | None) -> Iterator[Worker]:
             listener.listen(1)
             process = _spawn(folder, python, desk / "link", output)
             ended = _end_of(process)
-            ready, _, _ = select.select([listener, ended], [], [])
-            if listener not in ready:
-                raise WorkerFailed("exception", f"the worker did not start: {_last_line(log)}")
+            ready, _, _ = select.select([listener.fileno(), ended], [], [])
+            if listener.fileno() not in ready:
+                raise WorkerError("exception", f"the worker did not start: {_last_line(log)}")
             connection, _ = listener.accept()
         with connection:
             yield Worker(process, connection, ended, log)
@@ -118,9 +118,7 @@ def oom_kills() -> int:
 def _spawn(folder: Path, python: str | None, link: Path, output) -> subprocess.Popen:
     interpreter = shutil.which(python or sys.executable)
     if interpreter is None:
-        raise ValueError(
-            f"device.python={python}: there is no such program. Name the interpreter that has torch."
-        )
+        raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     environment = {
         **os.environ,
@@ -158,10 +156,8 @@ def _end_of(process: subprocess.Popen) -> int:
 
 def _end(process: subprocess.Popen) -> None:
     """Ends the worker and its children, which share its process group."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -22,16 +22,10 @@ EPOCH = {
     "fetch_stall_s": Metric("s", "mean", "device idle that waiting for data explains"),
     "host_wait_s": Metric("s", "mean", "host time blocked in the loader, hidden or not"),
     "copy_s": Metric("s", "mean", "host-to-device copies, on the device's timeline"),
-    "compute_s": Metric(
-        "s", "mean", "launch, forward, loss, backward, optimizer step, on the device's timeline"
-    ),
-    "overhead_s": Metric(
-        "s", "mean", "the rest of the gaps between steps, and from the last step to the close"
-    ),
+    "compute_s": Metric("s", "mean", "launch, forward, loss, backward, optimizer step, on the device's timeline"),
+    "overhead_s": Metric("s", "mean", "the rest of the gaps between steps, and from the last step to the close"),
     "clock_residual_s": Metric("s", "mean", "e2e less the four parts: what the two clocks disagree by"),
-    "loader_start_s": Metric(
-        "s", "mean", "of the stall: starting the loader and waiting for its first batch"
-    ),
+    "loader_start_s": Metric("s", "mean", "of the stall: starting the loader and waiting for its first batch"),
     "loader_stop_s": Metric("s", "mean", "of the overhead: the loader's end"),
     "clock_waits": Metric("1", "mean", "times that a full ring of device marks made the host wait"),
     "steps": Metric("1", "mean", "optimizer steps"),
@@ -40,20 +34,14 @@ EPOCH = {
     "step_p50_s": Metric("s", "pooled", "median time from step to step"),
     "step_p95_s": Metric("s", "pooled", "95th percentile of the time from step to step"),
     "step_p99_s": Metric("s", "pooled", "99th percentile of the time from step to step"),
-    "energy_j": Metric(
-        "J", "mean", "gross energy of what the meter covers: the GPUs used, or CPU packages and DRAM"
-    ),
+    "energy_j": Metric("J", "mean", "gross energy of what the meter covers: the GPUs used, or CPU packages and DRAM"),
     "energy_<domain>_j": Metric("J", "mean", "energy of one domain: gpu0, cpu0, dram0"),
     "energy_per_sample_j": Metric("J", "ratio", "energy / samples"),
     "estimated_energy_j": Metric("J", "mean", "an estimate, where nothing measures"),
     "power_mean_w": Metric("W", "ratio", "energy / energy window"),
-    "gpu_memory_peak_bytes": Metric(
-        "B", "max", "largest memory allocated on the accelerator within the epoch"
-    ),
+    "gpu_memory_peak_bytes": Metric("B", "max", "largest memory allocated on the accelerator within the epoch"),
     "train_loss": Metric("1", "mean", "mean over the epoch's samples, while they are learned"),
-    "train_accuracy": Metric(
-        "0..1", "mean", "share of the epoch's samples classified rightly, while they are learned"
-    ),
+    "train_accuracy": Metric("0..1", "mean", "share of the epoch's samples classified rightly, while they are learned"),
 }
 
 VAL = {
@@ -70,9 +58,7 @@ TOTAL = {
     "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
     "edp_js": Metric("Js", None, "energy x time"),
     "epochs": Metric("1", None, "epochs trained"),
-    "time_to_target_s": Metric(
-        "s", None, "windows up to the one that reached the target; absent if none did"
-    ),
+    "time_to_target_s": Metric("s", None, "windows up to the one that reached the target; absent if none did"),
     "energy_to_target_j": Metric("J", None, "energy of the same windows"),
     "epochs_to_target": Metric("1", None, "epochs up to the one that reached the target"),
 }

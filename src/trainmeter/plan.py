@@ -7,6 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ class Plan:
     """UUIDs of the GPUs that are metered."""
     devices: list[str]
     """What is locked: the GPUs used, or the CPU."""
+    of_sweep: bool
 
     @property
     def whole_already(self) -> bool:
@@ -71,9 +73,7 @@ def settle(order: Order) -> Plan:
         order.job["device"]["accelerator"] = "auto"
     described = host.describe(root, ROOT)
     trains_on_gpu = order.job["device"]["accelerator"] != "cpu" and bool(facts["gpu"])
-    used = (
-        gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if trains_on_gpu else []
-    )
+    used = gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if trains_on_gpu else []
     return Plan(
         job=order.job,
         run=_run(order, described, rehearsal),
@@ -81,7 +81,15 @@ def settle(order: Order) -> Plan:
         record=Record(order.folder),
         gpus=used,
         devices=used or ["gpu" if trains_on_gpu else "cpu"],
+        of_sweep=order.of_sweep,
     )
+
+
+def withdraw(order: Order) -> None:
+    """Removes the folders that were made for an order that is refused, where nothing is in them."""
+    for folder in (order.folder, order.folder.parent):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> list[str]:

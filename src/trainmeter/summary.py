@@ -59,14 +59,10 @@ def percentiles(steps: array) -> dict[str, float]:
     """The distribution of the time from step to step, by nearest rank; nothing where there is no step."""
     width = len(INTERVALS)
     gap, copy, compute = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
-    durations = sorted(
-        map(sum, zip(steps[gap::width], steps[copy::width], steps[compute::width], strict=True))
-    )
+    durations = sorted(map(sum, zip(steps[gap::width], steps[copy::width], steps[compute::width], strict=True)))
     if not durations:
         return {}
-    return {
-        name: durations[max(0, math.ceil(share * len(durations)) - 1)] for name, share in PERCENTILES.items()
-    }
+    return {name: durations[max(0, math.ceil(share * len(durations)) - 1)] for name, share in PERCENTILES.items()}
 
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
@@ -130,7 +126,5 @@ def _mean_power(epochs: Sequence[Window]) -> float | None:
     energy_j = _sum(epochs, "energy_j")
     if energy_j is None:
         return None
-    seconds = (
-        sum(epoch["energy"]["closed_ns"] - epoch["energy"]["opened_ns"] for epoch in epochs) * NANOSECOND
-    )
+    seconds = sum(epoch["energy"]["closed_ns"] - epoch["energy"]["opened_ns"] for epoch in epochs) * NANOSECOND
     return energy_j / seconds

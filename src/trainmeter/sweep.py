@@ -32,9 +32,7 @@ def folder(multirun: Path, command: Sequence[str], resume: bool, now: datetime) 
 
 def command_hash(command: Sequence[str]) -> str:
     """What makes two commands one: their overrides in any order, less those that change no measurement."""
-    measured = [
-        override for override in command if override.partition("=")[0].partition(".")[0] not in UNMEASURED
-    ]
+    measured = [override for override in command if override.partition("=")[0].partition(".")[0] not in UNMEASURED]
     return digest_of([sorted(measured), platform.node()])[:8]
 
 

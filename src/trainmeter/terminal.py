@@ -23,6 +23,13 @@ COLUMNS = {
     "accuracy": ("train_accuracy", "{:.4f}"),
 }
 ESTIMATE = {"estimated\nenergy J": ("estimated_energy_j", "{:.1f}")}
+SWEEP_COLUMNS = {
+    "e2e\ns": ("e2e_s", "{:.3f}"),
+    "fetch\nstall s": ("fetch_stall_s", "{:.3f}"),
+    "compute\ns": ("compute_s", "{:.3f}"),
+    "energy\nJ": ("energy_j", "{:.1f}"),
+    "samples\n/s": ("samples_per_s", "{:.0f}"),
+}
 STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
 
 
@@ -69,20 +76,15 @@ class Terminal:
     def closed(self) -> None:
         self._progress.stop()
 
-    def concluded(
-        self, windows: Sequence[Mapping], warmup: int, outcome: Any, energy: Mapping, links: Sequence[str]
-    ) -> None:
-        """The last lines of a run: its table, why there is no energy, how it failed, where it is shown."""
+    def concluded(self, windows: Sequence[Mapping], warmup: int, outcome: Any, of_sweep: bool) -> None:
+        """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""
         if any(window["window"] == "epoch" for window in windows):
             self._epochs(windows, outcome.metrics, warmup)
-        if energy.get("reason"):
-            self.say(f"No measured energy: {energy['reason']}")
         for note in outcome.notes:
             self.warn(note)
         self.failed(outcome)
-        for link in links:
-            self.say(link)
-        self._rehearsal(outcome.rehearsal)
+        if not of_sweep:
+            self._closing([outcome])
 
     def failed(self, outcome: Any) -> None:
         if outcome.failure:
@@ -92,9 +94,7 @@ class Terminal:
         if reasons:
             self.say(f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}.", style="bold yellow")
 
-    def _epochs(
-        self, windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int
-    ) -> None:
+    def _epochs(self, windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> None:
         """The closing table: a row an epoch, and their steady means."""
         rows = [window for window in windows if window["window"] == "epoch"]
         judged = {w["epoch"]: w["metrics"].get("val/accuracy") for w in windows if w["window"] == "val"}
@@ -115,29 +115,52 @@ class Terminal:
         self.console.print(table)
 
     def sweep(self, outcomes: Sequence[Any]) -> None:
-        """The table of a sweep: what varied, how each run ended, what it took; a line for each failure."""
-        table = Table("run", "job", "state", box=None, pad_edge=False, header_style="bold")
-        shown = {
-            "e2e s": "steady/e2e_s",
-            "fetch stall s": "steady/fetch_stall_s",
-            "compute s": "steady/compute_s",
-            "energy J": "steady/energy_j",
-            "samples/s": "steady/samples_per_s",
-        }
-        for title in shown:
+        """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
+        varied = _varied(outcomes)
+        table = Table("run", *varied, "state", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+        for title in SWEEP_COLUMNS:
             table.add_column(title, justify="right")
         for outcome in outcomes:
-            state = f"[{STATES[outcome.state]}]{outcome.state}[/]" + (" (earlier)" if outcome.earlier else "")
-            rehearsed = " [yellow]rehearsal[/]" if outcome.rehearsal else ""
-            form = "{:.1f}"
-            cells = [_cell(outcome.metrics, name, "{:.3f}" if title.endswith(" s") else form)
-                     for title, name in shown.items()]  # fmt: skip
-            table.add_row(str(outcome.number), escape(" ".join(outcome.overrides)), state + rehearsed, *cells)
+            keys = dict(_pair(override) for override in outcome.overrides)
+            cells = [_cell(outcome.metrics, f"steady/{name}", form) for name, form in SWEEP_COLUMNS.values()]
+            table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
         self.console.print()
         self.console.print(table)
         for outcome in outcomes:
             if outcome.failure:
                 self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
+        self._closing(outcomes)
+
+    def _closing(self, outcomes: Sequence[Any]) -> None:
+        """What holds for all of them: why there is no energy, where they are shown, and that they are rehearsals."""
+        for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
+            self.say(f"No measured energy: {reason}")
+        for text in dict.fromkeys(outcome.unpublished for outcome in outcomes if outcome.unpublished):
+            self.warn(text)
+        runs = [outcome.run_link for outcome in outcomes if outcome.run_link]
+        if len(runs) == 1:
+            self.say(f"Run      {runs[0]}")
+        for link in dict.fromkeys(outcome.compare_link for outcome in outcomes if outcome.compare_link):
+            self.say(f"Compare  {link}")
+            self.say("         (served by `make ui`, or by `mlflow ui` in the project's root)")
+        self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+
+
+def _varied(outcomes: Sequence[Any]) -> list[str]:
+    """The keys that are not the same in all of a sweep's runs."""
+    typed = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
+    keys = dict.fromkeys(key for pairs in typed for key in pairs)
+    return [key for key in keys if len({pairs.get(key) for pairs in typed}) > 1]
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value
+
+
+def _state(outcome: Any) -> str:
+    state = f"[{STATES[outcome.state]}]{outcome.state}[/]"
+    return state + (" before" if outcome.earlier else "") + (" [yellow]rehearsal[/]" if outcome.rehearsal else "")
 
 
 def _cell(metrics: Mapping[str, float | None], name: str, form: str) -> str:

@@ -41,16 +41,12 @@ def line(opened: Mapping[str, Any], measured: Mapping[str, Any], before: Border,
         "energy": {
             "opened_ns": before.at_ns,
             "closed_ns": after.at_ns,
-            "joules": {
-                domain: after.joules[domain] - before.joules[domain] for domain in _read_twice(before, after)
-            },
+            "joules": {domain: after.joules[domain] - before.joules[domain] for domain in _read_twice(before, after)},
         },
     }
 
 
-def _epoch(
-    measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record
-) -> dict[str, float]:
+def _epoch(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
     metrics = {
         **measured["parts"],
         "train_loss": measured["loss"],
@@ -64,10 +60,8 @@ def _epoch(
     return {**metrics, **percentiles(record.last_steps(metrics["steps"]))}
 
 
-def _val(
-    measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record
-) -> dict[str, float]:
-    totals = {name: energy[name] for name in ("energy_j", "estimated_energy_j") if name in energy}
+def _val(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
+    totals = {name: joules for name, joules in energy.items() if name in ("energy_j", "estimated_energy_j")}
     return {
         "e2e_s": measured["parts"]["e2e_s"],
         "loss": measured["loss"],

@@ -11,9 +11,7 @@ from pathlib import Path
 
 
 @contextmanager
-def held(
-    devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]
-) -> Iterator[None]:
+def held(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
     """Holds every device while within; waits for those that another process holds, after saying who does.
 
     The kernel lets go when the process ends, however it ends. `folder` is where the locks lie: by default one

@@ -66,9 +66,7 @@ def work(record, link):
         evaluate(model, batches, criterion, tally)
 
     def window(name, epoch, loader, run):
-        return measure(
-            record, link, clock, device, name, epoch, clock.batches(loader, move), len(loader), run
-        )
+        return measure(record, link, clock, device, name, epoch, clock.batches(loader, move), len(loader), run)
 
     link.ask("built", **facts(model, device))
     for epoch in range(job["epochs"]):

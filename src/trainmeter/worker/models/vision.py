@@ -12,15 +12,11 @@ def classifier(architecture, channels, classes):
     known = names(models)
     if architecture not in known:
         raise ValueError(
-            "model.name={!r} is not a classifier of this torchvision; it has {}.".format(
-                architecture, ", ".join(known)
-            )
+            "model.name={!r} is not a classifier of this torchvision; it has {}.".format(architecture, ", ".join(known))
         )
     make = getattr(models, architecture)
     # The auxiliary heads of the Inception family answer with a second output, which has no loss here.
-    auxiliary = (
-        {"aux_logits": False, "init_weights": True} if architecture in ("googlenet", "inception_v3") else {}
-    )
+    auxiliary = {"aux_logits": False, "init_weights": True} if architecture in ("googlenet", "inception_v3") else {}
     model = make(num_classes=classes, **auxiliary)
     return model if channels == 3 else with_channels(model, channels)
 
@@ -30,9 +26,7 @@ def names(models):
     return sorted(
         name
         for name, make in vars(models).items()
-        if name.islower()
-        and inspect.isfunction(make)
-        and "num_classes" in inspect.getsource(inspect.getmodule(make))
+        if name.islower() and inspect.isfunction(make) and "num_classes" in inspect.getsource(inspect.getmodule(make))
     )
 
 

@@ -1,0 +1,106 @@
+# `make help` lists what can be done. Each target does the set-up it needs, once.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON := .venv/bin/python
+UV     := $(or $(shell command -v uv),.uv/bin/uv)
+SWEEP  := batch=8,16,32
+
+# On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
+JETSON := $(wildcard /etc/nv_tegra_release)
+LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
+
+help: ## say what can be done
+	@grep -hE '^[a-z0-9-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
+	@echo; echo 'Arguments go in ARGS:  make train ARGS="model=lenet batch=32"'
+
+##### Run
+
+train: setup ## train as configured and show what it cost
+	$(PYTHON) src/train.py $(ARGS)
+
+sweep: setup ## train once for each combination (ARGS="batch=8,16,32 workers=0,4")
+	$(PYTHON) src/train.py -m $(or $(ARGS),$(SWEEP))
+
+ui: setup ## open the runs in MLflow: two processes rather than fifteen
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
+
+publish: setup ## write the runs' folders to MLflow, adding what it lacks
+	$(PYTHON) src/publish.py $(ARGS)
+
+bench: setup ## print the benchmarks' tables
+	@for bench in benchmarks/*.py; do echo "== $$bench"; PYTHONPATH=src $(PYTHON) "$$bench" $(ARGS); done
+
+##### Check
+
+test: setup ## run the tests
+	$(PYTHON) -m pytest $(ARGS)
+
+test-system: setup py36 ## run the tests that need a server, a browser, another Python or root
+	$(PYTHON) -m pytest -m system $(ARGS)
+
+lint: setup ## check style, format and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+##### Set up
+
+setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the database (the other targets do it too)
+
+.venv/.synced: $(LOCK)
+	@$(MAKE) --quiet $(UV)
+	@$(PYTHON) -c '' 2>/dev/null || $(UV) venv --quiet --clear --python '>=3.10,<3.14' .venv || { echo >&2 \
+	'trainmeter needs Python 3.10 to 3.13: none was found and none could be fetched.' \
+	'Install one (Debian, Ubuntu: apt-get install python3; anywhere: uv python install 3.12) and try again.'; exit 1; }
+	$(UV) pip sync --python $(PYTHON) --require-hashes --compile-bytecode $(LOCK)
+	@[[ -z '$(JETSON)' ]] || echo \
+	'This is a Jetson: torch comes from NVIDIA, for the Python that trains (device.python=/usr/bin/python3).'
+	@touch $@
+
+# Compiled here, since PYTHONDONTWRITEBYTECODE would have every start compile anew.
+.venv/.compiled: .venv/.synced $(wildcard src/*.py $(addprefix src/trainmeter/,*.py */*.py */*/*.py))
+	@$(PYTHON) -m compileall -q src || true
+	@touch $@
+
+mlflow.db: | .venv/.synced
+	PYTHONPATH=src $(PYTHON) -m trainmeter.tracking.store
+
+.uv/bin/uv:
+	@python3 -m pip --version >/dev/null || { echo >&2 \
+	'trainmeter installs with uv, which is not here and cannot be had: there is no python3 with pip.' \
+	'Install pip (Debian, Ubuntu: apt-get install python3-pip) or uv (https://docs.astral.sh/uv), and try again.'; exit 1; }
+	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target .uv uv
+
+lock: | $(UV) ## resolve the dependencies anew
+	$(call compile,--all-extras,requirements.lock)
+	$(call compile,,requirements-board.lock)
+
+compile = $(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+	--no-emit-index-url --custom-compile-command 'make lock' $(1) pyproject.toml -o $(2)
+
+# The newest Python 3.6 that runs: a board's own, pyenv's, or none.
+PY36 = $(shell for python in /usr/bin/python3.6 ~/.pyenv/versions/3.6*/bin/python; do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+
+py36: ## make the environment of a board's Python 3.6, where there is one
+	@$(if $(PY36),$(MAKE) --no-print-directory .py36/.synced,echo 'No Python 3.6 here: what needs one is skipped.')
+
+.py36/.synced: tests/system/python36.txt
+	$(PY36) -m venv --clear .py36
+	.py36/bin/python -m pip install --quiet pip==21.3.1
+	.py36/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
+clean: ## remove what can be made again: environments, caches
+	rm -rf .venv .uv .py36 .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+clean-runs: ## remove every run: folders, artifacts and the database (asks first)
+	@read -rp 'Remove all runs in multirun/, mlruns/ and mlflow.db? [y/N] ' answer && [[ $$answer == [yY] ]]
+	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
+	rm -f mlflow.db*
+
+.PHONY: help train sweep ui publish bench test test-system lint setup lock py36 clean clean-runs

@@ -1,0 +1,1 @@
+"""The machine that trains: what it is, and what its caches hold."""

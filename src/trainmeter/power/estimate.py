@@ -1,0 +1,45 @@
+"""The estimate where nothing measures: the CPU's rated power times the share of it that was busy.
+
+Rated power comes from the person who runs it, for a guess of ours would be a made-up number.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from trainmeter.power.meter import Absent, Counter, Counters, Domain, Meter
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def open_estimate(
+    *, gpus: Sequence[str], root: str | PathLike[str], tdp_w: float | None = None, because: str | None = None
+) -> Meter:
+    """Joules by busy share x `tdp_w`; absent without `tdp_w`. `because` is why nothing better counts."""
+    because = because or "meter=estimate measures nothing."
+    if tdp_w is None:
+        return Absent(f"{because} For an estimate give the CPU's rated power in watts: meter.tdp_w=65")
+    if not tdp_w > 0:
+        raise ValueError(f"meter.tdp_w={tdp_w} is no CPU's rated power. Give it in watts: meter.tdp_w=65")
+    stat = Path(root) / "proc/stat"
+    try:
+        cores, _ = read_stat(stat)
+    except (OSError, ValueError) as error:
+        return Absent(f"{because} Nor can it be estimated: {error}")
+    covers = f"CPU, as its busy share of {tdp_w:g} W"
+    domain = Domain("estimated", 1 / TICKS_PER_S, covers)
+    counter = Counter(domain, lambda: read_stat(stat)[1] * tdp_w / cores)
+    return Counters({"cpu": counter}, covers=covers, reason=because)
+
+
+def read_stat(stat: Path) -> tuple[int, float]:
+    """The number of cores, and the seconds that they were busy since the start, added up.
+
+    Waiting for disks is idle. What a hypervisor gave to others is not ours, and guests are in `user` already.
+    """
+    text = stat.read_text()
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, text.split()[1:8])
+    cores = len(re.findall(r"^cpu\d", text, re.MULTILINE))
+    return cores, (user + nice + system + irq + softirq) / TICKS_PER_S

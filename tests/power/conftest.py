@@ -1,0 +1,64 @@
+"""Machines for the meters to read: files below a temporary root, and a driver's library made by gcc."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+class Machine:
+    """Powercap zones and a /proc/stat, whose counters are set by hand."""
+
+    counter_range_j = 65_532.610987
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def zone(self, folder: str, name: str, joules: float) -> None:
+        """A powercap zone whose counter stands at so many joules."""
+        zone = self.root / "sys/class/powercap" / folder
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "name").write_text(f"{name}\n")
+        (zone / "max_energy_range_uj").write_text(f"{round(self.counter_range_j * 1e6)}\n")
+        (zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+
+    def ticks(self, *, busy: int, idle: int, cores: int = 4) -> None:
+        """A /proc/stat in which all cores together were busy and idle for so many hundredths of a second."""
+        times = f"{busy - 40} 10 15 {idle - 5} 5 7 8 900 300 0"  # 900 stolen, 300 of user for guests
+        names = ["cpu ", *(f"cpu{core}" for core in range(cores))]
+        stat = self.root / "proc/stat"
+        stat.parent.mkdir(exist_ok=True)
+        stat.write_text("".join(f"{name} {times}\n" for name in names) + "intr 12345\n")
+
+
+@pytest.fixture
+def machine(tmp_path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def nvml_stub(tmp_path_factory) -> Path:
+    """The folder of a libnvidia-ml.so.1 with two GPUs, for LD_LIBRARY_PATH."""
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc here to build the stub of NVML with")
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).with_name("nvml_stub.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+@pytest.fixture
+def with_nvml(nvml_stub):
+    """Runs a program where the driver's library is the stub; returns what it printed."""
+
+    def run(program: str, *arguments: str, stub: str = "") -> str:
+        places = {"LD_LIBRARY_PATH": str(nvml_stub), "PYTHONPATH": str(SOURCE), "STUB": stub}
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.check_output(command, text=True, env={**os.environ, **places})
+
+    return run

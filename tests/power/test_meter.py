@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainmeter.power.meter import (
+    SOURCES,
+    Absent,
+    Counter,
+    Counters,
+    Domain,
+    open_meter,
+    spent,
+    unmetered,
+    window_energy,
+)
+
+CONF = Path(__file__).parents[2] / "conf/meter"
+
+
+def counters(source: str = "counter", **read) -> Counters:
+    return Counters({name: Counter(Domain(source, 0.1, name), at) for name, at in read.items()}, covers="all")
+
+
+def test_a_window_is_a_subtraction():
+    assert spent({"cpu0": 100.0, "dram0": 7.0}, {"cpu0": 130.0, "dram0": 7.5}) == {"cpu0": 30.0, "dram0": 0.5}
+
+
+@pytest.mark.parametrize(
+    "after", [{}, {"cpu0": 100.0}, {"cpu0": 3.0}], ids=["unread", "stood still", "reset"]
+)
+def test_a_counter_that_tells_nothing_gives_no_energy_and_never_0(after):
+    meter = counters(cpu0=float)
+    assert window_energy({"cpu0": 100.0}, after, meter) == {}
+    assert [note.partition(":")[0] for note in unmetered({"cpu0": 100.0}, after, meter)] == [
+        "No energy of cpu0 in this window"
+    ]
+
+
+def test_where_one_domain_is_missing_the_others_remain_and_the_total_does_not():
+    meter = counters(gpu0=float, gpu1=float)
+    assert window_energy({"gpu0": 1.0, "gpu1": 1.0}, {"gpu0": 3.0}, meter) == {"energy_gpu0_j": 2.0}
+
+
+def test_an_estimate_is_never_mixed_with_measurements():
+    meter = counters(source="estimated", cpu=float)
+    assert window_energy({"cpu": 1.0}, {"cpu": 3.0}, meter) == {"estimated_energy_j": 2.0}
+
+
+def test_a_sum_is_as_good_as_its_worst_part():
+    parts = {source: Counter(Domain(source, 0.1, source), float) for source in SOURCES}
+    assert Counters(parts, covers="all").energy["source"] == "estimated"
+
+
+def test_a_read_that_fails_is_left_out_and_ends_nothing(caplog):
+    def gone() -> float:
+        raise OSError("No such device")
+
+    assert counters(cpu0=lambda: 5.0, gpu0=gone).read() == {"cpu0": 5.0}
+    assert "The energy of gpu0 cannot be read: No such device" in caplog.text
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configured_meter_opens_on_a_machine_without_sensors(path, machine):
+    spec = yaml.safe_load(path.read_text())
+    meter = open_meter(spec, gpus=[], root=machine.root)
+    reading = meter.read()
+    assert spec["name"] == path.stem
+    assert path.read_text().startswith("# ")
+    assert meter.energy["source"] == "none"
+    assert meter.energy["reason"]
+    assert window_energy(reading, meter.read(), meter) == {}
+    meter.close()
+
+
+def test_the_absent_meter_says_why():
+    assert Absent("there is none").energy == {"source": "none", "covers": None, "reason": "there is none"}

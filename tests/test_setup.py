@@ -1,0 +1,42 @@
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-board.lock"]
+
+
+def locked(lock: Path) -> dict[str, list[str]]:
+    """The versions that a lock holds of each package, one for each kind of machine that needs its own."""
+    versions: dict[str, list[str]] = {}
+    for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE):
+        versions.setdefault(name, []).append(version)
+    return versions
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_names_no_place_and_hashes_every_package(lock):
+    text = lock.read_text()
+    assert "://" not in text
+    assert "--index-url" not in text
+    pinned = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in package for package in pinned)
+
+
+def test_a_board_gets_neither_torch_nor_pandas_but_what_the_steward_imports():
+    packages = locked(ROOT / "requirements-board.lock")
+    assert not {"torch", "torchvision", "pandas", "mlflow", "zeus"} & packages.keys()
+    assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
+
+
+def test_both_locks_agree():
+    everything, board = map(locked, LOCKS)
+    assert {name: everything[name] for name in board} == board
+
+
+def test_help_explains_every_target():
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
+    said = subprocess.check_output(["make", "-C", str(ROOT), "--no-print-directory"], text=True)
+    assert set(targets) <= {line.split()[0] for line in said.splitlines() if line}
