@@ -56,7 +56,7 @@ def stop(number: int, frame: object) -> None:
 
 def show(outcomes: list[Outcome]) -> None:
     """The table of a sweep."""
-    if len(outcomes) > 1 or any(outcome.earlier for outcome in outcomes):
+    if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal
 
         Terminal().sweep(outcomes)

@@ -38,6 +38,7 @@ class Outcome:
 
     number: int
     overrides: list[str]
+    of_sweep: bool = False
     state: str = "whole"
     kind: str | None = None
     failure: str | None = None
@@ -56,7 +57,7 @@ class Outcome:
 
 def run(order: Order, terminal: Terminal) -> Outcome:
     """One measured run, to whatever end; Ctrl-C and SIGTERM alone pass through, after the run is marked."""
-    outcome = Outcome(order.number, order.overrides)
+    outcome = Outcome(order.number, order.overrides, order.of_sweep)
     try:
         the = plan.settle(order)
     except (ValueError, RuntimeError) as error:
@@ -166,9 +167,9 @@ def conclude(the: Plan, outcome: Outcome) -> None:
         outcome.fails("exception", f"the record cannot be written: {error}. Make room, and run it again.")
 
 
-def shown(published: Published | str, outcome: Outcome) -> None:
-    """Notes where the run is shown: its page, and the view that compares it; or why it is not."""
+def shown(published: Published | str | None, outcome: Outcome) -> None:
+    """Notes where the run is shown: its page, and the view that compares it; or why it is not, if it should be."""
     if isinstance(published, str):
         outcome.unpublished = published
-    else:
+    elif published:
         outcome.run_link, outcome.compare_link = views.run_link(published), views.link(published)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -170,12 +171,12 @@ def check(job: Mapping[str, Any]) -> None:
         for key, known in choices.items()
         if job[key] not in known
     ]
-    if isinstance(job["power_limit"], (int, float)) and job["power_limit"] <= 0:
+    if isinstance(job["power_limit"], (int, float)) and not 0 < job["power_limit"] < math.inf:
         wrong.append(f"power_limit={job['power_limit']}: give watts above 0, a power mode, or null")
     accuracy = job["target_accuracy"]
     if accuracy is not None and not 0 < accuracy <= 1:
         wrong.append(f"target_accuracy={accuracy}: give a share above 0 and up to 1")
-    if job["target_loss"] is not None and job["target_loss"] <= 0:
+    if job["target_loss"] is not None and not 0 < job["target_loss"] < math.inf:
         wrong.append(f"target_loss={job['target_loss']}: give a loss above 0")
     if wrong:
         raise ValueError("; ".join(wrong) + ".")

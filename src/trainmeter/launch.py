@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
@@ -33,13 +34,11 @@ class WorkerError(Exception):
 class Worker:
     """A running worker: its messages, and answers to them."""
 
-    def __init__(self, process: subprocess.Popen, connection: socket.socket, ended: int, log: Path) -> None:
-        self.pid = process.pid
-        self._process = process
+    def __init__(self, pid: int, connection: socket.socket, ended: int, death: Callable[[], WorkerError]) -> None:
+        self.pid = pid
+        self.death = death
         self._connection = connection
         self._ended = ended
-        self._log = log
-        self._oom_kills = oom_kills()
 
     def messages(self) -> Iterator[dict]:
         """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
@@ -56,7 +55,7 @@ class Worker:
                 yield message
                 continue
             ready, _, _ = select.select([self._connection.fileno(), self._ended], [], [])
-            received = self._connection.recv(65536) if self._connection.fileno() in ready else b""
+            received = self._received() if self._connection.fileno() in ready else b""
             if not received:
                 raise self.death()
             unread += received
@@ -68,15 +67,12 @@ class Worker:
         except OSError as error:
             raise self.death() from error
 
-    def death(self) -> WorkerError:
-        """How the worker died, once it has."""
-        code = self._process.wait()
-        if code < 0:
-            name = signal.Signals(-code).name
-            if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-                return WorkerError("oom", "the kernel killed the worker for want of memory (SIGKILL)")
-            return WorkerError("killed", f"the worker was killed by {name}")
-        return WorkerError("exception", f"the worker ended with code {code}: {_last_line(self._log)}")
+    def _received(self) -> bytes:
+        """What has come; nothing once the worker is gone, also where it left an answer unread."""
+        try:
+            return self._connection.recv(65536)
+        except ConnectionResetError:
+            return b""
 
 
 @contextmanager
@@ -85,18 +81,20 @@ def started(folder: Path, python: str | None) -> Iterator[Worker]:
     log = folder / "worker.log"
     desk = Path(tempfile.mkdtemp(prefix="trainmeter-", dir=_node_local()))
     process, ended = None, None
+    oom_kills_before = oom_kills()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, open(log, "wb") as output:
             listener.bind(str(desk / "link"))
             listener.listen(1)
             process = _spawn(folder, python, desk / "link", output)
+            death = partial(_death, process, log, oom_kills_before)
             ended = _end_of(process)
             ready, _, _ = select.select([listener.fileno(), ended], [], [])
             if listener.fileno() not in ready:
-                raise WorkerError("exception", f"the worker did not start: {_last_line(log)}")
+                raise death()
             connection, _ = listener.accept()
         with connection:
-            yield Worker(process, connection, ended, log)
+            yield Worker(process.pid, connection, ended, death)
             process.wait()
     finally:
         if process is not None:
@@ -113,6 +111,16 @@ def oom_kills() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
+
+
+def _death(process: subprocess.Popen, log: Path, oom_kills_before: int) -> WorkerError:
+    """How the worker died, once it has."""
+    code = process.wait()
+    if code == -signal.SIGKILL and oom_kills() > oom_kills_before:
+        return WorkerError("oom", "the kernel killed the worker for want of memory (SIGKILL)")
+    if code < 0:
+        return WorkerError("killed", f"the worker was killed by {signal.Signals(-code).name}")
+    return WorkerError("exception", f"the worker ended with code {code}: {_last_line(log)}")
 
 
 def _spawn(folder: Path, python: str | None, link: Path, output) -> subprocess.Popen:

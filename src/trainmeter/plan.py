@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter.datasets import manifest
-from trainmeter.job import ROOT, Order, check, identity, matches
+from trainmeter.job import ROOT, UNMEASURED, Order, check, identity, matches
 from trainmeter.machine import gpus, host
 from trainmeter.power import limit
 from trainmeter.record import Record, read_json, write_json
@@ -102,9 +102,9 @@ def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> lis
         knob = limit.found(facts, job["machine"]["root"])
         if knob is None:
             reasons.append(f"power_limit={job['power_limit']} asked for, this machine has no limit to set")
-        elif job["rehearse"] is True:
+        elif reasons or job["rehearse"] is True:
             reasons.append(f"power_limit={job['power_limit']} asked for, not applied")
-        elif not reasons:
+        else:
             raise RuntimeError(
                 f"power_limit={job['power_limit']} asks for a limit by {knob}, which this version cannot set yet. "
                 "Leave power_limit out and set it by hand, or rehearse with rehearse=true."
@@ -164,6 +164,7 @@ def _digest(dataset: Path) -> str | None:
 
 
 def _name(order: Order) -> str:
-    """A run's name in lists: what it trains, and which keys were typed."""
-    keys = [override for override in order.overrides if override.partition("=")[0] not in order.choices]
+    """A run's name in lists: what it trains, and which other keys were typed that change what is measured."""
+    typed = [(override.partition("=")[0], override) for override in order.overrides]
+    keys = [text for key, text in typed if key not in order.choices and key.partition(".")[0] not in UNMEASURED]
     return " ".join([*(order.choices[group] for group in ("device", "model", "dataset")), *keys])

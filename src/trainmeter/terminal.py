@@ -112,7 +112,7 @@ class Terminal:
             table.add_section()
             steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
             table.add_row("steady", *steady, *([""] if judged else []), style="bold")
-        self.console.print(table)
+        self._whole(table)
 
     def sweep(self, outcomes: Sequence[Any]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
@@ -121,15 +121,21 @@ class Terminal:
         for title in SWEEP_COLUMNS:
             table.add_column(title, justify="right")
         for outcome in outcomes:
-            keys = dict(_pair(override) for override in outcome.overrides)
+            typed = dict(_pair(override) for override in outcome.overrides)
             cells = [_cell(outcome.metrics, f"steady/{name}", form) for name, form in SWEEP_COLUMNS.values()]
-            table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
+            table.add_row(str(outcome.number), *(escape(typed.get(key, "")) for key in varied), _state(outcome), *cells)
         self.console.print()
-        self.console.print(table)
+        self._whole(table)
         for outcome in outcomes:
             if outcome.failure:
                 self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
         self._closing(outcomes)
+
+    def _whole(self, table: Table) -> None:
+        """Prints a table as wide as it is: in a narrow terminal its lines run on, and no number is cut short."""
+        unbounded = self.console.options.update(max_width=10_000)
+        table.width = self.console.measure(table, options=unbounded).maximum
+        self.console.print(table, crop=False)
 
     def _closing(self, outcomes: Sequence[Any]) -> None:
         """What holds for all of them: why there is no energy, where they are shown, and that they are rehearsals."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from trainmeter.power.meter import Meter, window_energy
+from trainmeter.power.meter import Meter, spent, window_energy
 from trainmeter.record import Record
 from trainmeter.summary import NANOSECOND, percentiles
 
@@ -41,7 +41,7 @@ def line(opened: Mapping[str, Any], measured: Mapping[str, Any], before: Border,
         "energy": {
             "opened_ns": before.at_ns,
             "closed_ns": after.at_ns,
-            "joules": {domain: after.joules[domain] - before.joules[domain] for domain in _read_twice(before, after)},
+            "joules": dict(sorted(spent(before.joules, after.joules).items())),
         },
     }
 
@@ -68,7 +68,3 @@ def _val(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, 
         "accuracy": measured["accuracy"],
         **totals,
     }
-
-
-def _read_twice(before: Border, after: Border) -> list[str]:
-    return sorted(before.joules.keys() & after.joules.keys())

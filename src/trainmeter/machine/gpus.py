@@ -11,10 +11,10 @@ def used(gpus: Sequence[Mapping[str, str]], visible: str | None) -> list[str]:
     `gpus` are the host's in the order of the PCI bus, `visible` is CUDA_VISIBLE_DEVICES: numbers in that order,
     UUIDs or beginnings of them. A UUID that is not known yet is left out.
     """
-    uuids = [gpu["uuid"] for gpu in gpus if gpu.get("vendor") == "nvidia" and gpu.get("uuid")]
-    if visible is None:
-        return uuids[:1]
-    first = visible.split(",")[0].strip()
+    uuids = [gpu.get("uuid", "") for gpu in gpus if gpu.get("vendor") == "nvidia"]
+    first = "0" if visible is None else visible.split(",")[0].strip()
     if first.isdigit():
-        return uuids[int(first) : int(first) + 1]
-    return [uuid for uuid in uuids if first and uuid.startswith(first)][:1]
+        seen = uuids[int(first) : int(first) + 1]
+    else:
+        seen = [uuid for uuid in uuids if first and uuid.startswith(first)][:1]
+    return [uuid for uuid in seen if uuid]

@@ -81,6 +81,8 @@ class EventTimeline:
 
     def start(self):
         self.waits = 0
+        if self._passed is not None:
+            self._free.append(self._passed)
         self._passed = self._recorded()
         self._passed.synchronize()
 
@@ -156,8 +158,8 @@ class Clock:
             if self._synchronous:
                 self._timeline.synchronize()
             self._settle()
+            self._observe(self._steps, host())
             asked = host()
-            self._observe(self._steps, asked)
 
     def close(self):
         self._timeline.synchronize()

@@ -23,6 +23,7 @@ def cifar10(folder, split, transform):
         return Verified(folder, train=split == "train", transform=transform, download=False)
     except Exception as error:  # a file may be missing, unreadable or no pickle at all
         raise RuntimeError(
-            "CIFAR-10's files under {} cannot be read: {}. Remove that folder to have the dataset made "
-            "again.".format(folder, error)
+            "CIFAR-10's files under {} cannot be read: {}. Remove that folder to have the dataset made again.".format(
+                folder, error
+            )
         ) from error

@@ -64,9 +64,7 @@ def _read(path):
             image = Image.open(file)
             image.load()
             return image
-    except (
-        Exception
-    ) as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
+    except Exception as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
         raise RuntimeError(
             "image {} cannot be read: {}. Put the whole file back, or remove the dataset's folder to have it "
             "made again.".format(path, error)

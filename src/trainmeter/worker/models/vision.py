@@ -22,12 +22,18 @@ def classifier(architecture, channels, classes):
 
 
 def names(models):
-    """The names of torchvision's classifiers: its lower-case functions that take a number of classes."""
+    """The names of torchvision's classifiers: the lower-case functions of its modules that know a number of classes."""
     return sorted(
         name
         for name, make in vars(models).items()
-        if name.islower() and inspect.isfunction(make) and "num_classes" in inspect.getsource(inspect.getmodule(make))
+        if name.islower() and inspect.isfunction(make) and _of_models(inspect.getmodule(make))
     )
+
+
+def _of_models(module):
+    """Whether a module of torchvision's makes classifiers; a private one only finds them in newer versions."""
+    private = module.__name__.rpartition(".")[2].startswith("_")
+    return not private and "num_classes" in inspect.getsource(module)
 
 
 def with_channels(model, channels):

@@ -1,0 +1,124 @@
+"""Makes docs/mlflow.png: the saved view of energy and time, as a browser shows the runs of this project.
+
+python docs/picture.py                              starts a server for the time it takes
+python docs/picture.py --url http://127.0.0.1:5000  uses one that runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from trainmeter.tracking import views  # noqa: E402
+from trainmeter.tracking.store import open_store  # noqa: E402
+
+PICTURE = ROOT / "docs" / "mlflow.png"
+START_LIMIT_S = 60
+RENDER_MS = 8000
+CHROMIUM = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
+WITHOUT_ASSISTANT = """
+    localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+    localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="a tracking server that shows the runs; by default one is started here")
+    parser.add_argument("--output", type=Path, default=PICTURE)
+    asked = parser.parse_args()
+    if asked.url:
+        photograph(asked.url, asked.output)
+    else:
+        with server(ROOT) as url:
+            photograph(url, asked.output)
+    print(asked.output)
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """A plain `mlflow ui` in a folder, while it is needed; its whole process group ends with it."""
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "mlflow", "ui", "--workers", "1", "--port", url.rpartition(":")[2]]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for(f"{url}/health", process)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=1)
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"no server at {url} within {START_LIMIT_S} s. Start one with `mlflow ui` and name it: --url")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def photograph(url: str, picture: Path) -> None:
+    store = open_store(uri=url)
+    views.save(store)
+    with page(views.link(store)) as shown:
+        shown.screenshot(path=picture)
+
+
+def text(address: str) -> str:
+    """What a page says when it is drawn."""
+    with page(address) as shown:
+        return shown.inner_text("body")
+
+
+@contextmanager
+def page(address: str) -> Iterator[Page]:
+    """A page of MLflow in a browser of its own, drawn."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM.split())
+        shown = browser.new_page(viewport={"width": 1400, "height": 1240})
+        shown.add_init_script(WITHOUT_ASSISTANT)
+        shown.goto(address)
+        shown.get_by_label("Hide banner").click()
+        shown.wait_for_timeout(RENDER_MS)
+        yield shown
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

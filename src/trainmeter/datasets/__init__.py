@@ -1,0 +1,1 @@
+"""Datasets, made ready on a storage: downloaded, verified, written, never half there."""

@@ -1,0 +1,120 @@
+"""A record in MLflow's terms: parameters, tags, a dataset and a note, as pure functions of what it holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from trainmeter.job import UNMEASURED
+from trainmeter.record import Record
+
+LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
+ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
+
+
+def name(record: Record) -> str:
+    """The run's name, which every chart shows: a rehearsal says there too that it is one."""
+    run = record.run()
+    return f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
+
+
+def params(record: Record) -> dict[str, str]:
+    """The job as one types it: `model=lenet batch=16` are params `model` and `batch`, the rest is `model.name`.
+
+    Values are written as one types them too: `null`, `true`, `0.01`.
+    """
+    job = {key: value for key, value in record.job().items() if key not in UNMEASURED}
+    choices = {key: value for key, value in record.run()["choices"].items() if key not in UNMEASURED}
+    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in [*flat(job), *choices.items()]}
+
+
+def tags(record: Record) -> dict[str, str]:
+    """What a run is found by, and what is known of how it was measured; what is not known has no tag."""
+    run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
+    ours = {
+        **{key: run[key] for key in ("record_id", "sweep_id", "identity", "host", "pid", "boot_id")},
+        "folder": str(record.folder.resolve()),
+        "device": run["choices"].get("device"),
+        "rehearsal": bool(run["rehearsal"]),
+        "not_applied": "; ".join(run["rehearsal"]) or None,
+        **{tag: run["energy"].get(key) for key, tag in ENERGY_TAGS.items()},
+        "power_limit_applied": run["power_limit_applied"],
+        "failure": failure.get("kind"),
+    }
+    mlflow = {
+        "source.name": "src/train.py",
+        "source.type": "LOCAL",
+        "source.git.commit": host.get("git", {}).get("commit"),
+        "note.content": note(record),
+    }
+    named = [(f"trainmeter.{key}", value) for key, value in ours.items()]
+    named += [(f"mlflow.{key}", value) for key, value in mlflow.items()]
+    return {key: typed(value)[:LONGEST_TAG] for key, value in named if value is not None}
+
+
+def note(record: Record) -> str:
+    """What a run's page in MLflow opens with, in Markdown."""
+    run, summary = record.run(), record.summary() or {}
+    failure = summary.get("failure")
+    command = shlex.join(["python", "src/train.py", *run["overrides"]])
+    told = [
+        *(
+            ["**Rehearsal, not a result.** " + " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])]
+            if run["rehearsal"]
+            else []
+        ),
+        *([f"**Failed** ({failure['kind']}): {failure['message']}"] if failure else []),
+        f"```\n{command}\n```",
+        *([f"No measured energy: {run['energy']['reason']}"] if run["energy"].get("reason") else []),
+        *summary.get("notes", []),
+        f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
+    ]
+    return "\n\n".join(told)
+
+
+def dataset(record: Record) -> dict[str, str] | None:
+    """The fields of MLflow's dataset, from the manifest alone; None where the run has none."""
+    manifest = record.run().get("dataset")
+    if not manifest:
+        return None
+    source = str(manifest.get("source", ""))
+    web = source.startswith(("http://", "https://"))
+    return {
+        "name": manifest["name"],
+        "digest": manifest["digest"][:LONGEST_DIGEST],
+        "source_type": "http" if web else "local",
+        "source": json.dumps({"url" if web else "uri": source}),
+        "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
+    }
+
+
+def points(metrics: dict[str, float | None]) -> dict[str, float]:
+    """Metrics under names that MLflow takes; without the absent, and the infinite, which it would make 1.8e308."""
+    return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def typed(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def legal(name: str) -> str:
+    return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def _host(record: Record) -> dict[str, Any]:
+    try:
+        return record.host()
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,170 @@
+"""A record -> an MLflow run: whatever is missing is added, so that publishing may stop anywhere and be repeated."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainmeter.record import Record
+from trainmeter.tracking import describe
+from trainmeter.tracking.state import alive, ended_s, files, started_s, state
+from trainmeter.tracking.store import Store
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+RECORD_ID = "trainmeter.record_id"
+WINDOWS = "trainmeter.windows"
+"""The tag that counts the windows an MLflow run holds."""
+LARGEST_BATCH = 100
+NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Published:
+    """A record's place in MLflow."""
+
+    run_id: str
+    experiment_id: str
+    uri: str
+    sweep_id: str
+
+
+def publish(record: Record, store: Store) -> Published:
+    """Publishes all that the record holds; doing so again adds nothing."""
+    *_, published = publishing(record, store)
+    return published
+
+
+def publishing(record: Record, store: Store) -> Iterator[Published]:
+    """Publishes a call at a time; what is left undone at a yield is done by the next publishing.
+
+    A run's state is set last: a run that MLflow shows as finished is there whole.
+    """
+    _check(record)
+    outcome, windows, summary = state(record), record.windows(), record.summary()
+    run = _found(record, store) or _created(record, store)
+    published = Published(run.info.run_id, store.experiment_id, store.uri, record.run()["sweep_id"])
+    yield published
+    for _ in _log_facts(record, store, run):
+        yield published
+    for _ in _log_windows(windows, store, run):
+        yield published
+    if outcome == "RUNNING":
+        return
+    if summary:
+        _log_summary(summary, store, run, _ms(ended_s(record)))
+        yield published
+    for _ in _log_files(record, store, run):
+        yield published
+    if run.info.status != outcome:
+        store.client.set_terminated(run.info.run_id, outcome, _ms(ended_s(record)))
+    yield published
+
+
+def reap(store: Store) -> list[str]:
+    """Ends the runs of this host whose process is dead, as their records say, and returns their ids."""
+    query = f"attributes.status = 'RUNNING' and tags.`trainmeter.host` = '{socket.gethostname()}'"
+    reaped = []
+    for run in store.client.search_runs([store.experiment_id], query):
+        tags = run.data.tags
+        pid, boot_id = int(tags["trainmeter.pid"]), tags.get("trainmeter.boot_id")
+        if not alive(tags["trainmeter.host"], pid, boot_id, run.info.start_time / 1000):
+            _end(run, store)
+            reaped.append(run.info.run_id)
+    return reaped
+
+
+def records_below(folder: Path) -> list[Record]:
+    """The records in a folder: its own, or those of the runs and sweeps below it."""
+    return [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+
+
+def _check(record: Record) -> None:
+    if not (record.folder / "job.json").is_file():
+        raise ValueError(f"'{record.folder}' is no record: it holds no job.json. Name the folder of a run.")
+
+
+def _found(record: Record, store: Store) -> Run | None:
+    query = f"tags.`{RECORD_ID}` = '{record.run()['record_id']}'"
+    return next(iter(store.client.search_runs([store.experiment_id], query, max_results=1)), None)
+
+
+def _created(record: Record, store: Store) -> Run:
+    return store.client.create_run(
+        store.experiment_id,
+        start_time=_ms(started_s(record)),
+        run_name=describe.name(record),
+        tags=describe.tags(record),
+    )
+
+
+def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
+    """Params, tags and the dataset, as far as the run lacks them."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+
+    params = [Param(*item) for item in describe.params(record).items() if item[0] not in run.data.params]
+    tags = [RunTag(*item) for item in describe.tags(record).items() if item not in run.data.tags.items()]
+    for batch in _batches(params):
+        store.client.log_batch(run.info.run_id, params=batch)
+        yield
+    if tags:
+        store.client.log_batch(run.info.run_id, tags=tags)
+        yield
+    dataset = describe.dataset(record)
+    if dataset and not (run.inputs and run.inputs.dataset_inputs):
+        entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
+        store.client.log_inputs(run.info.run_id, [entry])
+        yield
+
+
+def _log_windows(windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+    """One batch a window. A point's time is its window's, so that one logged twice is one point in the database."""
+    from mlflow.entities import Metric, RunTag
+
+    for count, window in islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None):
+        when = run.info.start_time + (window["closed_ns"] - windows[0]["opened_ns"]) // NS_PER_MS
+        points = describe.points(window["metrics"])
+        metrics = [Metric(name, value, when, window["epoch"]) for name, value in points.items()]
+        store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
+        yield
+
+
+def _log_summary(summary: dict, store: Store, run: Run, when_ms: int) -> None:
+    from mlflow.entities import Metric
+
+    points = describe.points(summary["metrics"])
+    metrics = [Metric(name, value, when_ms, 0) for name, value in points.items() if name not in run.data.metrics]
+    store.client.log_batch(run.info.run_id, metrics)
+
+
+def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
+    there = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
+    for path in files(record):
+        if there.get(path.name) != path.stat().st_size:
+            store.client.log_artifact(run.info.run_id, str(path))
+            yield
+
+
+def _end(run: Run, store: Store) -> None:
+    """Ends a run as its record says; as killed where that is gone, unreadable, or by now another run's."""
+    record = Record(run.data.tags["trainmeter.folder"])
+    with suppress(Exception):  # one bad record keeps no other run from its end
+        if record.run()["record_id"] == run.data.tags[RECORD_ID]:
+            publish(record, store)
+            return
+    store.client.set_terminated(run.info.run_id, "KILLED")
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    return iter(lambda: list(islice(iterator, LARGEST_BATCH)), [])
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

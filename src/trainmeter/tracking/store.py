@@ -1,0 +1,117 @@
+"""Where runs are shown: the server that MLFLOW_TRACKING_URI names, or one database in the project's root.
+
+`python -m trainmeter.tracking.store` makes that database, which takes a second that no run then has to spend.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainmeter.job import ROOT
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "trainmeter"
+SQLITE = "sqlite:///"
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # A server that is away costs a call two seconds at most: publishing again later is the retry.
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "2",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+}
+"""What MLflow is told before it is imported, unless the user told it otherwise."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An experiment of a tracking server or database, opened."""
+
+    client: MlflowClient
+    uri: str
+    experiment_id: str
+
+
+def tracking_uri() -> str:
+    """The user's server or database, or else that of the project, whatever the working directory."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{ROOT / 'mlflow.db'}"
+
+
+def load_mlflow() -> None:
+    """Imports MLflow, a second's work, without its telemetry and its chatter."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import mlflow  # noqa: F401
+
+    for name in ("mlflow.store.db.utils", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def open_store(experiment: str = EXPERIMENT, uri: str | None = None) -> Store:
+    """Opens an experiment by its name; what is missing of it is made.
+
+    A local experiment keeps its artifacts in `mlruns/` beside its database; a server chooses its own place.
+    Raises RuntimeError for an experiment that was deleted, and whatever MLflow raises for a store that is away.
+    """
+    load_mlflow()
+    from mlflow import MlflowClient
+
+    uri = uri or tracking_uri()
+    if not uri.startswith(SQLITE):
+        client = MlflowClient(uri)
+        return Store(client, uri, _experiment_id(client, experiment, artifacts=None))
+    database = Path(uri.removeprefix(SQLITE)).resolve()
+    with _locked(database):
+        if not database.exists():
+            _make(database)
+        client = MlflowClient(uri)
+    return Store(client, uri, _experiment_id(client, experiment, (database.parent / "mlruns" / experiment).as_uri()))
+
+
+@contextmanager
+def _locked(database: Path) -> Iterator[None]:
+    """Holds the right to make the database: MLflow's own migrations fail when two processes start them at once."""
+    with open(f"{database}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(database: Path) -> None:
+    """Makes the database under another name first, so that a start that was killed leaves no half of it."""
+    from mlflow import MlflowClient
+
+    partial = database.with_name(f"{database.name}.partial")
+    partial.unlink(missing_ok=True)
+    MlflowClient(f"{SQLITE}{partial}")
+    os.replace(partial, database)
+
+
+def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, artifact_location=artifacts)
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another process was faster
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        raise RuntimeError(
+            f"experiment '{name}' was deleted in MLflow. Restore it (mlflow experiments restore "
+            f"--experiment-id {found.experiment_id}), or publish to another: tracking.experiment=NAME."
+        )
+    return found.experiment_id
+
+
+if __name__ == "__main__":
+    print(f"runs are shown from {open_store().uri}")

@@ -1,0 +1,38 @@
+import json
+
+import numpy
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from trainmeter.datasets.make import make
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("storage") / "digits"
+    target = {"_target_": "trainmeter.datasets.digits.make"}
+    make({"name": "digits", "layout": "files", "space_bytes": 0, "make": target}, place, say=print)
+    return place
+
+
+def test_all_digits_are_there_one_file_each(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["splits"] == {"train": 1442, "val": 355}
+    assert manifest["count"] == manifest["files"] == 1797
+    assert len(list(folder.glob("*/*/*.png"))) == 1797
+
+
+def test_each_class_gives_a_fifth_for_validation(folder):
+    for label in range(10):
+        held_out = len(list(folder.glob(f"val/{label}/*")))
+        all_of_it = len(list(folder.glob(f"*/{label}/*")))
+        assert held_out == all_of_it // 5
+
+
+def test_an_image_is_the_scan_in_eight_bits_of_gray(folder):
+    scans, labels = load_digits(return_X_y=True)
+    path = folder / "train" / str(labels[0]) / "0000.png"
+    with Image.open(path) as image:
+        assert (image.mode, image.size) == ("L", (8, 8))
+        assert numpy.array_equal(numpy.asarray(image), numpy.round(scans[0].reshape(8, 8) * 255 / 16))

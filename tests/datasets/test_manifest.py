@@ -1,0 +1,94 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from trainmeter.datasets import manifest
+
+DATASET = {"name": "tiny", "layout": "files", "make": {"_target_": "trainmeter.datasets.digits.make"}}
+FACTS = {"splits": {"train": 2, "val": 1}, "classes": 2, "channels": 1, "source": "this test"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, contents in {"train/a/0": b"first", "train/b/1": b"second", "val/a/2": b""}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(contents)
+    manifest.write(tmp_path, DATASET, FACTS)
+    return tmp_path
+
+
+def test_a_manifest_says_what_a_whole_dataset_is(folder):
+    described = b"train/a/0\x005\x00first" + b"train/b/1\x006\x00second" + b"val/a/2\x000\x00"
+    assert manifest.fitting(folder, DATASET) == {
+        "name": "tiny",
+        "version": 1,
+        "count": 3,
+        "splits": {"train": 2, "val": 1},
+        "classes": 2,
+        "channels": 1,
+        "source": "this test",
+        "layout": "files",
+        "files": 3,
+        "bytes": 11,
+        "digest": hashlib.sha256(described).hexdigest(),
+    }
+
+
+def test_nothing_there_is_to_be_made(tmp_path):
+    assert manifest.fitting(tmp_path, DATASET) is None
+    assert manifest.fitting(tmp_path / "missing", DATASET) is None
+
+
+def test_what_another_version_made_is_to_be_made_anew(folder, monkeypatch):
+    monkeypatch.setattr("trainmeter.datasets.digits.VERSION", 2)
+    assert manifest.fitting(folder, DATASET) is None
+
+
+def test_a_dataset_that_lost_a_file_is_refused(folder):
+    (folder / "train/a/0").unlink()
+    with pytest.raises(RuntimeError, match="holds 2 files of 6 bytes; its manifest tells of 3 files of 11 bytes"):
+        manifest.fitting(folder, DATASET)
+
+
+def test_a_file_that_was_cut_short_is_noticed(folder):
+    (folder / "train/b/1").write_bytes(b"sec")
+    with pytest.raises(RuntimeError, match="3 files of 8 bytes"):
+        manifest.fitting(folder, DATASET)
+
+
+def test_a_folder_of_somebody_else_is_not_touched(folder):
+    (folder / "manifest.json").unlink()
+    with pytest.raises(RuntimeError, match=r"not of trainmeter's making: it has no manifest.json. .* dataset.root="):
+        manifest.fitting(folder, DATASET)
+
+
+def test_a_file_in_the_place_of_the_folder_is_not_touched(tmp_path):
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(RuntimeError, match="not of trainmeter's making"):
+        manifest.fitting(tmp_path / "data", DATASET)
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"version": 1}'])
+def test_a_broken_manifest_is_said_to_be_one(folder, text):
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(RuntimeError, match="is no manifest"):
+        manifest.fitting(folder, DATASET)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody whom the folder is closed to")
+def test_a_folder_closed_to_this_user_is_said_to_be(folder, monkeypatch):
+    (folder / "train").chmod(0o700)
+    folder.chmod(0o755)
+    monkeypatch.chdir(folder)
+    child = os.fork()
+    if child == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            manifest.fitting(Path(), DATASET)
+        except RuntimeError as error:
+            os._exit(0 if "cannot be read: [Errno 13] Permission denied: './train'" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,68 @@
+"""What MLflow is told of a record: names and values as a person types them."""
+
+import json
+
+from trainmeter.tracking import describe
+
+
+def test_what_a_person_types_is_a_param_under_that_very_name(make_record):
+    params = describe.params(make_record(batch=32, limit=None))
+    assert params["device"] == "cuda"
+    assert params["model"] == "lenet"
+    assert params["batch"] == "32"
+    assert params["power_limit"] == "null"
+    assert params["pin_memory"] == "true"
+
+
+def test_the_rest_is_flattened(make_record):
+    params = describe.params(make_record())
+    assert params["optimizer.lr"] == "0.01"
+    assert params["device.rails.total"] == '["VDD_IN"]'
+
+
+def test_keys_that_say_nothing_of_the_measurement_are_left_out(make_record):
+    assert not [name for name in describe.params(make_record()) if name.startswith("tracking")]
+
+
+def test_what_is_not_known_has_no_tag(make_record):
+    tags = describe.tags(make_record(limit=None))
+    assert "trainmeter.power_limit_applied" not in tags
+    assert "trainmeter.failure" not in tags
+    assert "trainmeter.energy_reason" not in tags
+    assert tags["trainmeter.rehearsal"] == "false"
+
+
+def test_a_rehearsal_says_so_in_its_name_its_tags_and_first_in_its_note(make_record):
+    record = make_record(rehearsal=["device=nano: this is host vm"])
+    assert describe.name(record).startswith("rehearsal ")
+    assert describe.tags(record)["trainmeter.rehearsal"] == "true"
+    assert describe.tags(record)["trainmeter.not_applied"] == "device=nano: this is host vm"
+    assert describe.note(record).startswith("**Rehearsal, not a result.** device=nano: this is host vm")
+
+
+def test_the_note_holds_the_command_and_why_there_is_no_energy(make_record):
+    note = describe.note(make_record(energy=False, overrides=["model.name=a b"]))
+    assert "python src/train.py 'model.name=a b'" in note
+    assert "No measured energy: no meter" in note
+
+
+def test_a_failed_run_names_its_failure(make_record):
+    record = make_record(state="failed")
+    assert describe.tags(record)["trainmeter.failure"] == "oom"
+    assert "CUDA out of memory" in describe.note(record)
+
+
+def test_a_dataset_is_described_by_its_manifest(make_record):
+    dataset = describe.dataset(make_record())
+    assert dataset["name"] == "digits"
+    assert len(dataset["digest"]) <= 36
+    assert json.loads(dataset["profile"]) == {"count": 1797, "bytes": 123456, "classes": 10}
+    assert describe.dataset(make_record(1, dataset=None)) is None
+
+
+def test_metrics_that_are_absent_or_infinite_are_left_out():
+    assert describe.points({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
+
+
+def test_names_that_mlflow_refuses_are_made_legal():
+    assert describe.legal("epoch/energy_VDD_GPU%SOC=1_j") == "epoch/energy_VDD_GPU_SOC_1_j"

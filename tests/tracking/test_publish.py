@@ -1,0 +1,157 @@
+"""Publishing adds what is missing, nothing twice, and leaves MLflow as the record is."""
+
+import shutil
+
+import pytest
+
+from trainmeter.record import Record, write_json
+from trainmeter.tracking.publish import publish, publishing, reap, records_below
+from trainmeter.tracking.store import open_store
+
+
+def run_of(store, published):
+    return store.client.get_run(published.run_id)
+
+
+def test_a_whole_record_becomes_a_finished_run(store, make_record):
+    record = make_record(batch=8, limit=100)
+    run = run_of(store, publish(record, store))
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "cuda lenet digits batch=8 power_limit=100"
+    assert run.info.end_time - run.info.start_time == 90_000
+    assert run.data.params["batch"] == "8"
+    assert run.data.metrics["total/energy_j"] == record.summary()["metrics"]["total/energy_j"]
+    assert run.inputs.dataset_inputs[0].dataset.name == "digits"
+
+
+def test_each_window_is_a_step_of_its_epoch(store, make_record, points):
+    record = make_record(epochs=2)
+    published = publish(record, store)
+    logged = {(key, step): value for key, step, value in points(published.run_id)}
+    for window in record.windows():
+        for name, value in window["metrics"].items():
+            assert logged[name, window["epoch"]] == value
+
+
+def test_every_file_of_the_record_is_an_artifact(store, make_record):
+    record = make_record()
+    (record.folder / "trace.json.gz").write_bytes(b"trace")
+    (record.folder / ".half-written").write_bytes(b"")
+    published = publish(record, store)
+    there = {file.path for file in store.client.list_artifacts(published.run_id)}
+    assert there == {"job.json", "host.json", "epochs.jsonl", "summary.json", "whole.json", "trace.json.gz"}
+
+
+def test_publishing_again_adds_nothing(store, make_record, points):
+    record = make_record()
+    first = publish(record, store)
+    before = sorted(points(first.run_id))
+    assert publish(record, store) == first
+    assert sorted(points(first.run_id)) == before
+    assert len(store.client.search_runs([store.experiment_id])) == 1
+
+
+@pytest.mark.parametrize("calls", range(1, 16))
+def test_publishing_that_stopped_anywhere_is_completed_by_the_next(store, make_record, points, calls):
+    record = make_record(epochs=2)
+    steps = publishing(record, store)
+    for _ in range(calls):
+        next(steps, None)
+    steps.close()
+    published = publish(record, store)
+    logged = [(key, step) for key, step, _ in points(published.run_id)]
+    assert len(logged) == len(set(logged))
+    assert len(logged) == sum(len(w["metrics"]) for w in record.windows()) + len(record.summary()["metrics"])
+    assert run_of(store, published).info.status == "FINISHED"
+
+
+def test_a_window_whose_count_was_lost_is_not_logged_twice(store, make_record, points):
+    record = make_record()
+    published = publish(record, store)
+    before = sorted(points(published.run_id))
+    store.client.set_tag(published.run_id, "trainmeter.windows", "0")
+    publish(record, store)
+    assert sorted(points(published.run_id)) == before
+
+
+def test_a_run_grows_with_its_record(store, make_record, points):
+    whole = make_record(epochs=3)
+    lines = (whole.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (whole.folder / "whole.json").rename(whole.folder / ".whole")
+    (whole.folder / "summary.json").rename(whole.folder / ".summary")
+    (whole.folder / "epochs.jsonl").write_text("".join(lines[:2]))
+    described = whole.folder / "job.json"
+    write_json(described, {"job": whole.job(), "run": {**whole.run(), "host": "elsewhere"}})
+    published = publish(whole, store)
+    assert run_of(store, published).info.status == "RUNNING"
+    assert {step for _, step, _ in points(published.run_id)} == {0}
+    (whole.folder / "epochs.jsonl").write_text("".join(lines))
+    (whole.folder / ".summary").rename(whole.folder / "summary.json")
+    (whole.folder / ".whole").rename(whole.folder / "whole.json")
+    assert publish(whole, store).run_id == published.run_id
+    assert run_of(store, published).info.status == "FINISHED"
+
+
+def test_a_lost_database_is_rebuilt_from_the_folders(store, make_record, empty_database):
+    record = make_record()
+    database = store.uri.removeprefix("sqlite:///")
+    first = run_of(store, publish(record, store)).data
+    store.client._tracking_client.store.engine.dispose()
+    shutil.copy(empty_database, database)
+    again = open_store(uri=store.uri)
+    assert run_of(again, publish(record, again)).data.to_dictionary() == first.to_dictionary()
+
+
+@pytest.mark.parametrize(("state", "shown"), [("failed", "FAILED"), ("killed", "KILLED")])
+def test_a_run_that_did_not_end_well_says_so(store, make_record, state, shown):
+    assert run_of(store, publish(make_record(state=state), store)).info.status == shown
+
+
+def test_the_runs_of_dead_processes_are_ended(store, make_record):
+    dead = make_record(0, state=None, pid=2**22 + 1)
+    elsewhere = make_record(1, state=None, host="board-7")
+    stale = publish(dead, store)
+    store.client.update_run(stale.run_id, status="RUNNING")
+    running = publish(elsewhere, store)
+    assert reap(store) == [stale.run_id]
+    assert run_of(store, stale).info.status == "KILLED"
+    assert run_of(store, running).info.status == "RUNNING"
+
+
+def test_a_finished_run_whose_last_word_never_reached_mlflow_is_reaped_as_finished(store, make_record):
+    published = publish(make_record(pid=2**22 + 1), store)
+    store.client.update_run(published.run_id, status="RUNNING")
+    reap(store)
+    assert run_of(store, published).info.status == "FINISHED"
+
+
+def test_a_dead_run_whose_folder_is_gone_was_killed(store, make_record):
+    record = make_record(pid=2**22 + 1)
+    published = publish(record, store)
+    store.client.update_run(published.run_id, status="RUNNING")
+    shutil.rmtree(record.folder)
+    reap(store)
+    assert run_of(store, published).info.status == "KILLED"
+
+
+def test_a_dead_run_whose_record_is_broken_keeps_no_other_from_its_end(store, make_record):
+    records = [make_record(number, state=None, pid=2**22 + 1) for number in (0, 1)]
+    published = [publish(record, store) for record in records]
+    for run in published:
+        store.client.update_run(run.run_id, status="RUNNING")
+    (records[0].folder / "job.json").write_text("{half")
+    assert len(reap(store)) == 2
+    assert {run_of(store, run).info.status for run in published} == {"KILLED"}
+
+
+def test_a_folder_that_is_no_record_is_refused(store, tmp_path):
+    with pytest.raises(ValueError, match=r"holds no job\.json"):
+        publish(Record(tmp_path), store)
+
+
+def test_records_are_found_below_a_run_a_sweep_or_all_of_them(make_record, tmp_path):
+    records = [make_record(number) for number in (0, 1)]
+    (tmp_path / "multirun" / "sweep" / "2").mkdir()
+    for folder in (tmp_path / "multirun", tmp_path / "multirun" / "sweep"):
+        assert [found.folder for found in records_below(folder)] == [record.folder for record in records]
+    assert [found.folder for found in records_below(records[1].folder)] == [records[1].folder]

@@ -1,0 +1,117 @@
+"""A publisher works between windows only, and whatever MLflow does, the run goes on."""
+
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from trainmeter.tracking import publisher as publishers
+from trainmeter.tracking.publish import Published, publish
+from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
+from trainmeter.tracking.store import open_store
+
+
+@pytest.fixture(params=["mlflow", "none"])
+def either(request, make_record, store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    return publisher(make_record(), name=request.param)
+
+
+def test_every_publisher_can_be_started_asked_and_closed(either):
+    either.start()
+    either.between(limit_s=5)
+    assert isinstance(either.close(limit_s=20), Published | str)
+
+
+def test_a_run_is_published_by_its_end(make_record, store):
+    publisher = Publisher(make_record(), lambda: store)
+    publisher.start()
+    publisher.between()
+    published = publisher.close()
+    assert isinstance(published, Published)
+    assert store.client.get_run(published.run_id).info.status == "FINISHED"
+
+
+def test_a_run_that_failed_before_its_publisher_began_is_shown_as_failed(make_record, store):
+    published = Publisher(make_record(state="failed"), lambda: store).close()
+    assert isinstance(published, Published)
+    assert store.client.get_run(published.run_id).info.status == "FAILED"
+
+
+def test_a_publisher_ends_the_earlier_runs_whose_process_died(make_record, store):
+    stale = publish(make_record(0, pid=2**22 + 1, state=None), store)
+    store.client.update_run(stale.run_id, status="RUNNING")
+    Publisher(make_record(1), lambda: store).close()
+    assert store.client.get_run(stale.run_id).info.status == "KILLED"
+
+
+def test_tracking_none_opens_no_store_and_says_so(make_record):
+    unpublished = publisher(make_record(), name="none")
+    assert isinstance(unpublished, Unpublished)
+    assert "tracking=none" in unpublished.close()
+
+
+def test_a_publisher_keeps_still_until_it_is_asked_again(make_record, monkeypatch):
+    calls = []
+
+    def slow(record, store):
+        for call in range(100):
+            time.sleep(0.02)
+            calls.append(call)
+            yield None
+
+    monkeypatch.setattr(publishers, "publishing", slow)
+    publisher = Publisher(make_record(), lambda: None)
+    publisher.start()
+    started = time.monotonic()
+    publisher.between(limit_s=0.1)
+    assert time.monotonic() - started < 0.5
+    time.sleep(0.05)  # the one call in flight
+    seen = len(calls)
+    time.sleep(0.1)
+    assert 0 < seen == len(calls) < 100
+
+
+def test_a_call_that_hangs_delays_no_window_and_is_not_asked_twice(make_record):
+    released, opened = threading.Event(), []
+
+    def hang():
+        opened.append(1)
+        released.wait(10)
+        raise OSError("gone")
+
+    publisher = Publisher(make_record(), hang)
+    publisher.start()
+    started = time.monotonic()
+    for _ in range(3):
+        publisher.between(limit_s=0.05)
+    assert "no answer within 0.05 s" in publisher.close(limit_s=0.05)
+    assert time.monotonic() - started < 3
+    assert opened == [1]
+    released.set()
+
+
+def test_a_server_that_is_away_harms_nothing_and_the_warning_says_what_to_do(make_record):
+    record = make_record()
+    publisher = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
+    publisher.start()
+    publisher.between()
+    warning = publisher.close()
+    assert "127.0.0.1" in warning
+    assert f"python src/publish.py {record.folder}" in warning
+    assert "\n" not in warning
+
+
+@pytest.mark.system
+def test_a_locked_database_harms_nothing_and_is_caught_up_with_when_free(make_record, store):
+    record = make_record()
+    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as other:
+        other.execute("begin exclusive")
+        publisher = Publisher(record, lambda: open_store(uri=store.uri))
+        publisher.start()
+        publisher.between(limit_s=0.2)
+        started = time.monotonic()
+        assert "no answer within 1 s" in publisher.close(limit_s=1)
+        assert time.monotonic() - started < 3
+    assert isinstance(publisher.close(), Published)

@@ -1,0 +1,79 @@
+"""One database in the project's root, whatever the working directory and whoever comes first."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trainmeter.job import ROOT
+from trainmeter.tracking import store as stores
+from trainmeter.tracking.store import open_store, tracking_uri
+
+OPEN = "import sys; from trainmeter.tracking.store import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
+
+
+def test_the_database_lies_in_the_root_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert (ROOT / "pyproject.toml").is_file()
+    assert tracking_uri() == f"sqlite:///{ROOT}/mlflow.db"
+
+
+def test_the_users_own_server_is_honored(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
+    assert tracking_uri() == "http://tracker:5000"
+
+
+def test_artifacts_lie_in_mlruns_beside_the_database_without_a_file_store(store, tmp_path):
+    experiment = store.client.get_experiment_by_name("trainmeter")
+    assert experiment.artifact_location == (tmp_path / "mlruns" / "trainmeter").as_uri()
+    assert not list(tmp_path.glob("mlruns/**/meta.yaml"))
+
+
+def test_the_default_experiment_is_left_alone(store):
+    assert store.experiment_id != "0"
+    assert store.client.search_runs(["0"]) == []
+
+
+def test_opening_again_finds_the_same_experiment(store):
+    assert open_store(uri=store.uri).experiment_id == store.experiment_id
+
+
+def test_a_deleted_experiment_says_how_to_restore_it(store):
+    store.client.delete_experiment(store.experiment_id)
+    with pytest.raises(RuntimeError, match="mlflow experiments restore --experiment-id"):
+        open_store(uri=store.uri)
+
+
+def test_what_the_user_told_mlflow_stands(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    stores.load_mlflow()
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
+
+
+def test_a_server_that_is_away_costs_two_seconds_at_most():
+    started = time.monotonic()
+    with pytest.raises(Exception, match="Connection"):
+        open_store(uri="http://127.0.0.1:9")
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.system
+def test_six_processes_that_start_on_no_database_all_succeed(tmp_path):
+    database = tmp_path / "mlflow.db"
+    database.with_name("mlflow.db.partial").write_bytes(b"left by a start that was killed")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", OPEN, f"sqlite:///{database}"]
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    answers = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 6, answers
+    assert {answer for answer, _ in answers} == {"1\n"}
+    assert [error for _, error in answers] == [""] * 6
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("select name from experiments").fetchall() == [("Default",), ("trainmeter",)]

@@ -1,0 +1,100 @@
+"""The whole way: records, the command, a plain `mlflow ui` and a browser."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from trainmeter.job import ROOT
+from trainmeter.tracking import views
+from trainmeter.tracking.publish import publish
+from trainmeter.tracking.publisher import Publisher
+from trainmeter.tracking.store import open_store
+
+pytestmark = pytest.mark.system
+spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
+picture = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(picture)
+
+
+def run_publish(store_uri, *arguments):
+    command = [sys.executable, str(ROOT / "src" / "publish.py"), *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, "MLFLOW_TRACKING_URI": store_uri}, cwd="/", capture_output=True, text=True
+    )
+
+
+def test_publish_shows_a_sweep_from_any_folder_and_exits_with_0(store, make_record, tmp_path):
+    records = [make_record(number) for number in (0, 1)]
+    done = run_publish(store.uri, tmp_path / "multirun")
+    assert done.returncode == 0, done.stderr
+    assert [str(record.folder) in done.stdout for record in records] == [True, True]
+    assert "2 of 2 records shown" in done.stdout
+
+
+def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is_broken(store, make_record, tmp_path):
+    (tmp_path / "empty").mkdir()
+    make_record()
+    broken = make_record(1)
+    (broken.folder / "job.json").write_text("{half")
+    done = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
+    assert done.returncode == 1
+    assert "empty: no record there" in done.stderr
+    assert f"{broken.folder}: not shown" in done.stderr
+    assert "1 of 2 records shown" in done.stdout
+
+
+def test_publish_exits_with_1_where_the_server_is_away(make_record):
+    done = run_publish("http://127.0.0.1:9", make_record().folder)
+    assert done.returncode == 1
+    assert "MLflow at http://127.0.0.1:9 is not there" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plain_mlflow_ui_lists_the_runs(store, make_record, tmp_path):
+    published = publish(make_record(), store)
+    with picture.server(tmp_path) as url:
+        body = json.dumps({"experiment_ids": [published.experiment_id]}).encode()
+        asked = urllib.request.Request(f"{url}/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"})
+        runs = json.load(urllib.request.urlopen(asked))["runs"]
+        artifacts = f"{url}/ajax-api/2.0/mlflow/artifacts/list?run_id={published.run_id}"
+        files = json.load(urllib.request.urlopen(artifacts))["files"]
+    assert [run["info"]["run_id"] for run in runs] == [published.run_id]
+    assert "job.json" in [file["path"] for file in files]
+
+
+def test_a_server_that_was_away_and_came_back_is_caught_up_with(make_record, tmp_path):
+    record = make_record()
+    folder = tmp_path / "server"
+    folder.mkdir()
+    away = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
+    away.start()
+    assert "Nothing is lost" in away.close()
+    with picture.server(folder) as url:
+        store = open_store(uri=url)
+        for _ in range(2):
+            run = store.client.get_run(publish(record, store).run_id)
+        history = store.client.get_metric_history(run.info.run_id, "epoch/e2e_s")
+        files = store.client.list_artifacts(run.info.run_id)
+    assert run.info.status == "FINISHED"
+    assert [point.step for point in history] == [0, 1, 2]
+    assert "job.json" in [file.path for file in files]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path):
+    for number, batch in enumerate((8, 16)):
+        publish(make_record(number, batch=batch), store)
+    views.save(store)
+    with picture.server(tmp_path) as url:
+        picture.photograph(url, tmp_path / "view.png")
+        text = picture.text(views.link(open_store(uri=url)))
+    assert (tmp_path / "view.png").stat().st_size > 50_000
+    assert "total/e2e_s vs. total/energy_j" in text
+    assert "Parallel Coordinates" in text
+    assert "2 matching runs" in text

@@ -1,0 +1,75 @@
+"""Views are saved once, suit what the runs have, and never harm a run."""
+
+import base64
+import json
+import zlib
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from trainmeter.metrics import METRICS
+from trainmeter.tracking import views
+from trainmeter.tracking.publish import Published, publish
+
+
+def unpacked(view: str) -> dict:
+    state = json.loads(view)["state"].removeprefix("deflate;")
+    return json.loads(zlib.decompress(base64.b64decode(state)))
+
+
+def shown_metrics(page: dict) -> set[str]:
+    keys = set()
+    for chart in page["compareRunCharts"]:
+        keys |= {chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart}
+        keys |= {chart["metricKey"]} if "metricKey" in chart else set()
+        keys |= set(chart.get("selectedMetrics", ()))
+    return keys
+
+
+@pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
+def test_views_show_metrics_that_exist(energy):
+    for view in views.views(energy).values():
+        names = {name.replace("steady/", "epoch/") for name in shown_metrics(unpacked(view))}
+        assert names <= set(METRICS)
+
+
+def test_where_no_run_has_energy_no_chart_asks_for_it(store, make_record):
+    publish(make_record(energy=False), store)
+    assert views.energy_of(store) is None
+    shown = [name for view in views.views(None).values() for name in shown_metrics(unpacked(view))]
+    assert not [name for name in shown if name.endswith("_j")]
+
+
+def test_one_run_with_energy_brings_the_charts_of_energy(store, make_record):
+    publish(make_record(0, energy=False), store)
+    publish(make_record(1), store)
+    assert views.energy_of(store) == "energy_j"
+
+
+def test_saving_again_writes_nothing(store, monkeypatch):
+    views.save(store)
+    monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
+    views.save(store)
+
+
+def test_saved_views_are_those_of_the_code(store):
+    views.save(store)
+    tags = store.client.get_experiment(store.experiment_id).tags
+    for key, view in views.views(None).items():
+        assert tags[views.TAG + key] == view
+
+
+def test_a_view_that_cannot_be_saved_is_no_error(store):
+    store.client.delete_experiment(store.experiment_id)
+    views.save(store)
+
+
+@pytest.mark.parametrize(
+    ("uri", "base"), [("http://tracker:80/", "http://tracker:80"), ("sqlite:////x.db", "http://127.0.0.1:5000")]
+)
+def test_links_open_where_the_runs_are_shown(uri, base):
+    published = Published("abc", "7", uri, "sweep")
+    assert views.run_link(published).startswith(f"{base}/#/experiments/7/runs/abc?")
+    query = parse_qs(urlsplit(urlsplit(views.link(published)).fragment).query)
+    assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
+    assert query["workflowType"] == ["machine_learning"]
