@@ -7,6 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
+BENCHES := overhead start residual memory
 
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)
@@ -31,7 +32,7 @@ publish: setup ## write the runs' folders to MLflow, adding what it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
 bench: setup ## print the benchmarks' tables
-	@for bench in benchmarks/*.py; do echo "== $$bench"; PYTHONPATH=src $(PYTHON) "$$bench" $(ARGS); done
+	@for bench in $(BENCHES); do PYTHONPATH=src $(PYTHON) benchmarks/$$bench.py; done
 
 ##### Check
 

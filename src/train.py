@@ -31,7 +31,10 @@ def main() -> int:
         from trainmeter import experiment
         from trainmeter.terminal import Terminal
 
-        outcomes.append(experiment.run(job.order(config), Terminal()))
+        outcome = experiment.run(job.order(config), Terminal())
+        outcomes.append(outcome)
+        if outcome.stop:
+            raise outcome.stop
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)

@@ -50,13 +50,15 @@ class Outcome:
     run_link: str | None = None
     compare_link: str | None = None
     unpublished: str | None = None
+    stop: BaseException | None = None
+    """What stopped it, for the caller to raise once it has told of this run."""
 
     def fails(self, kind: str, why: str) -> None:
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
 
 
 def run(order: Order, terminal: Terminal) -> Outcome:
-    """One measured run, to whatever end; Ctrl-C and SIGTERM alone pass through, after the run is marked."""
+    """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
     outcome = Outcome(order.number, order.overrides, order.of_sweep)
     try:
         the = plan.settle(order)
@@ -74,7 +76,12 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     device = the.job["device"]
     machine = the.job["machine"]
     with lock.held(the.devices, machine["lock_dir"], the.holder, terminal.warn):
-        the.begin()
+        try:
+            the.begin()
+        except OSError as error:
+            outcome.fails("exception", unwritten(error))
+            terminal.failed(outcome)
+            return outcome
         publish = publisher(the.record, **the.job["tracking"])
         with concluded(the, outcome, publish, terminal):
             the.describe(dataset=ready(the.job["dataset"], the.job["storage"], ROOT, terminal.say))
@@ -142,7 +149,7 @@ def concluded(the: Plan, outcome: Outcome, publish: Publisher | Unpublished, ter
         outcome.fails("exception", f"{type(error).__name__}: {error}")
     except BaseException as stop:
         outcome.fails("stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal")
-        raise
+        outcome.stop = stop
     finally:
         terminal.closed()
         conclude(the, outcome)
@@ -157,14 +164,18 @@ def conclude(the: Plan, outcome: Outcome) -> None:
     outcome.notes = list(dict.fromkeys(outcome.notes))
     if windows:
         outcome.metrics = summarize(windows, record.steps(), the.job)
-    outcome.no_energy = the.run["energy"]["reason"]
+        outcome.no_energy = the.run["energy"]["reason"]
     outcome.metrics.update({f"model/{name}": value for name, value in the.run.get("model", {}).items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
     try:
         record.conclude(summary, the.run["identity"])
     except OSError as error:
-        outcome.fails("exception", f"the record cannot be written: {error}. Make room, and run it again.")
+        outcome.fails("exception", unwritten(error))
+
+
+def unwritten(error: OSError) -> str:
+    return f"the record cannot be written: {error}. Make room or give the right to, and run it again."
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:

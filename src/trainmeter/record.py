@@ -94,23 +94,23 @@ class Record:
 
     def steps(self):
         """All rows of `INTERVALS` as one flat `array('f')`."""
-        return self._rows_from(0)
+        return self._last(None)
 
     def last_steps(self, count):
         """The last `count` rows."""
-        return self._rows_from(-count)
+        return self._last(count)
 
-    def _rows_from(self, first):
+    def _last(self, count):
         rows = array.array("f")
         path = self.folder / "steps.bin"
         if not path.exists():
             return rows
         row_bytes = rows.itemsize * len(INTERVALS)
         there = path.stat().st_size // row_bytes
-        skipped = max(0, first if first >= 0 else there + first)
+        wanted = there if count is None else min(count, there)
         with open(str(path), "rb") as file:
-            file.seek(row_bytes * skipped)
-            rows.fromfile(file, len(INTERVALS) * max(0, there - skipped))
+            file.seek(row_bytes * (there - wanted))
+            rows.fromfile(file, len(INTERVALS) * wanted)
         return _little_endian(rows)
 
 

@@ -121,9 +121,9 @@ class Terminal:
         for title in SWEEP_COLUMNS:
             table.add_column(title, justify="right")
         for outcome in outcomes:
-            typed = dict(_pair(override) for override in outcome.overrides)
+            keys = dict(_pair(override) for override in outcome.overrides)
             cells = [_cell(outcome.metrics, f"steady/{name}", form) for name, form in SWEEP_COLUMNS.values()]
-            table.add_row(str(outcome.number), *(escape(typed.get(key, "")) for key in varied), _state(outcome), *cells)
+            table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
         self.console.print()
         self._whole(table)
         for outcome in outcomes:

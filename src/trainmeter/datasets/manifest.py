@@ -56,7 +56,7 @@ def fitting(folder: Path, dataset: dict[str, Any]) -> dict[str, Any] | None:
     if found != told:
         raise RuntimeError(
             f"dataset folder {folder} holds {found[0]} files of {found[1]} bytes; its manifest tells of "
-            f"{told[0]} files of {told[1]} bytes. {REMEDY}"
+            f"{told[0]} files of {told[1]} bytes. {_unreadable(folder, dataset)}{REMEDY}"
         )
     return manifest
 
@@ -82,6 +82,21 @@ def _digest(folder: Path) -> str:
             while chunk := file.read(1 << 20):
                 total.update(chunk)
     return total.hexdigest()
+
+
+def _unreadable(folder: Path, dataset: dict[str, Any]) -> str:
+    """Names the first image that cannot be read, such as one that was cut short; empty where there is none."""
+    if dataset["layout"] != "files":
+        return ""
+    from PIL import Image
+
+    for path in sorted(_files(folder)):
+        try:
+            with Image.open(path) as image:
+                image.load()
+        except Exception as error:  # by format and fault, Pillow raises many kinds
+            return f"{path} cannot be read: {error}. "
+    return ""
 
 
 def _files(folder: Path) -> Iterator[str]:

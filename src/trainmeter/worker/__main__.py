@@ -35,7 +35,7 @@ def main(folder):
         work(Record(folder), link)
     except Exception as error:
         traceback.print_exc()
-        link.say("failed", failure=failure(error), message=str(error) or type(error).__name__)
+        link.say("failed", failure=failure(error), message=words(error))
         raise SystemExit(1) from error
 
 
@@ -118,11 +118,11 @@ def check_inputs(model, job):
             shapes(torch.empty(2, channels, size, size, device="meta"))
     except NotImplementedError:
         return
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
+        images = "{} x {} x {}".format(channels, size, size)
         raise ValueError(
-            "model {} cannot take the images of dataset {}: {} channels of {} x {} pixels ({}). Set dataset.size, or "
-            "take another model.".format(
-                job["model"]["name"], job["dataset"]["name"], channels, size, size, str(error).splitlines()[0]
+            "model {} cannot take the images of dataset {}, {}: {}. Set dataset.size, or take another model.".format(
+                job["model"]["name"], job["dataset"]["name"], images, str(error).splitlines()[0]
             )
         ) from error
 
@@ -136,6 +136,14 @@ def facts(model, device):
         "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
     }
     return {"model": counts, "training": description(device)}
+
+
+def words(error):
+    """What an error says; one from a loader process brings its traceback along, which is for the log alone."""
+    text = str(error).strip()
+    if "Original Traceback" in text:
+        text = text.splitlines()[-1].partition(": ")[2]
+    return text or type(error).__name__
 
 
 def failure(error):

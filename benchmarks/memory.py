@@ -1,0 +1,44 @@
+"""What a long epoch keeps: memory of a worker's clock and loop after many steps over that after few."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+STEPS = (2_000, 200_000)
+WORKER = """
+import sys, torch
+from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.worker.loop import Tally, train
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(2, 4), torch.tensor([0, 1])
+clock = Clock(HostTimeline())
+clock.open()
+loader = (batch for _ in range(int(sys.argv[1])))
+train(model, clock.batches(loader, lambda batch: batch), torch.nn.CrossEntropyLoss(), optimizer, Tally("cpu"))
+clock.close()
+clock.parts()
+print(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)
+"""
+
+
+def peak_bytes(steps: int) -> int:
+    """The largest resident memory of a process that trains so many steps of a tiny model."""
+    return int(subprocess.run([sys.executable, "-c", WORKER, str(steps)], check=True, capture_output=True).stdout)
+
+
+def main() -> None:
+    few, many = (peak_bytes(steps) for steps in STEPS)
+    table = Table("steps in one epoch", "peak memory MB", "more MB")
+    table.add_row(f"{STEPS[0]:,}", f"{few / 1e6:.1f}", "")
+    table.add_row(f"{STEPS[1]:,}", f"{many / 1e6:.1f}", f"{(many - few) / 1e6:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Ratios of two ways to do one thing, taken in interleaved pairs; imported by the benchmarks beside it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Ratio(NamedTuple):
+    """The median of ratios, the 95 % interval of that median, and the spread of the single ratios."""
+
+    median: float
+    low: float
+    high: float
+    quartiles: tuple[float, float]
+    pairs: int
+
+
+def ratio(first: Callable[[], float], second: Callable[[], float], within: float, most: int, least: int = 20) -> Ratio:
+    """Runs both in turn, each leading every other pair, until the interval of the median reaches no further than
+    `within` to either side, or `most` pairs are done; each returns what it took in seconds."""
+    ratios: list[float] = []
+    while len(ratios) < most:
+        if len(ratios) % 2:
+            below = second()
+            above = first()
+        else:
+            above = first()
+            below = second()
+        ratios.append(above / below)
+        if len(ratios) >= least:
+            result = median(ratios)
+            if max(result.high - result.median, result.median - result.low) <= within:
+                break
+    return median(ratios)
+
+
+def median(values: Sequence[float]) -> Ratio:
+    """With the interval from order statistics: it assumes nothing of how the values are distributed."""
+    ordered = sorted(values)
+    count = len(ordered)
+    reach = math.ceil(1.96 * math.sqrt(count) / 2)
+    low = ordered[max(0, count // 2 - reach)]
+    high = ordered[min(count - 1, count // 2 + reach)]
+    quarter, _, three = statistics.quantiles(ordered, n=4)
+    return Ratio(statistics.median(ordered), low, high, (quarter, three), count)

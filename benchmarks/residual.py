@@ -1,0 +1,33 @@
+"""What the two clocks disagree by: the largest residual of any epoch, over its end-to-end time, in runs made here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from trainmeter.record import Record
+
+ROOT = Path(__file__).resolve().parents[1]
+SWEEP = ["-m", "batch=16,64", "workers=0,2", "timing=deferred,synchronous", "epochs=3", "profiler=none"]
+
+
+def main() -> None:
+    before = set((ROOT / "multirun").iterdir())
+    subprocess.run([sys.executable, "src/train.py", *SWEEP, "sweep.again=true"], cwd=ROOT, check=True, capture_output=True)
+    (sweep,) = set((ROOT / "multirun").iterdir()) - before
+    table = Table("batch", "workers", "timing", "epochs", "largest residual / e2e", "overhead / e2e")
+    for folder in sorted(sweep.glob("*/"), key=lambda folder: int(folder.name) if folder.name.isdigit() else -1):
+        record = Record(folder)
+        job, epochs = record.job(), [w["metrics"] for w in record.windows() if w["window"] == "epoch"]
+        residual = max(abs(epoch["epoch/clock_residual_s"]) / epoch["epoch/e2e_s"] for epoch in epochs)
+        overhead = max(epoch["epoch/overhead_s"] / epoch["epoch/e2e_s"] for epoch in epochs)
+        cells = [str(job[key]) for key in ("batch", "workers", "timing")]
+        table.add_row(*cells, str(len(epochs)), f"{residual:.6%}", f"{overhead:.3%}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What a start costs: from the command to the end of the first training step, less that of a bare script.
+
+Not counted, as they are no part of a start: making the dataset, preparing the page cache, making the database.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pairs import median
+from rich.console import Console
+from rich.table import Table
+from trainmeter.record import INTERVALS, Record
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIRS = 9
+BARE = """
+import time, torch
+from torch.utils.data import DataLoader
+from trainmeter.worker.data.images import ImageFiles
+from trainmeter.worker.data.transforms import preprocessing
+from trainmeter.worker.models.lenet import LeNet
+samples = ImageFiles("data/digits", "train", preprocessing({"size": 32, "channels": 1, "normalize": {"mean": [.5], "std": [.5]}}))
+model = LeNet(1, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+    break
+print(time.monotonic_ns())
+"""
+OURS = [
+    *("src/train.py", "model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"),
+    *("cache=keep", "evaluate=false", "profiler=none"),
+]
+
+
+def bare() -> float:
+    """Seconds from the start of a plain script to the end of its first step."""
+    begun_ns = time.monotonic_ns()
+    said = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return (int(said) - begun_ns) / 1e9
+
+
+def ours() -> float:
+    """Seconds from the command to the end of its first step, as its record tells."""
+    begun_ns = time.monotonic_ns()
+    before = set((ROOT / "multirun").iterdir())
+    subprocess.run([sys.executable, *OURS], cwd=ROOT, check=True, capture_output=True)
+    (sweep,) = set((ROOT / "multirun").iterdir()) - before
+    record = Record(sweep / "0")
+    first = record.steps()[: len(INTERVALS)]
+    gap_s, _, copy_s, compute_s = first
+    return (record.windows()[0]["opened_ns"] - begun_ns) / 1e9 + gap_s + copy_s + compute_s
+
+
+def main() -> None:
+    subprocess.run([sys.executable, *OURS], cwd=ROOT, check=True, capture_output=True)  # dataset and database
+    bare()
+    both = [(ours(), bare()) for _ in range(PAIRS)]
+    table = Table("from start to first step", "median s", "quartiles s", "pairs")
+    rows = {
+        "trainmeter": [measured for measured, _ in both],
+        "bare script": [plain for _, plain in both],
+        "difference": [measured - plain for measured, plain in both],
+    }
+    for name, seconds in rows.items():
+        row = median(seconds)
+        table.add_row(name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
