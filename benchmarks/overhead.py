@@ -16,6 +16,7 @@ import torch
 from pairs import Ratio, ratio
 from rich.console import Console
 from rich.table import Table
+
 from trainmeter.datasets.ready import ready
 from trainmeter.worker.clock import Clock, HostTimeline
 from trainmeter.worker.data.loader import open_split, train_loader

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
 from trainmeter.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +17,9 @@ SWEEP = ["-m", "batch=16,64", "workers=0,2", "timing=deferred,synchronous", "epo
 
 def main() -> None:
     before = set((ROOT / "multirun").iterdir())
-    subprocess.run([sys.executable, "src/train.py", *SWEEP, "sweep.again=true"], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "src/train.py", *SWEEP, "sweep.again=true"], cwd=ROOT, check=True, capture_output=True
+    )
     (sweep,) = set((ROOT / "multirun").iterdir()) - before
     table = Table("batch", "workers", "timing", "epochs", "largest residual / e2e", "overhead / e2e")
     for folder in sorted(sweep.glob("*/"), key=lambda folder: int(folder.name) if folder.name.isdigit() else -1):

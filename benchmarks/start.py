@@ -13,6 +13,7 @@ from pathlib import Path
 from pairs import median
 from rich.console import Console
 from rich.table import Table
+
 from trainmeter.record import INTERVALS, Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +24,8 @@ from torch.utils.data import DataLoader
 from trainmeter.worker.data.images import ImageFiles
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.models.lenet import LeNet
-samples = ImageFiles("data/digits", "train", preprocessing({"size": 32, "channels": 1, "normalize": {"mean": [.5], "std": [.5]}}))
+how = {"size": 32, "channels": 1, "normalize": {"mean": [0.5], "std": [0.5]}}
+samples = ImageFiles("data/digits", "train", preprocessing(how))
 model = LeNet(1, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):

@@ -79,14 +79,11 @@ class Worker:
 def started(folder: Path, python: str | None) -> Iterator[Worker]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving."""
     log = folder / "worker.log"
-    desk = Path(tempfile.mkdtemp(prefix="trainmeter-", dir=_node_local()))
     process, ended = None, None
     oom_kills_before = oom_kills()
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, open(log, "wb") as output:
-            listener.bind(str(desk / "link"))
-            listener.listen(1)
-            process = _spawn(folder, python, desk / "link", output)
+        with _listener() as listener, open(log, "wb") as output:
+            process = _spawn(folder, python, listener.getsockname(), output)
             death = partial(_death, process, log, oom_kills_before)
             ended = _end_of(process)
             ready, _, _ = select.select([listener.fileno(), ended], [], [])
@@ -101,7 +98,6 @@ def started(folder: Path, python: str | None) -> Iterator[Worker]:
             _end(process)
         if ended is not None:
             os.close(ended)
-        shutil.rmtree(desk, ignore_errors=True)
 
 
 def oom_kills() -> int:
@@ -123,7 +119,19 @@ def _death(process: subprocess.Popen, log: Path, oom_kills_before: int) -> Worke
     return WorkerError("exception", f"the worker ended with code {code}: {_last_line(log)}")
 
 
-def _spawn(folder: Path, python: str | None, link: Path, output) -> subprocess.Popen:
+@contextmanager
+def _listener() -> Iterator[socket.socket]:
+    """A socket to join; its path is gone on leaving, so that a steward that is killed later leaves none behind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="trainmeter-", dir=_node_local()) as desk,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        listener.bind(os.path.join(desk, "link"))
+        listener.listen(1)
+        yield listener
+
+
+def _spawn(folder: Path, python: str | None, link: str, output) -> subprocess.Popen:
     interpreter = shutil.which(python or sys.executable)
     if interpreter is None:
         raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
@@ -132,7 +140,7 @@ def _spawn(folder: Path, python: str | None, link: Path, output) -> subprocess.P
         **os.environ,
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
-        "TRAINMETER_SOCKET": str(link),
+        "TRAINMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children.

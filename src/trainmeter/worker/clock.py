@@ -19,6 +19,8 @@ import time
 from array import array
 
 NANOSECOND = 1e-9
+TOGETHER_NS = 20000
+"""Readings of two clocks that lie no further apart are taken as one moment."""
 
 
 def _nanoseconds(name):
@@ -135,8 +137,7 @@ class Clock:
         self._intervals = []
         self.rows = array("f")
         self._timeline.synchronize()
-        self.opened_ns = self._wall()
-        self._timeline.start()
+        self.opened_ns, _ = self._together(self._timeline.start)
 
     def batches(self, loader, move):
         """The loader's batches, each passed through `move` to the device, with marks put down around them."""
@@ -163,11 +164,10 @@ class Clock:
 
     def close(self):
         self._timeline.synchronize()
-        self._timeline.mark()
-        self.closed_ns = self._wall()
+        _, self.closed_ns = self._together(self._timeline.mark)
         self._timeline.synchronize()
         self._settle()
-        (self._tail,) = self._intervals
+        self._tail = sum(self._intervals)
 
     def parts(self):
         """The closed pass by metric name, in seconds and counts."""
@@ -189,6 +189,16 @@ class Clock:
         parts = {name: value * NANOSECOND for name, value in nanoseconds.items()}
         parts.update(steps=self._steps, clock_waits=self._timeline.waits)
         return parts
+
+    def _together(self, mark):
+        """The wall clock just before and just after a mark; once more if the host was interrupted between them."""
+        for _ in range(5):
+            before = self._wall()
+            mark()
+            after = self._wall()
+            if after - before <= TOGETHER_NS:
+                break
+        return before, after
 
     def _settle(self):
         """Books the steps whose marks have all passed; what is left are marks of the steps under way."""

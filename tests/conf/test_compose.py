@@ -1,0 +1,108 @@
+"""Every file of conf/ composes, and what it names is there and takes what it is given."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra.errors import ConfigCompositionException, MissingConfigException
+from omegaconf import OmegaConf
+
+from trainmeter import job
+from trainmeter.build import arguments, locate
+
+CONF = Path(__file__).parents[2] / "conf"
+FILES = sorted(path for path in CONF.glob("*/*.yaml"))
+CHOICES = [(path.parent.name, path.stem) for path in FILES]
+DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
+EXPERIMENTS = [path for path in FILES if path.parent.name == "experiment"]
+GIVEN = {
+    "model": ((), {}),
+    "optimizer": (("parameters",), {}),
+    "meter": ((), {"gpus": [], "root": "/"}),
+    "profiler": ((), {}),
+    "dataset.make": (("folder",), {"say": print}),
+    "dataset.open": (("folder", "train", "preprocessing"), {}),
+}
+"""What the program gives to each target beside the keys of its specification."""
+
+
+def specifications(tree: dict, path: str = "") -> dict[str, dict]:
+    """Every part of a job that names a target, by its place."""
+    found = {path: tree} if "_target_" in tree else {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= specifications(value, f"{path}.{key}".lstrip("."))
+    return found
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, group, name):
+    found = specifications(job.plain(composed(f"{group}={name}")))
+    assert found.keys() == GIVEN.keys()
+    for place, specification in found.items():
+        args, kwargs = GIVEN[place]
+        inspect.signature(locate(specification["_target_"])).bind(*args, **arguments(specification), **kwargs)
+
+
+@pytest.mark.parametrize(("group", "name"), [choice for choice in CHOICES if choice[0] not in ("experiment", "model")])
+def test_each_choice_but_a_model_of_many_architectures_goes_by_the_name_of_its_file(composed, group, name):
+    assert composed(f"{group}={name}")[group].name == name
+
+
+@pytest.mark.parametrize("path", [*FILES, *CONF.glob("*.yaml"), *CONF.glob("hydra/*/*.yaml")], ids=lambda p: p.stem)
+def test_each_file_begins_with_what_it_is(path):
+    lines = [line for line in path.read_text().splitlines()[:2] if not line.startswith("# @package")]
+    assert lines[0].startswith("# ")
+    assert len(lines[0]) > len("# a word")
+
+
+def test_each_group_that_a_person_chooses_from_is_one_that_jobs_know():
+    assert {group for group, _ in CHOICES} == {*job.GROUPS, "experiment"}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_experiment_holds_only_what_it_changes(composed, path):
+    default, changed = composed(), composed(f"experiment={path.stem}")
+    keys = [key for key in OmegaConf.load(path) if key != "defaults"]
+    assert keys
+    assert [key for key in keys if changed[key] == default[key]] == []
+
+
+def test_the_command_line_wins_over_an_experiment_and_an_experiment_over_the_defaults(composed):
+    assert composed().batch == 16
+    assert composed("experiment=smoke").batch == 64
+    assert composed("experiment=smoke", "batch=3").batch == 3
+
+
+@pytest.mark.parametrize("path", DEVICES, ids=lambda path: path.stem)
+def test_a_device_picks_its_meter_and_the_command_line_another(composed, path):
+    picked = OmegaConf.load(path).defaults[0]["override /meter@_global_.meter"]
+    assert composed(f"device={path.stem}").meter.name == picked
+    assert composed(f"device={path.stem}", "meter=estimate").meter.name == "estimate"
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("epochs=two", "'two' of type 'str' could not be converted to Integer"),
+        ("batch=abc", "'abc' of type 'str' could not be converted to Integer"),
+        ("batch=1.5", "'1.5' of type 'float' could not be converted to Integer"),
+        ("cache=hot", "expected one of [keep, cold, cold_each_epoch, warm]"),
+        ("timing=now", "expected one of [deferred, synchronous]"),
+        ("evaluate=maybe", "'maybe' is not a valid bool"),
+        ("target_accuracy=high", "could not be converted to Float"),
+        ("bathc=8", "Key 'bathc' not in 'Schema'"),
+        ("machine.rot=/", "Key 'rot' not in 'Machine'"),
+    ],
+)
+def test_a_value_of_another_type_and_an_unknown_key_are_refused(composed, typed, says):
+    with pytest.raises(ConfigCompositionException) as refused:
+        composed(typed)
+    assert says in f"{refused.value} {refused.value.__cause__}"
+
+
+@pytest.mark.parametrize("group", job.GROUPS)
+def test_an_unknown_choice_is_refused_with_all_that_there_are(composed, group):
+    with pytest.raises(MissingConfigException) as refused:
+        composed(f"{group}=unheard_of")
+    assert [name for known, name in CHOICES if known == group] == sorted(refused.value.options)

@@ -1,0 +1,203 @@
+"""The project as a person has it, in a folder of its own, and jobs as its commands compose them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from trainmeter import job
+from trainmeter.record import Record
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 120
+QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
+LONG = {**QUICK, "epochs": 1000, "batch": 32, "evaluate": "false"}
+"""A run that no test waits for: it is in the middle of an epoch whenever one looks."""
+
+
+class Project:
+    """A copy of the project whose runs, database and locks lie in `root`, and its commands as a person types them."""
+
+    def __init__(self, root: Path, template: Path) -> None:
+        self.root = root
+        for folder in ("src", "conf"):
+            shutil.copytree(template / folder, root / folder)
+        shutil.copy(template / "mlflow.db", root)
+        (root / "data").symlink_to(template / "data")
+        self.started: list[subprocess.Popen] = []
+
+    def run(self, entry: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess:
+        """A command to its end."""
+        process = self.start(entry, *arguments, **how)
+        out, err = process.communicate(timeout=LIMIT_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, entry: str, *arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen:
+        """A command, begun in a terminal of its own as far as signals go; `before` is what stands before it."""
+        others = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        process = subprocess.Popen(
+            [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments],
+            cwd=self.root,
+            env={**others, "COLUMNS": "80", "OMP_NUM_THREADS": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_as_a_shell_starts_it,
+        )
+        self.started.append(process)
+        return process
+
+    def quick(self, *flags: str, **overrides: object) -> list[str]:
+        """What follows `src/train.py` for a run of seconds: QUICK, and what is asked beside it."""
+        return [*flags, *_typed({**QUICK, "machine.lock_dir": self.root / "locks", **overrides})]
+
+    def long(self, *flags: str, **overrides: object) -> list[str]:
+        """What follows `src/train.py` for a run that goes on until it is stopped."""
+        return [*flags, *_typed({**LONG, "machine.lock_dir": self.root / "locks", **overrides})]
+
+    def sweeps(self) -> list[Path]:
+        return sorted(path for path in (self.root / "multirun").glob("*") if path.is_dir())
+
+    def records(self) -> list[Record]:
+        return [Record(path.parent) for path in sorted((self.root / "multirun").glob("*/*/job.json"))]
+
+    def record(self) -> Record:
+        (record,) = self.records()
+        return record
+
+    def own_data(self) -> Path:
+        """The dataset's folder, copied, so that a test may harm it."""
+        shared = (self.root / "data").resolve()
+        (self.root / "data").unlink()
+        return Path(shutil.copytree(shared, self.root / "data")) / "digits"
+
+    def rows(self, query: str) -> list[tuple]:
+        """What MLflow's database holds."""
+        with closing(sqlite3.connect(self.root / "mlflow.db")) as database:
+            return database.execute(query).fetchall()
+
+    def shown(self, what: str) -> list[str]:
+        """A column of MLflow's runs, oldest first."""
+        return [value for (value,) in self.rows(f"select {what} from runs order by start_time")]
+
+    def until_in_training(self, number: int = 0) -> Record:
+        """The record of the run, once it has an epoch and the next one is under way."""
+        return self.until(
+            lambda: next((r for r in self.records() if r.folder.name == str(number) and r.windows()), None)
+        )
+
+    @staticmethod
+    def until(told: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+        """What `told` says as soon as that is true."""
+        end = time.monotonic() + limit_s
+        while not (value := told()):
+            assert time.monotonic() < end, f"not within {limit_s} s"
+            time.sleep(0.02)
+        return value
+
+    @staticmethod
+    def at_work_in(folder: Path) -> list[psutil.Process]:
+        """Every process that works on the run of that folder: the worker and its loader processes."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if str(folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def clear(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def _typed(overrides: dict[str, object]) -> list[str]:
+    return [f"{key}={value}" for key, value in overrides.items()]
+
+
+def _as_a_shell_starts_it() -> None:
+    """A group of its own, and Ctrl-C heard, which a process in the background of a script would not."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory) -> Path:
+    """A project that is set up: database and dataset are there."""
+    root = tmp_path_factory.mktemp("template")
+    for folder in ("src", "conf"):
+        shutil.copytree(ROOT / folder, root / folder)
+    # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
+    made = (
+        "from pathlib import Path; from hydra import compose, initialize_config_dir; from trainmeter import job;"
+        "from trainmeter.datasets.ready import ready; from trainmeter.tracking.store import open_store;"
+        "open_store('template'); job.register(lambda command, resume: Path());"
+        "initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
+        "wanted = job.plain(compose('train')); ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"
+    )
+    subprocess.run([sys.executable, "-c", made], env={**os.environ, "PYTHONPATH": str(root / "src")}, check=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def new_project(template, tmp_path_factory) -> Iterator[Callable[[], Project]]:
+    """Makes projects, and ends whatever they have started."""
+    made: list[Project] = []
+
+    def make() -> Project:
+        made.append(Project(tmp_path_factory.mktemp("project"), template))
+        return made[-1]
+
+    yield make
+    for project in made:
+        project.clear()
+
+
+@pytest.fixture
+def project(new_project) -> Iterator[Project]:
+    project = new_project()
+    yield project
+    project.clear()
+
+
+@pytest.fixture
+def composed() -> Iterator[Callable[..., DictConfig]]:
+    """composed("batch=8", ...) -> the configuration that the command line makes."""
+    job.register(lambda command, resume: Path("nowhere"))
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        yield lambda *typed: compose("train", overrides=list(typed))
+
+
+@pytest.fixture
+def order(composed, tmp_path) -> Callable[..., job.Order]:
+    """order("batch=8", ...) -> the order that the command line makes, on a PC that has no GPU and no power limit."""
+    (tmp_path / "pc").mkdir()
+
+    def made(*typed: str, of_sweep: bool = False) -> job.Order:
+        overrides = [f"machine.root={tmp_path / 'pc'}", *typed]
+        folder = tmp_path / "multirun" / "sweep" / "0"
+        folder.mkdir(parents=True, exist_ok=True)
+        config = compose("train", overrides=overrides, return_hydra_config=True)
+        choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
+        plain = job.plain(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+        return job.Order(plain, choices, overrides, folder, of_sweep)
+
+    return made

@@ -1,0 +1,121 @@
+"""What a person or a machine gets wrong: told with what was asked, what was found and what to do; nothing lost."""
+
+import os
+import re
+import time
+
+import pytest
+
+UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+"""Root, to whom a file's permissions apply as to everyone else."""
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("bathc=8", "There is no key bathc. Did you mean batch=? The keys are: device, model, dataset,"),
+        ("machine.rot=/", "Key 'rot' not in 'Machine'"),
+        ("device=nanoo", "Available options in 'device':\n\tagx\n\tagx_orin\n\tauto"),
+        ("epochs=two", "Value 'two' of type 'str' could not be converted to Integer"),
+        ("cache=hot", "expected one of [keep, cold, cold_each_epoch, warm]"),
+        ("batch=8,16", "To sweep over it, add --multirun"),
+        ("batch=0", "Failed: batch=0: give 1 or more."),
+        ("epochs=0", "Failed: epochs=0: give 1 or more."),
+        ("workers=-1", "Failed: workers=-1: give 0 or more."),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words_and_leaves_nothing_behind(project, typed, says):
+    done = project.run("train", typed)
+    assert done.returncode == 1
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.sweeps() == []
+
+
+def failed(project, **overrides):
+    """What a run says that fails with a record of its failure."""
+    done = project.run("train", *project.quick(**overrides))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    summary = project.record().summary()
+    assert (summary["state"], summary["failure"]["kind"]) == ("failed", "exception")
+    assert f"Failed: {summary['failure']['message']}\n" in done.stdout
+    return summary["failure"]["message"]
+
+
+def test_a_storage_that_is_not_there_is_not_made(project):
+    said = failed(project, **{"storage.root": project.root / "card"})
+    assert said.startswith(f"storage.root={project.root}/card is not there, or is no folder. Mount the medium")
+    assert not (project.root / "card").exists()
+
+
+def test_a_python_that_is_not_there_is_named(project):
+    assert failed(project, **{"device.python": "/nowhere/python"}).startswith(
+        "device.python=/nowhere/python: there is no such"
+    )
+
+
+def test_a_dataset_folder_that_was_emptied_is_made_again(project):
+    digits = project.own_data()
+    for path in digits.iterdir():
+        path.rename(project.root / path.name)
+    done = project.run("train", *project.quick())
+    assert done.returncode == 0, done.stdout
+    assert f"making dataset digits in {digits}" in done.stdout
+    assert project.record().run()["dataset"]["count"] == 1797
+
+
+def test_a_dataset_that_lacks_images_is_told_with_what_was_found_and_what_to_do(project):
+    digits = project.own_data()
+    for path in (digits / "train" / "3").iterdir():
+        path.unlink()
+    said = failed(project)
+    assert re.match(rf"dataset folder {digits} holds \d+ files of \d+ bytes; its manifest tells of 1797 files", said)
+    assert "Move that folder away" in said
+
+
+def test_an_image_that_was_truncated_is_named(project):
+    image = project.own_data() / "train" / "7" / "0007.png"
+    image.write_bytes(image.read_bytes()[:60])
+    assert f"{image} cannot be read: " in failed(project)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_was_damaged_in_place_is_named_by_whoever_reads_it(project, workers):
+    image = project.own_data() / "train" / "7" / "0007.png"
+    image.write_bytes(bytes(image.stat().st_size))
+    said = failed(project, workers=workers)
+    assert f"image {image} cannot be read: " in said
+    assert "Put the whole file back" in said
+    assert project.at_work_in(project.record().folder) == []
+
+
+def test_a_dataset_that_may_not_be_read_is_told_with_what_to_do(project):
+    digits = project.own_data()
+    digits.chmod(0)
+    done = project.run("train", *project.quick(), before=UNPRIVILEGED if os.geteuid() == 0 else ())
+    digits.chmod(0o755)
+    assert done.returncode == 1
+    assert f"Failed: dataset folder {digits} cannot be read: [Errno 13] Permission denied" in done.stdout
+    assert "Check its permissions" in done.stdout
+
+
+def test_a_server_that_is_away_costs_a_run_nothing_but_a_warning_and_publish_repairs_it(project):
+    begun = time.monotonic()
+    done = project.run("train", *project.quick(tracking="mlflow"), MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert time.monotonic() - begun < 40
+    assert done.returncode == 0, done.stderr
+    assert project.record().is_whole()
+    repaired = publish_as_told(project, done.stdout)
+    assert repaired.returncode == 0, repaired.stderr
+    assert project.shown("status") == ["FINISHED"]
+    assert project.rows("select count(*) from metrics where key = 'epoch/e2e_s'") == [(1,)]
+
+
+def publish_as_told(project, output):
+    """Types the command with which a run's warning ends."""
+    (folder,) = re.findall(
+        r"Nothing is lost, its record is complete\..*python src/publish\.py (\S+)$", output, re.MULTILINE
+    )
+    assert folder == str(project.record().folder)
+    return project.run("publish", folder)

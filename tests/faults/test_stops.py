@@ -1,0 +1,98 @@
+"""A run that is stopped, or whose processes are killed, in the middle of an epoch: marked, and nothing left running."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+
+def begun(project, *asked):
+    """A run in the middle of an epoch: the command, its record, and the worker's process."""
+    command = project.start("train", *asked)
+    record = project.until_in_training()
+    (worker,) = (process for process in project.at_work_in(record.folder) if process.ppid() == command.pid)
+    return command, record, worker
+
+
+def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
+    command, record, _ = begun(project, *project.long(workers=2, tracking="mlflow"))
+    os.killpg(command.pid, signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 130
+    assert "Killed: stopped by Ctrl-C" in out
+    assert "Traceback" not in out + err
+    assert record.summary()["state"] == "killed"
+    assert record.summary()["failure"] == {"kind": "stopped", "message": "stopped by Ctrl-C"}
+    assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
+    assert project.at_work_in(record.folder) == []
+    assert project.shown("status") == ["KILLED"]
+    assert not record.is_whole()
+
+
+def test_sigterm_ends_a_run_as_ctrl_c_does(project):
+    command, record, _ = begun(project, *project.long())
+    command.terminate()
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 128 + signal.SIGTERM
+    assert "Killed: stopped by a signal" in out
+    assert "Traceback" not in out + err
+    assert record.summary()["state"] == "killed"
+    assert project.at_work_in(record.folder) == []
+
+
+def test_ctrl_c_ends_a_sweep_with_the_table_of_its_runs(project):
+    command, record, _ = begun(project, *project.long("-m", repeat="0,1"))
+    os.killpg(command.pid, signal.SIGINT)
+    out, _ = command.communicate(timeout=60)
+    assert command.returncode == 130
+    assert record.summary()["state"] == "killed"
+    assert re.search(r"^run 0 killed: stopped by Ctrl-C$", out, re.MULTILINE)
+    assert len(project.records()) == 1
+
+
+def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is_kept(project):
+    command, record, worker = begun(project, *project.long("-m", epochs="1000,1", tracking="mlflow"))
+    measured = len(record.windows())
+    worker.kill()
+    out, _ = command.communicate(timeout=120)
+    assert command.returncode == 1
+    assert re.search(r"^run 0 failed: the worker was killed by SIGKILL$", out, re.MULTILINE)
+    assert record.summary()["failure"] == {"kind": "killed", "message": "the worker was killed by SIGKILL"}
+    assert record.summary()["state"] == "failed"
+    assert record.summary()["metrics"]["total/epochs"] >= measured >= 1
+    assert [record.summary()["state"] for record in project.records()] == ["failed", "whole"]
+    assert project.shown("status") == ["FAILED", "FINISHED"]
+    tags = project.rows("select value from tags where key = 'trainmeter.failure'")
+    assert tags == [("killed",)]
+
+
+def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_the_run(project):
+    command, record, _ = begun(project, *project.long(workers=2, tracking="mlflow"))
+    project.until(lambda: len(project.at_work_in(record.folder)) == 3)
+    command.kill()
+    command.communicate()
+    project.until(lambda: project.at_work_in(record.folder) == [], limit_s=10)
+    assert record.summary() is None
+    assert project.shown("status") == ["RUNNING"]
+    assert project.run("publish").returncode == 0
+    assert project.shown("status") == ["KILLED"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_waits_for_its_device_can_be_stopped(project, number):
+    holder = project.start("train", *project.long(device="cpu"))
+    project.until_in_training()
+    waiting = project.start("train", *project.quick(device="cpu"))
+    next(
+        line
+        for line in iter(waiting.stdout.readline, "")
+        if line.startswith(f"Waiting for cpu, in use by pid {holder.pid}")
+    )
+    waiting.send_signal(number)
+    out, err = waiting.communicate(timeout=10)
+    assert waiting.returncode == 128 + number
+    assert "Traceback" not in out + err
+    assert len(project.records()) == 1
+    assert json.loads((project.record().folder / "job.json").read_text())["run"]["pid"] == holder.pid

@@ -1,0 +1,111 @@
+"""`python src/train.py -m ...`: a run after another, resumed where it was left, each start in a folder of its own."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from trainmeter.machine import lock
+
+
+@pytest.fixture(scope="module")
+def swept(new_project):
+    """A project in which a sweep of one run came to its end."""
+    project = new_project()
+    project.done = project.run("train", *project.quick("-m", device="nano"))
+    return project
+
+
+@pytest.fixture
+def again(swept, project):
+    """A copy of that project, where the same may be typed again."""
+    shutil.copytree(swept.root / "multirun", project.root / "multirun")
+    project.asked = [*swept.quick("-m", device="nano")]
+    return project
+
+
+def table(output):
+    """The rows of the sweep's own table: run number -> how it ended."""
+    rows = output[output.index("\nrun") :].splitlines()
+    found = (re.match(r"(\d+) .*?(whole before|whole|failed|killed)", row) for row in rows)
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_and_its_last(swept):
+    assert swept.done.returncode == 0, swept.done.stderr
+    assert table(swept.done.stdout) == {"0": "whole"}
+    lines = swept.done.stdout.splitlines()
+    assert lines[0].startswith("REHEARSAL")
+    assert lines[-1] == lines[0]
+
+
+def test_a_sweep_that_is_whole_is_not_measured_again_but_shown(again):
+    before = again.record().run()
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole before"})
+    assert again.record().run() == before
+    assert len(again.sweeps()) == 1
+    assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
+
+
+def test_sweep_again_measures_anew_in_a_new_folder(again):
+    done = again.run("train", *again.asked, "sweep.again=true")
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert len(again.sweeps()) == 2
+    assert len({record.run()["record_id"] for record in again.records()}) == 2
+
+
+def test_a_changed_default_is_a_changed_job(again):
+    defaults = again.root / "conf" / "train.yaml"
+    defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert again.record().job()["seed"] == 1
+    assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
+
+
+def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again):
+    folder = again.record().folder
+    for late in ("whole.json", "summary.json"):
+        (folder / late).unlink()
+    for cut in ("epochs.jsonl", "job.json", "steps.bin"):
+        (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert again.record().is_whole()
+    assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
+    assert len(again.sweeps()) == 1
+
+
+def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_again(project):
+    asked = project.quick("-m", **{"model.channels": "3,1"})
+    first = project.run("train", *asked)
+    assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "whole"})
+    assert re.search(r"^run 0 failed: .*cannot take the images of dataset digits", first.stdout, re.MULTILINE)
+    failed, whole = project.records()
+    assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
+
+    second = project.run("train", *asked)
+    assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "whole before"})
+    assert len(project.sweeps()) == 1
+    assert (failed.folder / "attempt1" / "summary.json").exists()
+    assert not (whole.folder / "attempt1").exists()
+
+
+def test_a_single_command_always_measures_anew(project):
+    for _ in range(2):
+        project.run("train", *project.quick(**{"storage.root": "/nowhere"}))
+    assert len(project.sweeps()) == 2
+
+
+def test_two_sweeps_of_one_command_begun_at_once_get_folders_of_their_own(project):
+    asked = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
+    with lock.held(["cpu"], str(project.root / "locks"), "the test", print):
+        both = [project.start("train", *asked) for _ in range(2)]
+        for sweep in both:
+            next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
+    outputs = [sweep.communicate(timeout=60)[0] for sweep in both]
+    assert len(project.sweeps()) == 2
+    assert {record.run()["pid"] for record in project.records()} == {sweep.pid for sweep in both}
+    assert all("run 0 failed" in output for output in outputs)

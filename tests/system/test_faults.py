@@ -1,0 +1,94 @@
+"""Faults of the machine that take long, or root, to bring about."""
+
+import re
+import sqlite3
+import subprocess
+import time
+from itertools import pairwise
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def small(project):
+    """small(path, size) -> that folder on a file system of its own, of so many bytes."""
+    mounted = []
+
+    def mount(path, size):
+        path.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], capture_output=True)
+        if made.returncode:
+            pytest.skip(f"needs the right to mount: {made.stderr.decode().strip()}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    project.clear()
+    for path in mounted:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs_it(project):
+    database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
+    database.execute("begin exclusive")
+    done = project.run("train", *project.quick(tracking="mlflow"))
+    database.execute("rollback")
+    database.close()
+    assert done.returncode == 0, done.stderr
+    assert project.record().is_whole()
+    (told,) = re.findall(r"Nothing is lost.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
+    assert project.run("publish", told).returncode == 0
+    assert project.shown("status") == ["FINISHED"]
+
+
+def test_a_locked_database_is_no_part_of_any_epoch(project):
+    database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
+    database.execute("begin exclusive")
+    begun = time.monotonic()
+    process = project.start("train", *project.long(epochs=20, tracking="mlflow"))
+    record = project.until_in_training()
+    project.until(lambda: len(record.windows()) == 20)
+    windows = record.windows()
+    database.execute("rollback")
+    database.close()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert time.monotonic() - begun < 100
+    assert all(after["opened_ns"] - before["closed_ns"] < 2e9 for before, after in pairwise(windows))
+
+
+@pytest.mark.parametrize("free", [0, 16_384])
+def test_a_storage_without_room_for_the_record_fails_the_run_in_words(project, small, free):
+    multirun = small(project.root / "multirun", 65_536)
+    (multirun / "filler").write_bytes(bytes(65_536 - free))
+    done = project.run("train", *project.quick())
+    assert done.returncode == 1
+    assert "No space left on device" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_record_that_fills_its_storage_keeps_what_it_has_and_fails_the_run_in_words(project, small):
+    multirun = small(project.root / "multirun", 524_288)
+    process = project.start("train", *project.long())
+    record = project.until_in_training()
+    subprocess.run(["dd", "if=/dev/zero", f"of={multirun / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
+    measured = len(record.windows())
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"^Failed: .*No space left on device", out, re.MULTILINE)
+    assert "Traceback" not in out + err
+    assert len(record.windows()) >= measured >= 1
+    assert not record.is_whole()
+    assert project.at_work_in(record.folder) == []
+
+
+def test_a_storage_without_room_for_the_dataset_is_told_with_what_it_needs(project, small):
+    card = small(project.root / "card", 1_000_000)
+    done = project.run("train", *project.quick(**{"storage.root": card}))
+    assert done.returncode == 1
+    assert re.search(
+        rf"^Failed: {card} has no room: dataset digits needs 10 MB, and 1\.0 MB are free", done.stdout, re.M
+    )
+    assert list(card.glob("digits")) == list(card.glob(".digits.partial")) == []

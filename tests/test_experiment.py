@@ -1,0 +1,110 @@
+"""How a run ends, whatever ends it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from trainmeter import plan
+from trainmeter.experiment import Outcome, concluded, ends, run
+from trainmeter.launch import WorkerError
+from trainmeter.terminal import Terminal
+from trainmeter.tracking.publisher import Unpublished
+
+
+@pytest.fixture
+def terminal():
+    terminal = Terminal()
+    terminal.console = Console(file=io.StringIO(), width=80, highlight=False)
+    return terminal
+
+
+@pytest.fixture
+def ended(order, terminal):
+    """ended(error) -> the outcome and the record of a run in which that is raised."""
+
+    def by(error=None):
+        the, outcome = plan.settle(order()), Outcome(0, [])
+        the.begin()
+        with concluded(the, outcome, Unpublished(), terminal):
+            if error is not None:
+                raise error
+        return outcome, the.record
+
+    return by
+
+
+def test_a_run_that_nothing_disturbs_is_whole(ended):
+    outcome, record = ended()
+    assert (outcome.state, outcome.failure, outcome.stop) == ("whole", None, None)
+    assert record.is_whole(record.run()["identity"])
+    assert record.summary()["failure"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (WorkerError("oom", "the kernel killed the worker"), "oom", "the kernel killed the worker"),
+        (ValueError("batch=0"), "exception", "batch=0"),
+        (OSError(28, "No space left on device"), "exception", "[Errno 28] No space left on device"),
+        (KeyError("a fault of ours"), "exception", "KeyError: 'a fault of ours'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_an_error_fails_its_run_alone_and_the_record_tells_why(ended, error, kind, message):
+    outcome, record = ended(error)
+    assert (outcome.state, outcome.kind, outcome.failure, outcome.stop) == ("failed", kind, message, None)
+    assert record.summary()["state"] == "failed"
+    assert record.summary()["failure"] == {"kind": kind, "message": message}
+    assert not record.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"), [(KeyboardInterrupt(), "stopped by Ctrl-C"), (SystemExit(143), "stopped by a signal")]
+)
+def test_a_stop_marks_the_run_as_killed_and_is_handed_to_the_caller(ended, stop, message):
+    outcome, record = ended(stop)
+    assert (outcome.state, outcome.failure, outcome.stop) == ("killed", message, stop)
+    assert record.summary()["state"] == "killed"
+    assert record.summary()["failure"] == {"kind": "stopped", "message": message}
+
+
+def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, monkeypatch):
+    monkeypatch.setattr(
+        "trainmeter.record.Record.conclude", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
+    outcome, record = ended()
+    assert outcome.state == "failed"
+    assert "the record cannot be written: [Errno 28] No space left" in outcome.failure
+    assert not record.is_whole()
+
+
+def test_what_is_said_twice_in_a_run_is_noted_once(order, terminal):
+    the, outcome = plan.settle(order()), Outcome(0, [], notes=["same", "other", "same"])
+    the.begin()
+    with concluded(the, outcome, Unpublished(), terminal):
+        pass
+    assert the.record.summary()["notes"] == ["same", "other"]
+
+
+def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, terminal):
+    refused = order("batch=0")
+    outcome = run(refused, terminal)
+    assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "job", "batch=0: give 1 or more.")
+    assert not refused.folder.exists()
+
+
+VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
+EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
+
+
+@pytest.mark.parametrize(("evaluate", "decides", "waits"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
+def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epoch(evaluate, decides, waits):
+    job = {"evaluate": evaluate, "target_accuracy": 0.9, "target_loss": None}
+    assert ends(job, decides)
+    assert not ends(job, waits)
+    assert not ends({**job, "target_accuracy": 0.91}, decides)
+
+
+def test_a_run_without_a_target_is_not_ended_by_any_window():
+    assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)

@@ -1,0 +1,148 @@
+import json
+import re
+
+import pytest
+
+from trainmeter import job
+
+
+@pytest.fixture
+def made(composed):
+    """made("batch=8", ...) -> the plain job."""
+    return lambda *typed: job.plain(composed(*typed))
+
+
+def test_a_job_is_plain_json_with_nothing_left_to_resolve(made):
+    plain = made("model=torchvision", "dataset=cifar10")
+    assert json.loads(json.dumps(plain)) == plain
+    assert "${" not in json.dumps(plain)
+    assert plain["cache"] == "cold"
+    assert plain["model"]["channels"] == 3
+
+
+def test_the_defaults_are_in_range(made):
+    job.check(made())
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("batch=0", "batch=0: give 1 or more"),
+        ("epochs=0", "epochs=0: give 1 or more"),
+        ("workers=-1", "workers=-1: give 0 or more"),
+        ("prefetch=0", "prefetch=0: give 1 or more"),
+        ("warmup_epochs=-1", "warmup_epochs=-1: give 0 or more"),
+        ("seed=-1", "seed=-1: give 0 or more"),
+        ("pin_memory=maybe", "pin_memory=maybe: give one of auto, true, false"),
+        ("rehearse=later", "rehearse=later: give one of auto, true, false"),
+        ("power_limit=0", "power_limit=0: give watts above 0, a power mode, or null"),
+        ("power_limit=-5", "power_limit=-5: give watts above 0, a power mode, or null"),
+        ("target_accuracy=0", "target_accuracy=0.0: give a share above 0 and up to 1"),
+        ("target_accuracy=97", "target_accuracy=97.0: give a share above 0 and up to 1"),
+        ("target_loss=0", "target_loss=0.0: give a loss above 0"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(made, typed, says):
+    with pytest.raises(ValueError, match=rf"^{re.escape(says)}\.$"):
+        job.check(made(typed))
+
+
+def test_all_that_is_wrong_is_told_at_once(made):
+    with pytest.raises(ValueError, match=r"batch=0: .*; epochs=0: .*\."):
+        job.check(made("batch=0", "epochs=0"))
+
+
+@pytest.mark.parametrize("typed", ["power_limit=15", "power_limit=15.0", "power_limit='15'", 'power_limit="15.0"'])
+def test_a_power_limit_in_watts_is_one_number_however_it_is_typed(made, typed):
+    reference = made("power_limit=15")
+    assert made(typed) == reference
+    assert job.identity(made(typed), "digest") == job.identity(reference, "digest")
+
+
+@pytest.mark.parametrize(
+    ("typed", "normal"),
+    [
+        (None, None),
+        (15, 15),
+        (15.0, 15),
+        ("15", 15),
+        (7.5, 7.5),
+        ("MAXN", "MAXN"),
+        ("MODE_30W", "MODE_30W"),
+        ("id:2", "id:2"),
+    ],
+)
+def test_a_power_limit_is_watts_or_the_name_of_a_mode(typed, normal):
+    found = job.normalized(typed)
+    assert (found, type(found)) == (normal, type(normal))
+
+
+@pytest.mark.parametrize("typed", ["nan", "inf", "-inf"])
+def test_a_power_limit_that_is_no_amount_of_watts_is_refused(made, typed):
+    with pytest.raises(ValueError, match="power_limit"):
+        job.check(made(f"power_limit={typed}"))
+
+
+@pytest.mark.parametrize(
+    "typed", ["tracking=none", "tracking.experiment=mine", "sweep.again=true", "machine.lock_dir=/tmp"]
+)
+def test_what_changes_no_measurement_is_no_part_of_the_identity(made, typed):
+    assert job.identity(made(typed), "digest") == job.identity(made(), "digest")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "batch=32",
+        "repeat=1",
+        "seed=1",
+        "device=cpu",
+        "optimizer.lr=0.1",
+        "profiler=none",
+        "meter=estimate",
+        "cache=warm",
+    ],
+)
+def test_what_changes_the_measurement_changes_the_identity(made, typed):
+    assert job.identity(made(typed), "digest") != job.identity(made(), "digest")
+
+
+def test_other_images_are_another_job(made):
+    assert len({job.identity(made(), digest) for digest in ("0a", "0b", None)}) == 3
+
+
+def test_another_host_is_another_job(made, monkeypatch):
+    here = job.identity(made(), "digest")
+    monkeypatch.setattr(job.platform, "node", lambda: "another")
+    assert job.identity(made(), "digest") != here
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
+)
+def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, near):
+    name = typed.partition("=")[0].partition(".")[0]
+    assert job.hints([typed]).startswith(f"There is no key {name}. Did you mean {near}=? The keys are: device, model,")
+
+
+def test_a_key_unlike_all_others_is_told_without_a_guess():
+    assert job.hints(["xyzzy=1"]).startswith("There is no key xyzzy. The keys are: ")
+
+
+def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
+    typed = ["batch=8", "device=nanoo", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
+    assert job.hints(typed) == ""
+
+
+def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices_meter(order):
+    asked = order("device=auto", "batch=8", "device.python=/usr/bin/python3")
+    found = asked.on("cuda")
+    assert (found.job["device"]["name"], found.choices["device"]) == ("cuda", "cuda")
+    assert (found.job["meter"]["name"], found.choices["meter"]) == ("nvml", "nvml")
+    assert found.job["batch"] == 8
+    assert found.job["device"]["python"] == "/usr/bin/python3"
+
+
+def test_the_order_for_a_found_device_keeps_the_meter_that_was_typed(order):
+    assert order("meter=estimate").on("cuda").job["meter"]["name"] == "estimate"

@@ -1,0 +1,259 @@
+"""Real processes joined by real sockets; what they do is written in the test, in place of the training."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmeter import launch
+from trainmeter.launch import WorkerError, started
+
+SOURCE = Path(__file__).parents[1] / "src"
+BEGIN = f"""#!{sys.executable}
+import os, signal, subprocess, sys, time
+from trainmeter.worker.link import Link, die_with_parent
+"""
+JOINED = """
+link = Link(os.environ["TRAINMETER_SOCKET"])
+def die(number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def interpreter(tmp_path):
+    """interpreter(lines) -> a program that takes Python's place, and does what the lines say as the worker."""
+
+    def write(lines, joined=True):
+        program = tmp_path / "python"
+        program.write_text(BEGIN + (JOINED if joined else "") + lines)
+        program.chmod(0o755)
+        return str(program)
+
+    return write
+
+
+@pytest.fixture
+def heard(interpreter, tmp_path):
+    """heard(lines) -> what a worker that does so says; it is answered where it asks to open or has closed."""
+
+    def listen(lines, joined=True):
+        messages = []
+        with started(tmp_path, interpreter(lines, joined)) as worker:
+            for message in worker.messages():
+                messages.append(message)
+                if message["kind"] in ("open", "closed"):
+                    worker.answer(number=len(messages))
+        return messages
+
+    return listen
+
+
+@pytest.fixture
+def death(heard):
+    """death(lines) -> the failure and the message of the WorkerError that a worker's end raises."""
+
+    def end(lines, joined=True):
+        with pytest.raises(WorkerError) as raised:
+            heard(lines, joined)
+        return raised.value.failure, str(raised.value)
+
+    return end
+
+
+def alive(pid):
+    """Whether a process is there and runs; one that is dead but not yet buried is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def vanishes(pid, within_s=10):
+    until = time.monotonic() + within_s
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def test_a_worker_is_heard_in_order_until_it_is_done(heard):
+    messages = heard("link.say('one', a=1); link.say('two', text='x' * 200_000); link.say('done'); link.say('late')")
+    assert [message["kind"] for message in messages] == ["one", "two"]
+    assert messages[0]["a"] == 1
+    assert len(messages[1]["text"]) == 200_000
+
+
+def test_a_worker_goes_on_from_what_it_asked_by_the_answer(heard):
+    lines = "answers = [link.ask('open'), link.ask('closed')]; link.say('got', answers=answers); link.say('done')"
+    assert heard(lines)[-1]["answers"] == [{"number": 1}, {"number": 2}]
+
+
+def test_the_worker_runs_our_package_on_the_folder_with_gpus_in_the_order_of_the_bus(heard, tmp_path):
+    lines = "link.say('is', argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read())"
+    (message,) = heard(lines + "\nlink.say('done')")
+    assert message["argv"] == ["-m", "trainmeter.worker", str(tmp_path)]
+    assert message["order"] == "PCI_BUS_ID"
+    assert message["stdin"] == ""
+
+
+def test_what_the_worker_prints_is_in_its_log(heard, tmp_path):
+    heard("print('to stdout'); print('to stderr', file=sys.stderr); link.say('done')")
+    assert sorted((tmp_path / "worker.log").read_text().splitlines()) == ["to stderr", "to stdout"]
+
+
+def test_a_worker_that_is_killed_names_the_signal(death):
+    assert death("link.ask('open'); die()") == ("killed", "the worker was killed by SIGKILL")
+
+
+def test_a_worker_that_crashes_names_the_signal(death):
+    assert death("die(signal.SIGSEGV)") == ("killed", "the worker was killed by SIGSEGV")
+
+
+def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpreter, tmp_path):
+    lines = "link.say('open', pid=os.getpid()); time.sleep(60)"
+    with started(tmp_path, interpreter(lines)) as worker:
+        messages = worker.messages()
+        pid = next(messages)["pid"]
+        worker.answer()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match="killed by SIGKILL"):
+            next(messages)
+
+
+def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
+    with started(tmp_path, interpreter("link.say('open'); die()")) as worker:
+        next(worker.messages())
+        assert vanishes(worker.pid)
+        with pytest.raises(WorkerError, match="killed by SIGKILL"):
+            worker.answer()
+
+
+def test_a_worker_that_exits_tells_its_code_and_its_last_line(death):
+    assert death("print('first'); print('no such GPU'); sys.exit(3)") == (
+        "exception",
+        "the worker ended with code 3: no such GPU",
+    )
+
+
+def test_a_worker_that_ends_early_without_a_word_is_told_so(death):
+    assert death("sys.exit(0)") == ("exception", "the worker ended with code 0: it said nothing")
+
+
+def test_a_worker_that_fails_says_how_itself(death):
+    lines = "link.say('failed', failure='oom', message='CUDA out of memory'); sys.exit(1)"
+    assert death(lines) == ("oom", "CUDA out of memory")
+
+
+def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
+    with started(tmp_path, interpreter("link.say('measured', epoch=0); die()")) as worker:
+        assert vanishes(worker.pid)
+        messages = worker.messages()
+        assert next(messages) == {"kind": "measured", "epoch": 0}
+        with pytest.raises(WorkerError):
+            next(messages)
+
+
+def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
+    failure, message = death("import torhc", joined=False)
+    assert failure == "exception"
+    assert message.endswith("ModuleNotFoundError: No module named 'torhc'")
+
+
+def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):
+    lines = "os.kill(os.getpid(), signal.SIGKILL)"
+    assert death(lines, joined=False) == ("killed", "the worker was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["while it trains", "before it joins"])
+def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkeypatch, joined):
+    counts = iter([7, 8])  # before the worker started; after it was killed
+    monkeypatch.setattr(launch, "oom_kills", lambda: next(counts))
+    failure, message = death("os.kill(os.getpid(), signal.SIGKILL)", joined)
+    assert failure == "oom"
+    assert "want of memory" in message
+
+
+def test_the_kernel_counts_its_kills():
+    assert launch.oom_kills() >= 0
+
+
+def test_a_dead_worker_is_noticed_at_once_though_its_children_hold_the_socket(death):
+    began = time.monotonic()
+    failure, _ = death("if os.fork(): die()\ntime.sleep(60)")
+    assert failure == "killed"
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("end", ["link.say('done')", "die()", "sys.exit(1)"])
+def test_the_workers_children_are_gone_once_it_is_left(interpreter, tmp_path, end):
+    lines = f"child = subprocess.Popen(['sleep', '60'])\nlink.say('child', pid=child.pid)\n{end}"
+    children = []
+    try:
+        with started(tmp_path, interpreter(lines)) as worker:
+            children.extend(message["pid"] for message in worker.messages())
+    except WorkerError:
+        pass
+    (child,) = children
+    assert vanishes(child)
+
+
+def test_leaving_by_an_error_ends_the_worker(interpreter, tmp_path):
+    pids = []
+
+    def interrupted():
+        with started(tmp_path, interpreter("time.sleep(60)")) as worker:
+            pids.append(worker.pid)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not alive(*pids)
+
+
+def test_ctrl_c_reaches_the_steward_alone(heard):
+    (message,) = heard("link.say('session', own=os.getsid(0) == os.getpid()); link.say('done')")
+    assert message["own"]
+
+
+def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpreter, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
+    lines = "link.say('at', path=os.environ['TRAINMETER_SOCKET']); time.sleep(60)"
+    with started(tmp_path, interpreter(lines)) as worker:
+        path = next(worker.messages())["path"]
+        assert len(path) <= 107
+        assert not Path(path).parent.exists()
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
+    with pytest.raises(ValueError, match=r"device\.python=python3\.0: there is no such program\. Name the interpreter"):
+        started(tmp_path, "python3.0").__enter__()
+
+
+STEWARD = """
+import sys
+from pathlib import Path
+from trainmeter.launch import started
+with started(Path(sys.argv[1]), sys.argv[2]) as worker:
+    for message in worker.messages():
+        print(worker.pid, flush=True)
+"""
+
+
+def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
+    program = interpreter("die_with_parent(); link.say('open'); time.sleep(60)")
+    steward = subprocess.Popen(
+        [sys.executable, "-c", STEWARD, str(tmp_path), program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    with steward:
+        pid = int(steward.stdout.readline())
+        assert alive(pid)
+        steward.kill()
+    assert vanishes(pid)

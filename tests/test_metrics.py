@@ -1,0 +1,116 @@
+"""The table of metrics is the project's public face: what a run writes is in it, and what is in it a run writes."""
+
+import re
+from array import array
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainmeter import metrics
+from trainmeter.metrics import EPOCH, METRICS
+from trainmeter.power.meter import Absent, Counter, Counters, Domain
+from trainmeter.record import Record
+from trainmeter.summary import summarize
+from trainmeter.window import Border, line
+from trainmeter.worker.__main__ import facts
+from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.worker.device import memory
+from trainmeter.worker.models.lenet import LeNet
+
+PAGE = Path(__file__).parents[1] / "docs/metrics.md"
+UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
+
+
+def counters(source):
+    return Counters({"gpu0": Counter(Domain(source, 0.1, "GPU board"), float)}, covers="GPUs used")
+
+
+METERS = {"measured": counters("counter"), "estimated": counters("estimated"), "unmetered": Absent("no meter")}
+
+
+@pytest.fixture
+def gpu_memory(monkeypatch):
+    """What a GPU would say of its memory."""
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1234)
+    return memory(torch.device("cuda"))
+
+
+@pytest.fixture
+def written(tmp_path, gpu_memory):
+    """written(meter) -> the names of all metrics of a run of two epochs that reaches its target."""
+
+    def run(meter):
+        record = Record(tmp_path)
+        clock = Clock(HostTimeline())
+        clock.open()
+        list(clock.batches(range(3), int))
+        clock.close()
+        parts = {**clock.parts(), "samples": 48, **gpu_memory}
+        measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 0, "closed_ns": 1}
+        joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
+        before, after = Border(0, joules[0]), Border(10**9, joules[1])
+        windows = []
+        for epoch in range(3):
+            record.append_steps(array("f", clock.rows))
+            opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
+            windows += [line(which, measured, before, after, meter, record) for which in opened]
+        job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
+        names = {name for window in windows for name in window["metrics"]}
+        names |= summarize(windows, record.steps(), job).keys()
+        return names | {f"model/{name}" for name in facts(LeNet(1, 10), torch.device("cpu"))["model"]}
+
+    return run
+
+
+def in_table(name):
+    """The row that tells of a metric: `steady/` and `spread/` stand for the epochs, `gpu0` for its domain."""
+    section, _, short = name.partition("/")
+    short = re.sub(r"^energy_(cpu|dram|gpu)\d+_j$", "energy_<domain>_j", short)
+    return f"{'epoch' if section in ('steady', 'spread') else section}/{short}"
+
+
+@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
+def test_every_metric_that_a_run_writes_is_in_the_table(written, meter):
+    assert {in_table(name) for name in written(meter)} <= METRICS.keys()
+
+
+def test_every_metric_in_the_table_is_written_by_some_run(written):
+    assert METRICS.keys() == {in_table(name) for meter in METERS.values() for name in written(meter)}
+
+
+def test_every_metric_of_an_epoch_has_a_steady_value_and_a_spread(written):
+    names = {name for meter in METERS.values() for name in written(meter)}
+    for section in ("steady", "spread"):
+        assert {in_table(name).partition("/")[2] for name in names if name.startswith(f"{section}/")} == EPOCH.keys()
+
+
+@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
+def test_mlflow_takes_every_name(written, meter):
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in written(meter):
+        _validate_metric_name(name)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_unit_is_in_the_name(name):
+    metric = METRICS[name]
+    suffix = name.rpartition("_")[2]
+    if name.endswith("samples_per_s"):
+        assert metric.unit == "1/s"
+    else:
+        assert metric.unit == UNITS.get(suffix, metric.unit)
+        assert (metric.unit in ("1", "0..1")) == (suffix not in UNITS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_explained(name):
+    assert METRICS[name].meaning.strip()
+    assert METRICS[name].steady in ("mean", "ratio", "pooled", "max", None)
+    assert "|" not in METRICS[name].meaning
+
+
+def test_the_page_of_metrics_shows_this_very_table():
+    rows = [line for line in PAGE.read_text().splitlines(keepends=True) if line.startswith("|")]
+    assert "".join(rows) == metrics.markdown()

@@ -1,0 +1,173 @@
+"""What a plan makes of an order, on machines whose files stand in a folder."""
+
+import os
+
+import pytest
+
+from trainmeter import plan
+
+GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
+
+
+@pytest.fixture
+def nano(tmp_path):
+    """The root of a Jetson Nano."""
+    return machine(
+        tmp_path / "nano", **{"sys/firmware/devicetree/base/compatible": "nvidia,p3450-0000\0nvidia,jetson-nano\0"}
+    )
+
+
+@pytest.fixture
+def rapl(tmp_path):
+    """The root of a PC whose CPU has a power limit to set."""
+    return machine(tmp_path / "rapl", **{"sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw": "65000000"})
+
+
+@pytest.fixture
+def desktop(tmp_path, monkeypatch):
+    """The root of a PC with an NVIDIA GPU, all of which may be used."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return machine(
+        tmp_path / "desktop", **{"proc/driver/nvidia/gpus/0000:01:00.0/information": f"Model: RTX\nGPU UUID: {GPU}\n"}
+    )
+
+
+def machine(root, **files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_the_device_found_stands_for_auto(order, nano):
+    settled = plan.settle(order(f"machine.root={nano}"))
+    assert settled.job["device"]["name"] == settled.run["choices"]["device"] == "nano"
+    assert settled.run["rehearsal"] == []
+    assert settled.job["device"]["accelerator"] == "cuda"
+
+
+def test_a_device_asked_for_where_it_is_is_no_rehearsal(order, nano):
+    assert plan.settle(order("device=nano", f"machine.root={nano}")).run["rehearsal"] == []
+
+
+def test_any_machine_can_train_on_its_cpu(order, nano):
+    assert plan.settle(order("device=cpu", f"machine.root={nano}")).run["rehearsal"] == []
+
+
+def test_a_device_that_this_machine_is_not_is_rehearsed_on_what_there_is(order):
+    settled = plan.settle(order("device=nano"))
+    assert settled.run["rehearsal"] == ["device=nano asked for, this machine is device=cpu"]
+    assert settled.job["device"]["name"] == "nano"
+    assert settled.job["device"]["accelerator"] == "auto"
+
+
+def test_a_power_limit_where_there_is_none_to_set_is_a_rehearsal(order):
+    settled = plan.settle(order("power_limit=100"))
+    assert settled.run["rehearsal"] == ["power_limit=100 asked for, this machine has no limit to set"]
+    assert settled.run["power_limit_applied"] is None
+
+
+def test_a_rehearsal_tells_of_all_that_was_asked_for_and_not_applied(order, rapl):
+    nowhere = plan.settle(order("device=nano", "power_limit=10"))
+    assert len(nowhere.run["rehearsal"]) == 2
+    with_a_limit = plan.settle(order("device=nano", "power_limit=10", f"machine.root={rapl}"))
+    assert with_a_limit.run["rehearsal"][1] == "power_limit=10 asked for, not applied"
+
+
+def test_a_power_limit_that_is_there_but_cannot_be_set_is_an_error_that_says_what_to_do(order, rapl):
+    with pytest.raises(RuntimeError, match=r"power_limit=100 asks for a limit by RAPL.*rehearse=true\."):
+        plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+
+
+def test_rehearse_true_touches_nothing_and_says_so(order, rapl):
+    settled = plan.settle(order("power_limit=100", "rehearse=true", f"machine.root={rapl}"))
+    assert settled.run["rehearsal"] == ["power_limit=100 asked for, not applied", "rehearse=true"]
+
+
+@pytest.mark.parametrize("typed", ["device=nano", "power_limit=100"])
+def test_rehearse_false_refuses_what_this_machine_is_not(order, typed):
+    with pytest.raises(ValueError, match=rf"^{typed} asked for, this machine .*\. rehearse=false refuses that"):
+        plan.settle(order(typed, "rehearse=false"))
+
+
+def test_rehearse_false_lets_pass_what_this_machine_is(order, nano):
+    assert plan.settle(order("device=nano", "rehearse=false", f"machine.root={nano}")).run["rehearsal"] == []
+
+
+def test_a_job_out_of_range_is_refused_before_anything_is_written(order):
+    asked = order("batch=0")
+    with pytest.raises(ValueError, match="batch=0"):
+        plan.settle(asked)
+    assert list(asked.folder.iterdir()) == []
+
+
+def test_an_order_that_is_refused_leaves_no_empty_folder(order):
+    asked = order()
+    plan.withdraw(asked)
+    assert not asked.folder.parent.exists()
+
+
+def test_an_order_that_is_refused_takes_nothing_with_it_that_an_earlier_one_left(order):
+    asked = order()
+    (asked.folder / "job.json").write_text("{}")
+    plan.withdraw(asked)
+    assert (asked.folder / "job.json").exists()
+
+
+def test_a_run_locks_and_meters_the_gpu_that_it_uses_or_else_the_cpu(order, desktop):
+    on_gpu = plan.settle(order(f"machine.root={desktop}"))
+    on_cpu = plan.settle(order("device=cpu", f"machine.root={desktop}"))
+    assert (on_gpu.devices, on_gpu.gpus) == ([GPU], [GPU])
+    assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
+
+
+def test_a_run_goes_by_what_it_trains_and_by_the_keys_typed_that_matter(order):
+    typed = ["device=nano", "optimizer.lr=0.1", "batch=8", "tracking.experiment=mine", "sweep.again=true"]
+    assert plan.settle(order(*typed)).run["name"] == "nano lenet digits optimizer.lr=0.1 batch=8"
+
+
+def test_a_changed_default_is_another_job(order):
+    typed = order("device=cpu")
+    before, same = plan.settle(typed), plan.settle(order("device=cpu"))
+    typed.job["seed"] = 1
+    assert plan.settle(typed).run["identity"] != before.run["identity"] == same.run["identity"]
+
+
+def test_a_record_is_whole_already_only_for_the_very_job_that_it_holds(order):
+    first = plan.settle(order("batch=8"))
+    assert not first.whole_already
+    first.begin()
+    first.record.conclude({"state": "whole"}, first.run["identity"])
+    assert plan.settle(order("batch=8")).whole_already
+    assert not plan.settle(order("batch=9")).whole_already
+
+
+def test_what_the_dataset_is_becomes_part_of_the_identity_once_it_is_made(order):
+    settled = plan.settle(order())
+    settled.begin()
+    identities = [settled.run["identity"]]
+    for digest in ("0a", "0b"):
+        settled.describe(dataset={"digest": digest})
+        identities.append(settled.run["identity"])
+        assert settled.record.run()["identity"] == settled.run["identity"]
+    assert len(set(identities)) == 3
+
+
+def test_a_run_that_begins_sets_aside_what_an_earlier_attempt_left(order):
+    asked = order()
+    (asked.folder / "epochs.jsonl").write_text('{"window": "epo')
+    plan.settle(asked).begin()
+    assert (asked.folder / "attempt1" / "epochs.jsonl").read_text() == '{"window": "epo'
+    assert sorted(path.name for path in asked.folder.iterdir()) == ["attempt1", "host.json", "job.json"]
+
+
+def test_more_loader_processes_than_cores_are_used_as_configured_with_a_warning(order):
+    cores = len(os.sched_getaffinity(0))
+    assert plan.warnings(plan.settle(order(f"workers={cores}"))) == []
+    (said,) = plan.warnings(plan.settle(order(f"workers={cores + 1}")))
+    assert said == f"workers={cores + 1} loader processes on {cores} cores: used as configured."
+
+
+def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):
+    (said,) = plan.warnings(plan.settle(order("dataset=cifar10", "workers=0")))
+    assert "dataset=cifar10 lives in memory" in said

@@ -1,0 +1,196 @@
+import math
+from array import array
+
+import pytest
+
+from trainmeter.summary import percentiles, reached, summarize, to_target, totals
+
+SECOND = 1_000_000_000
+JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None}
+NO_STEPS = array("f")
+
+
+def epoch(number, *, energy_window_s=10.0, steps=1, **metrics):
+    """A training window; its counters were read `energy_window_s` apart."""
+    metrics = {"e2e_s": 10.0, "steps": steps, **metrics}
+    energy = {"opened_ns": 0, "closed_ns": round(energy_window_s * SECOND), "joules": {}}
+    named = {f"epoch/{name}": value for name, value in metrics.items()}
+    return {"window": "epoch", "epoch": number, "metrics": named, "energy": energy}
+
+
+def val(number, **metrics):
+    named = {f"val/{name}": value for name, value in {"e2e_s": 1.0, **metrics}.items()}
+    return {"window": "val", "epoch": number, "metrics": named, "energy": None}
+
+
+def steps(*seconds):
+    """A row for each step that took so long: an eighth of it a gap, a quarter copying, the rest computing."""
+    return array("f", [part for s in seconds for part in (s / 8, 99.0, s / 4, s * 5 / 8)])
+
+
+def test_warm_up_epochs_are_left_out_of_the_steady_values_and_not_of_the_totals():
+    found = summarize([epoch(0, e2e_s=100.0), epoch(1, e2e_s=4.0), epoch(2, e2e_s=6.0)], NO_STEPS, JOB)
+    assert found["steady/e2e_s"] == 5.0
+    assert found["total/e2e_s"] == 110.0
+    assert found["total/epochs"] == 3
+
+
+def test_without_warm_up_every_epoch_counts():
+    windows = [epoch(0, e2e_s=100.0), epoch(1, e2e_s=4.0)]
+    assert summarize(windows, NO_STEPS, {**JOB, "warmup_epochs": 0})["steady/e2e_s"] == 52.0
+
+
+def test_a_run_that_is_all_warm_up_has_totals_and_nothing_steady():
+    found = summarize([epoch(0, energy_j=7.0)], steps(1.0), JOB)
+    assert found == {"total/e2e_s": 10.0, "total/epochs": 1, "total/energy_j": 7.0, "total/edp_js": 70.0}
+
+
+def test_a_rate_is_a_ratio_of_sums_and_no_mean_of_ratios():
+    windows = [
+        epoch(0),
+        epoch(1, samples=100, e2e_s=1.0, samples_per_s=100.0),
+        epoch(2, samples=100, e2e_s=4.0, samples_per_s=25.0),
+    ]
+    assert summarize(windows, NO_STEPS, JOB)["steady/samples_per_s"] == 200 / 5
+
+
+def test_energy_a_sample_is_a_ratio_of_sums():
+    windows = [
+        epoch(0),
+        epoch(1, samples=100, energy_j=10.0, energy_per_sample_j=0.1),
+        epoch(2, samples=300, energy_j=90.0, energy_per_sample_j=0.3),
+    ]
+    assert summarize(windows, NO_STEPS, JOB)["steady/energy_per_sample_j"] == 100 / 400
+
+
+def test_mean_power_is_all_energy_over_all_energy_windows():
+    windows = [
+        epoch(0, energy_j=1000.0, energy_window_s=1.0),
+        epoch(1, energy_j=30.0, energy_window_s=2.0, power_mean_w=15.0),
+        epoch(2, energy_j=90.0, energy_window_s=3.0, power_mean_w=30.0),
+    ]
+    assert summarize(windows, NO_STEPS, JOB)["steady/power_mean_w"] == pytest.approx(120 / 5)
+
+
+def test_times_and_energies_and_counts_are_means():
+    windows = [epoch(0), *(epoch(n, compute_s=n, energy_gpu0_j=10 * n, samples=7) for n in (1, 2, 6))]
+    found = summarize(windows, NO_STEPS, JOB)
+    assert (found["steady/compute_s"], found["steady/energy_gpu0_j"], found["steady/samples"]) == (3, 30, 7)
+
+
+def test_a_peak_is_the_largest_peak():
+    windows = [epoch(n, gpu_memory_peak_bytes=peak) for n, peak in enumerate((900, 500, 700))]
+    assert summarize(windows, NO_STEPS, JOB)["steady/gpu_memory_peak_bytes"] == 700
+
+
+def test_percentiles_are_pooled_over_the_steps_of_all_measured_epochs():
+    windows = [epoch(0, steps=2), epoch(1, steps=2, step_p50_s=1.0), epoch(2, steps=3, step_p50_s=8.0)]
+    rows = steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0)
+    found = summarize(windows, rows, JOB)
+    assert [found[f"steady/step_p{share}_s"] for share in (50, 95, 99)] == [8.0, 8.0, 8.0]
+    assert found["spread/step_p50_s"] == pytest.approx(7 / math.sqrt(2))
+
+
+def test_a_percentile_is_the_nearest_step_that_there_was():
+    found = percentiles(steps(*range(200, 0, -1)))
+    assert found == {"step_p50_s": 100.0, "step_p95_s": 190.0, "step_p99_s": 198.0}
+
+
+def test_a_step_lasts_from_the_one_before_to_its_own_end_host_waits_aside():
+    assert percentiles(steps(2.0))["step_p50_s"] == 2.0
+
+
+def test_where_there_is_no_step_there_are_no_percentiles():
+    assert percentiles(NO_STEPS) == {}
+
+
+def test_spread_is_the_standard_deviation_with_n_minus_1():
+    found = summarize([epoch(0, e2e_s=99.0), *(epoch(1, e2e_s=e2e_s) for e2e_s in (2.0, 4.0, 9.0))], NO_STEPS, JOB)
+    assert found["spread/e2e_s"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
+
+
+def test_one_epoch_has_no_spread():
+    found = summarize([epoch(0), epoch(1)], NO_STEPS, JOB)
+    assert "steady/e2e_s" in found
+    assert not [name for name in found if name.startswith("spread/")]
+
+
+def test_rates_and_percentiles_have_a_spread_over_epochs_as_well():
+    windows = [epoch(0), epoch(1, samples_per_s=10.0), epoch(2, samples_per_s=14.0)]
+    assert summarize(windows, NO_STEPS, JOB)["spread/samples_per_s"] == pytest.approx(math.sqrt(8))
+
+
+def test_energy_that_nothing_metered_stays_absent():
+    found = summarize([epoch(n, samples=10) for n in range(3)] + [val(2)], NO_STEPS, JOB)
+    assert not [name for name in found if "energy" in name or "power" in name or "edp" in name]
+
+
+def test_energy_that_one_epoch_lacks_is_absent_from_steady_values_and_totals():
+    windows = [epoch(0, energy_j=5.0), epoch(1, energy_j=5.0, samples=1), epoch(2, samples=1)]
+    found = summarize(windows, NO_STEPS, JOB)
+    assert not [name for name in found if "energy" in name or "power" in name or "edp" in name]
+
+
+def test_energy_that_the_warm_up_lacks_is_steady_and_has_no_total():
+    found = summarize([epoch(0), epoch(1, energy_j=5.0)], NO_STEPS, JOB)
+    assert found["steady/energy_j"] == 5.0
+    assert "total/energy_j" not in found
+
+
+def test_totals_are_over_training_and_evaluation():
+    windows = [epoch(0, energy_j=20.0), val(0, energy_j=1.0), epoch(1, energy_j=30.0), val(1, energy_j=2.0)]
+    assert totals(windows) == {"e2e_s": 22.0, "epochs": 2, "energy_j": 53.0, "edp_js": 53.0 * 22.0}
+
+
+def test_an_evaluation_without_energy_leaves_the_total_absent():
+    assert totals([epoch(0, energy_j=20.0), val(0)]) == {"e2e_s": 11.0, "epochs": 1}
+
+
+def test_an_estimate_is_added_up_apart_and_makes_no_energy_delay_product():
+    windows = [epoch(0, estimated_energy_j=20.0), val(0, estimated_energy_j=1.0)]
+    assert totals(windows) == {"e2e_s": 11.0, "epochs": 1, "estimated_energy_j": 21.0}
+
+
+def test_the_target_is_reached_by_the_first_evaluation_that_does():
+    windows = [
+        epoch(0, train_accuracy=1.0, energy_j=20.0),
+        val(0, accuracy=0.5, energy_j=1.0),
+        epoch(1, train_accuracy=1.0, energy_j=20.0),
+        val(1, accuracy=0.9, energy_j=1.0),
+        epoch(2, train_accuracy=1.0, energy_j=20.0),
+        val(2, accuracy=0.95, energy_j=1.0),
+    ]
+    assert to_target(windows, 0.9, None) == {
+        "time_to_target_s": 22.0,
+        "epochs_to_target": 2,
+        "energy_to_target_j": 42.0,
+    }
+
+
+def test_without_evaluations_the_epochs_own_figures_decide():
+    windows = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
+    assert to_target(windows, None, 0.5) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
+
+
+def test_a_target_that_is_not_reached_is_absent():
+    found = summarize([epoch(0), val(0, accuracy=0.5)], NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    assert not [name for name in found if "target" in name]
+
+
+def test_the_way_to_the_target_stands_in_the_summary_as_a_total():
+    found = summarize([epoch(0), val(0, accuracy=0.9)], NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    assert found["total/time_to_target_s"] == 11.0
+    assert found["total/epochs_to_target"] == 1
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "loss", "is_reached"),
+    [(None, None, False), (0.8, None, True), (0.81, None, False), (None, 0.3, True), (None, 0.29, False),
+     (0.8, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
+)  # fmt: skip
+def test_every_target_that_is_set_must_be_reached(accuracy, loss, is_reached):
+    assert reached(val(0, accuracy=0.8, loss=0.3), accuracy, loss) is is_reached
+
+
+def test_a_loss_that_is_no_number_reaches_nothing():
+    assert not reached(val(0, loss=math.nan), None, 0.3)

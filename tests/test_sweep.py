@@ -1,0 +1,136 @@
+import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from trainmeter import sweep
+
+SOURCE = Path(__file__).parents[1] / "src"
+NOON, LATER = datetime(2026, 11, 20, 12, 0, 0), datetime(2026, 11, 20, 12, 5, 0)
+COMMAND = ["batch=8,16", "model=lenet"]
+START = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from trainmeter import sweep
+multirun, how, *command = sys.argv[1:]
+print(sweep.folder(Path(multirun), command, how == "resume", datetime(2026, 11, 20, 12, 0, 0)), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    return tmp_path / "multirun"
+
+
+@pytest.fixture
+def folder(multirun, monkeypatch):
+    """folder(command, resume, now) -> what a command's process works in; it has ended when this returns."""
+    monkeypatch.setattr(sweep, "_held", [])
+
+    def of(command=COMMAND, resume=False, now=NOON):
+        made = sweep.folder(multirun, command, resume, now)
+        while sweep._held:
+            os.close(sweep._held.pop())
+        return made
+
+    return of
+
+
+def start(multirun, how="new"):
+    """A process that works in its sweep's folder until it is ended."""
+    return subprocess.Popen(
+        [sys.executable, "-c", START, str(multirun), how, *COMMAND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+
+
+def test_a_folder_tells_when_it_was_started_and_by_what(folder, multirun):
+    made = folder()
+    assert made.is_dir()
+    assert made == multirun / f"2026-11-20_12-00-00-{sweep.command_hash(COMMAND)}"
+
+
+def test_two_commands_of_one_second_never_share_a_folder(folder):
+    made = [folder() for _ in range(3)]
+    assert [path.name.partition("-" + sweep.command_hash(COMMAND))[0] for path in made] == [
+        "2026-11-20_12-00-00",
+        "2026-11-20_12-00-00.2",
+        "2026-11-20_12-00-00.3",
+    ]
+
+
+def test_two_processes_started_at_once_never_share_a_folder(multirun):
+    processes = [start(multirun, how) for how in ("new", "resume", "new")]
+    folders = {process.stdout.readline().strip() for process in processes}
+    for process in processes:
+        process.communicate("")
+    assert len(folders) == 3
+    assert folders == {str(path) for path in multirun.iterdir()}
+
+
+def test_a_command_that_resumes_goes_on_in_the_newest_folder_of_its_own(folder):
+    folder(now=NOON)
+    newest = folder(now=LATER)
+    folder(["batch=32"], now=datetime(2026, 11, 20, 13, 0, 0))
+    assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
+
+
+def test_the_newest_of_one_second_is_the_one_made_last(folder):
+    folder()
+    second = folder()
+    assert folder(resume=True, now=LATER) == second
+
+
+def test_a_command_that_does_not_resume_measures_anew(folder):
+    assert folder(now=NOON) != folder(now=LATER)
+
+
+def test_with_nothing_to_resume_a_folder_is_made(folder):
+    assert folder(resume=True).is_dir()
+
+
+def test_a_folder_that_another_process_is_at_work_in_is_left_to_it(folder, multirun):
+    with start(multirun) as process:
+        theirs = Path(process.stdout.readline().strip())
+        assert folder(resume=True, now=LATER) != theirs
+        process.communicate("")
+
+
+def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):
+    with start(multirun) as process:
+        theirs = Path(process.stdout.readline().strip())
+        process.kill()
+    assert folder(resume=True, now=LATER) == theirs
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["model=lenet", "batch=8,16"],
+        [*COMMAND, "tracking=none"],
+        [*COMMAND, "tracking.experiment=mine"],
+        [*COMMAND, "sweep.again=true"],
+        [*COMMAND, "machine.lock_dir=/tmp"],
+    ],
+)
+def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_measurement(same):
+    assert sweep.command_hash(same) == sweep.command_hash(COMMAND)
+
+
+@pytest.mark.parametrize("other", [["batch=8,16"], ["batch=8,32", "model=lenet"], [*COMMAND, "trackings=1"]])
+def test_a_command_that_measures_something_else_is_another(other):
+    assert sweep.command_hash(other) != sweep.command_hash(COMMAND)
+
+
+def test_the_same_command_on_another_host_is_another(monkeypatch):
+    here = sweep.command_hash(COMMAND)
+    monkeypatch.setattr(sweep.platform, "node", lambda: "elsewhere")
+    assert sweep.command_hash(COMMAND) != here

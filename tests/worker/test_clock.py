@@ -1,0 +1,370 @@
+"""The clock by scripted time: every number is known beforehand, to the nanosecond."""
+
+import time
+import tracemalloc
+from collections import deque
+
+import pytest
+
+from trainmeter.worker.clock import Clock, EventTimeline, HostTimeline, monotonic_ns, perf_counter_ns
+
+MS = 1_000_000
+
+
+class World:
+    """The host's time, which passes as the script says, and a device that does its queued work after it is queued."""
+
+    def __init__(self, capacity=4096):
+        self.now_ns = 0
+        self.idle_from_ns = 0
+        self.events = []
+        self.synchronized_at = []
+        self.timeline = EventTimeline(self._event, self._synchronize, capacity)
+
+    def now(self):
+        return self.now_ns
+
+    def host(self, ms):
+        self.now_ns += round(ms * MS)
+
+    def device(self, ms):
+        self.idle_from_ns = max(self.idle_from_ns, self.now_ns) + round(ms * MS)
+
+    def _event(self):
+        self.events.append(Event(self))
+        return self.events[-1]
+
+    def _synchronize(self):
+        self.now_ns = max(self.now_ns, self.idle_from_ns)
+        self.synchronized_at.append(self.now_ns // MS)
+
+
+class Event:
+    """A mark on the device's stream: passed once the work before it is done."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def record(self):
+        self.at_ns = max(self.world.idle_from_ns, self.world.now_ns)
+
+    def query(self):
+        return self.at_ns <= self.world.now_ns
+
+    def synchronize(self):
+        self.world.now_ns = max(self.world.now_ns, self.at_ns)
+
+    def elapsed_time(self, later):
+        assert later.query(), "read before it has passed"
+        return (later.at_ns - self.at_ns) / MS
+
+
+class Loader:
+    """Takes the scripted times to start, to give each batch, and to end; a batch is its number."""
+
+    def __init__(self, world, waits, start=0, stop=0):
+        self.world, self.waits, self.start, self.stop = world, waits, start, stop
+
+    def __iter__(self):
+        self.world.host(self.start)
+        return self._batches()
+
+    def _batches(self):
+        for number, wait in enumerate(self.waits):
+            self.world.host(wait)
+            yield number
+        self.world.host(self.stop)
+
+
+def on_cpu(world, **how):
+    return Clock(HostTimeline(world.now), host=world.now, wall=world.now, **how)
+
+
+def on_device(world, **how):
+    return Clock(world.timeline, host=world.now, wall=world.now, **how)
+
+
+def times(clock):
+    """The parts that are times in milliseconds, those that are not 0."""
+    return {name[:-2]: round(value * 1e3, 6) for name, value in clock.parts().items() if name.endswith("_s") and value}
+
+
+def rows_ms(clock):
+    values = [round(value * 1e3, 4) for value in clock.rows]
+    return [tuple(values[at : at + 4]) for at in range(0, len(values), 4)]
+
+
+def lagging_epoch(world, clock, waits, *, copy=1, compute=10, launch=1, **loader):
+    """An epoch on the device: the host queues a step's work in `launch` ms, and the device does it in its own time."""
+
+    def move(batch):
+        world.device(copy)
+        return batch
+
+    clock.open()
+    for _ in clock.batches(Loader(world, waits, **loader), move):
+        world.device(compute)
+        world.host(launch)
+    clock.close()
+
+
+def cpu_epoch(world, clock, waits, *, copy=1, compute=(10, 10, 5), rest=0, **loader):
+    """An epoch on the CPU; `rest` ms pass between the loader's end and the close."""
+
+    def move(batch):
+        world.host(copy)
+        return batch
+
+    clock.open()
+    for number in clock.batches(Loader(world, waits, **loader), move):
+        world.host(compute[number])
+    world.host(rest)
+    clock.close()
+
+
+def test_a_host_interrupted_between_its_two_clocks_reads_them_again():
+    world = World()
+    interruptions = {0: 5, 2: 5, 6: 7}  # ms lost after that reading of the wall clock, before its mark
+    readings = []
+
+    def wall():
+        now = world.now()
+        readings.append(now)
+        world.host(interruptions.get(len(readings) - 1, 0))
+        return now
+
+    clock = Clock(HostTimeline(world.now), host=world.now, wall=wall)
+    cpu_epoch(world, clock, [3, 4, 1])
+    assert len(readings) == 10  # twice again at the open, once at the close
+    assert clock.parts()["clock_residual_s"] == 0
+
+
+def test_on_a_cpu_every_part_is_what_the_script_took():
+    world = World()
+    clock = on_cpu(world)
+    cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
+    assert times(clock) == {
+        "e2e": 43,
+        "fetch_stall": 10,
+        "host_wait": 10,
+        "copy": 3,
+        "compute": 25,
+        "overhead": 5,
+        "loader_start": 5,
+        "loader_stop": 2,
+    }
+    assert clock.parts()["steps"] == 3
+    assert clock.parts()["clock_residual_s"] == 0
+
+
+def test_a_row_holds_a_steps_gap_wait_copy_and_compute():
+    world = World()
+    clock = on_cpu(world)
+    cpu_epoch(world, clock, [3, 4, 1], start=2)
+    assert rows_ms(clock) == [(5, 5, 1, 10), (4, 4, 1, 10), (1, 1, 1, 5)]
+
+
+def test_rows_and_sums_agree():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [4, 30, 2, 17], start=3, stop=5)
+    gap, wait, copy, compute = map(sum, zip(*rows_ms(clock), strict=True))
+    stall = sum(min(row[0], row[1]) for row in rows_ms(clock))
+    found = times(clock)
+    assert (found["host_wait"], found["copy"], found["compute"]) == (wait, copy, compute)
+    assert found["fetch_stall"] == stall
+    assert found["e2e"] == gap + copy + compute + found.get("overhead", 0) - (gap - stall)
+
+
+def test_waiting_that_a_lagging_device_hides_is_no_stall():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [4, 4, 4], stop=2)
+    assert times(clock) == {
+        "e2e": 37,  # 4 for the first batch, then the device never idles: 3 x (1 + 10)
+        "fetch_stall": 4,
+        "host_wait": 12,
+        "copy": 3,
+        "compute": 30,
+        "loader_start": 4,
+    }
+
+
+def test_a_device_that_idles_while_the_host_waits_stalls_for_as_long_as_it_idles():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [4, 30])
+    assert rows_ms(clock)[1] == (20, 30, 1, 10)  # asked at 5, ready at 35; the device was busy until 15
+    assert times(clock)["fetch_stall"] == 4 + 20
+    assert times(clock)["host_wait"] == 4 + 30
+
+
+def test_a_gap_that_waiting_does_not_explain_is_overhead():
+    world = World()
+    clock = on_cpu(world, observe=lambda steps, now_ns: world.host(7))
+    cpu_epoch(world, clock, [3, 4, 1])
+    assert times(clock)["fetch_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
+    assert times(clock)["overhead"] == 3 * 7
+
+
+def test_a_slow_launch_is_compute_whatever_the_device_does_meanwhile():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [0, 0], copy=0, compute=10, launch=40)
+    assert times(clock) == {"e2e": 80, "compute": 80}
+
+
+def test_overhead_is_measured_and_the_residual_is_what_the_clocks_disagree_by():
+    world = World()
+    clock = Clock(HostTimeline(world.now), host=world.now, wall=lambda: round(world.now_ns * 1.001))
+    cpu_epoch(world, clock, [3, 4, 1], stop=2, rest=3)
+    assert times(clock)["overhead"] == 5
+    assert times(clock)["e2e"] == pytest.approx(41 * 1.001)
+    assert times(clock)["clock_residual"] == pytest.approx(41 * 0.001)
+
+
+def test_the_first_batch_costs_the_loaders_start_and_its_end_costs_the_exhausting_next():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [6], start=20, stop=50)
+    assert times(clock)["loader_start"] == 26
+    assert times(clock)["host_wait"] == 26
+    # The loader ends while the device still works for 10 ms of its 50: overhead is what is left.
+    assert times(clock)["overhead"] == times(clock)["loader_stop"] == 40
+
+
+def test_what_follows_the_loaders_end_is_overhead_but_no_loader_stop():
+    world = World()
+    clock = on_cpu(world)
+    cpu_epoch(world, clock, [1, 1, 1], stop=2, rest=9)
+    assert times(clock)["loader_stop"] == 2
+    assert times(clock)["overhead"] == 11
+
+
+@pytest.mark.parametrize("make", [on_cpu, on_device])
+def test_an_empty_loader_is_overhead_alone(make):
+    world = World()
+    clock = make(world)
+    lagging_epoch(world, clock, [], start=2, stop=3)
+    assert times(clock) == {"e2e": 5, "overhead": 5, "loader_stop": 5}
+    assert clock.parts()["steps"] == 0
+    assert not clock.rows
+
+
+def test_a_window_opens_and_closes_on_a_device_that_has_nothing_to_do():
+    world = World()
+    clock = on_device(world)
+    world.device(100)  # left from before: none of it is the window's
+    lagging_epoch(world, clock, [0])
+    assert clock.opened_ns == 100 * MS
+    assert clock.closed_ns == 111 * MS
+    assert times(clock) == {"e2e": 11, "copy": 1, "compute": 10}
+
+
+def test_synchronous_timing_waits_for_the_device_after_every_step():
+    world = World()
+    clock = on_device(world, synchronous=True)
+    lagging_epoch(world, clock, [4, 4, 4])
+    border, *after_steps = world.synchronized_at
+    assert border == 0
+    assert after_steps[:3] == [15, 30, 45]
+    assert times(clock)["fetch_stall"] == times(clock)["host_wait"] == 12  # nothing is hidden
+    assert times(clock)["e2e"] == 45
+
+
+def test_deferred_timing_waits_at_the_borders_alone():
+    world = World()
+    lagging_epoch(world, on_device(world), [4] * 50)
+    assert set(world.synchronized_at) == {0, 4 + 50 * 11}
+
+
+def test_a_full_ring_waits_for_the_device_and_counts_it():
+    world = World(capacity=3)
+    clock = on_device(world)
+    lagging_epoch(world, clock, [0] * 4, copy=1, compute=10, launch=0)
+    # Each step leaves two marks under way, the next adds three: of five the host waits for two, since three may be.
+    assert clock.parts()["clock_waits"] == 3 * 2
+    assert len(world.events) <= 3 + 3 + 1
+    assert times(clock) == {"e2e": 44, "copy": 4, "compute": 40}
+
+
+def test_a_ring_with_room_never_waits():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [0] * 20)
+    assert clock.parts()["clock_waits"] == 0
+
+
+def test_events_are_used_again():
+    world = World(capacity=30)
+    clock = on_device(world)
+    lagging_epoch(world, clock, [4] * 200)
+    made = len(world.events)
+    assert made <= 30 + 3 + 1
+    for _ in range(5):
+        lagging_epoch(world, clock, [4] * 200)
+    assert len(world.events) == made
+
+
+def test_a_new_epoch_begins_at_nothing():
+    world = World()
+    clock = on_device(world)
+    lagging_epoch(world, clock, [4, 30, 2], start=9)
+    world.host(1000)
+    lagging_epoch(world, clock, [4], start=2)
+    assert times(clock) == {"e2e": 17, "fetch_stall": 6, "host_wait": 6, "copy": 1, "compute": 10, "loader_start": 6}
+    assert clock.parts()["steps"] == 1
+    assert rows_ms(clock) == [(6, 6, 1, 10)]
+
+
+def test_the_observer_is_told_of_the_steps_that_have_passed_and_of_the_time():
+    world = World()
+    told = []
+    clock = on_cpu(world, observe=lambda steps, now_ns: told.append((steps, now_ns // MS)))
+    cpu_epoch(world, clock, [3, 4, 1])
+    assert told == [(1, 14), (2, 29), (3, 36)]
+
+
+def test_the_loop_gets_what_was_moved():
+    clock = Clock(HostTimeline())
+    clock.open()
+    assert list(clock.batches("abc", str.upper)) == ["A", "B", "C"]
+
+
+def test_memory_grows_by_the_rows_alone():
+    steps = 20_000
+    clock = Clock(HostTimeline())
+    tracemalloc.start()
+    try:
+        clock.open()
+        deque(clock.batches(range(steps), int), maxlen=0)
+        clock.close()
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    row_bytes = 4 * 4
+    assert len(clock.rows) == 4 * steps
+    assert peak_bytes < 2.3 * row_bytes * steps  # an array that grows is there twice while it is copied
+
+
+def test_real_clocks_disagree_by_less_than_a_thousandth():
+    clock = Clock(HostTimeline())
+    shares = []
+    for _ in range(5):  # a busy machine may take the processor away between the readings of the two clocks
+        clock.open()
+        for _ in clock.batches(range(20), int):
+            time.sleep(0.002)
+        clock.close()
+        parts = clock.parts()
+        assert parts["e2e_s"] >= parts["compute_s"] >= 20 * 0.002
+        shares.append(abs(parts["clock_residual_s"]) / parts["e2e_s"])
+    assert min(shares) <= 0.001
+
+
+def test_the_clocks_count_nanoseconds_also_where_python_has_no_such_function(monkeypatch):
+    monkeypatch.delattr(time, "perf_counter_ns")
+    from trainmeter.worker.clock import _nanoseconds
+
+    for clock in (perf_counter_ns, monotonic_ns, _nanoseconds("perf_counter")):
+        assert isinstance(clock(), int)
+    assert _nanoseconds("perf_counter")() == pytest.approx(time.perf_counter() * 1e9, abs=1e9)

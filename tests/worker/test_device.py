@@ -1,0 +1,82 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from trainmeter.worker.clock import EventTimeline, HostTimeline
+from trainmeter.worker.device import accelerator, description, memory, settle, timeline
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """torch's edge to a GPU, as far as it is asked; gives what was called."""
+    called = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: called.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: called.append("reset peak"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1234)
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(name="NVIDIA H200", total_memory=150, uuid="6d5a4f3e"),
+    )
+    return called
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize(("name", "found"), [("auto", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")])
+def test_where_there_is_a_gpu_it_trains_unless_the_cpu_is_asked_for(gpu, name, found):
+    assert accelerator(name).type == found
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu"])
+def test_where_there_is_none_the_cpu_trains(no_gpu, name):
+    assert accelerator(name).type == "cpu"
+
+
+def test_asking_for_a_gpu_where_there_is_none_says_what_to_do(no_gpu):
+    with pytest.raises(RuntimeError, match=r"accelerator=cuda.*finds no GPU.*device\.python.*accelerator=cpu"):
+        accelerator("cuda")
+
+
+def test_a_cpu_is_timed_by_the_hosts_clock_and_a_gpu_by_its_events(gpu):
+    assert isinstance(timeline(CPU), HostTimeline)
+    assert isinstance(timeline(CUDA), EventTimeline)
+
+
+def test_settling_waits_for_the_gpu_before_its_peak_of_memory_is_counted_anew(gpu):
+    settle(CUDA)
+    assert gpu == ["synchronize", "reset peak"]
+
+
+def test_a_cpu_has_nothing_to_settle_and_no_peak_of_memory_rather_than_0(gpu):
+    settle(CPU)
+    assert gpu == []
+    assert memory(CPU) == {}
+    assert memory(CUDA) == {"gpu_memory_peak_bytes": 1234}
+
+
+def test_what_trains_is_told_with_its_versions(gpu):
+    assert description(CPU).keys() == {"python", "torch", "accelerator", "threads"}
+    assert description(CUDA)["gpu"] == {"name": "NVIDIA H200", "memory_bytes": 150, "uuid": "6d5a4f3e"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_real_gpus_clock_agrees_with_the_hosts():
+    from trainmeter.worker.clock import Clock
+
+    matrix = torch.rand(2048, 2048, device="cuda")
+    clock = Clock(timeline(CUDA))
+    settle(CUDA)
+    clock.open()
+    for _ in clock.batches(range(300), lambda batch: batch):
+        matrix @ matrix
+    clock.close()
+    parts = clock.parts()
+    assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]

@@ -1,0 +1,139 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmeter.worker.link import Link
+
+SOURCE = Path(__file__).parents[2] / "src"
+HALF_A_SECOND_NS = 500_000_000
+
+
+class Steward:
+    """The other end of a real socket: reads lines, writes answers."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.lines = connection.makefile("r", encoding="utf-8")
+
+    def heard(self):
+        return json.loads(self.lines.readline())
+
+    def answers(self, **facts):
+        self.connection.sendall((json.dumps(facts) + "\n").encode())
+
+    def gone(self):
+        self.lines.close()
+        self.connection.close()
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "link"))
+        listener.listen(1)
+        yield listener
+
+
+@pytest.fixture
+def link(listener):
+    return Link(listener.getsockname())
+
+
+@pytest.fixture
+def steward(listener, link):
+    steward = Steward(listener.accept()[0])
+    yield steward
+    steward.gone()
+
+
+def alive(pid):
+    """Whether a process is there and runs; one that is dead but not yet buried is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_what_is_said_is_a_line_of_json(link, steward):
+    link.say("note", text="zwölf\nlines")
+    assert steward.heard() == {"kind": "note", "text": "zwölf\nlines"}
+
+
+def test_asking_waits_for_the_answer(link, steward):
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(link.ask("open", epoch=3)))
+    asking.start()
+    assert steward.heard() == {"kind": "open", "epoch": 3}
+    assert answers == []
+    steward.answers(stop=True)
+    asking.join(5)
+    assert answers == [{"stop": True}]
+
+
+def test_a_steward_that_is_gone_ends_the_worker(link, steward):
+    steward.gone()
+    with pytest.raises((SystemExit, BrokenPipeError)):
+        link.ask("open")
+
+
+def test_a_steward_that_goes_instead_of_answering_ends_the_worker(link, steward):
+    steward_goes = threading.Thread(target=lambda: (steward.heard(), steward.connection.shutdown(socket.SHUT_RDWR)))
+    steward_goes.start()
+    with pytest.raises(SystemExit, match="the steward is gone"):
+        link.ask("open")
+    steward_goes.join(5)
+
+
+def test_progress_is_told_twice_a_second_at_most(link, steward):
+    for step in range(1, 2001):  # a step each millisecond, from some moment on
+        link.progress(step, now_ns=7_000_000_000 + step * 1_000_000)
+    link.say("end")
+    told = []
+    while (message := steward.heard())["kind"] == "progress":
+        told.append(message["steps"])
+    assert told == [1, 501, 1001, 1501]
+
+
+def test_a_slow_step_is_told_at_once(link, steward):
+    link.progress(1, now_ns=7 * HALF_A_SECOND_NS)
+    link.progress(2, now_ns=8 * HALF_A_SECOND_NS)
+    assert [steward.heard()["steps"] for _ in range(2)] == [1, 2]
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+print(child.stdout.readline().decode(), end="", flush=True)
+child.wait()
+"""
+CHILD = """
+import os, time
+from trainmeter.worker.link import die_with_parent
+die_with_parent()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_worker_dies_with_its_parent_however_that_ends():
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    with parent:
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 10
+    while alive(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not alive(child)

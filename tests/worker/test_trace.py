@@ -1,0 +1,65 @@
+import gzip
+import itertools
+import json
+
+import pytest
+import torch
+
+from trainmeter.build import build
+from trainmeter.worker.trace import NoTrace, TorchTrace
+
+
+@pytest.fixture
+def drawn():
+    return []
+
+
+@pytest.fixture
+def endless(drawn):
+    """Batches without end, which tell how many were drawn."""
+    return (drawn.append(number) or torch.ones(3) for number in itertools.count())
+
+
+def multiply(batches):
+    for batch in batches:
+        batch @ batch
+
+
+def test_a_trace_opens_as_json_and_holds_the_recorded_steps_alone(tmp_path, endless):
+    path = tmp_path / "trace.json.gz"
+    TorchTrace(warmup_steps=1, steps=2).take(str(path), endless, multiply)
+    with gzip.open(path, "rt") as file:
+        events = json.load(file)["traceEvents"]
+    assert sum(event.get("name") == "aten::dot" for event in events) == 2
+    assert {event["name"] for event in events if event.get("name", "").startswith("ProfilerStep")} == {
+        "ProfilerStep#1",
+        "ProfilerStep#2",
+    }
+
+
+def test_no_more_batches_are_drawn_than_the_trace_needs(tmp_path, endless, drawn):
+    TorchTrace(warmup_steps=2, steps=3).take(str(tmp_path / "trace.json.gz"), endless, multiply)
+    assert len(drawn) == 2 + 3
+
+
+def test_a_trace_is_there_whole_or_not_at_all(tmp_path, endless):
+    path = tmp_path / "trace.json.gz"
+
+    def fail(batches):
+        next(batches)
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        TorchTrace().take(str(path), endless, fail)
+    assert list(tmp_path.iterdir()) == []
+    TorchTrace(warmup_steps=1, steps=1).take(str(path), endless, multiply)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_trace_leaves_none_and_trains_on_nothing(tmp_path, endless, drawn):
+    build({"_target_": "trainmeter.worker.trace.NoTrace", "name": "none"}).take(
+        str(tmp_path / "trace.json.gz"), endless, multiply
+    )
+    NoTrace().take(str(tmp_path / "trace.json.gz"), endless, multiply)
+    assert drawn == []
+    assert list(tmp_path.iterdir()) == []
