@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from trainmeter import job, sweep
 
 if TYPE_CHECKING:
-    from trainmeter.experiment import Outcome
+    from trainmeter.outcome import Outcome
 
 
 def main() -> int:

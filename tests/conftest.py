@@ -24,9 +24,11 @@ from trainmeter.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
+OURS = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+OURS.update(COLUMNS="80", OMP_NUM_THREADS="1")
 QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
-LONG = {**QUICK, "epochs": 1000, "batch": 32, "evaluate": "false"}
-"""A run that no test waits for: it is in the middle of an epoch whenever one looks."""
+LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
+"""Beside QUICK, a run that no test waits for: it is in the middle of an epoch whenever one looks."""
 
 
 class Project:
@@ -48,11 +50,10 @@ class Project:
 
     def start(self, entry: str, *arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen:
         """A command, begun in a terminal of its own as far as signals go; `before` is what stands before it."""
-        others = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
         process = subprocess.Popen(
             [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments],
             cwd=self.root,
-            env={**others, "COLUMNS": "80", "OMP_NUM_THREADS": "1", **environment},
+            env={**OURS, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -64,11 +65,12 @@ class Project:
 
     def quick(self, *flags: str, **overrides: object) -> list[str]:
         """What follows `src/train.py` for a run of seconds: QUICK, and what is asked beside it."""
-        return [*flags, *_typed({**QUICK, "machine.lock_dir": self.root / "locks", **overrides})]
+        asked = {**QUICK, "machine.lock_dir": self.root / "locks", **overrides}
+        return [*flags, *(f"{key}={value}" for key, value in asked.items())]
 
     def long(self, *flags: str, **overrides: object) -> list[str]:
         """What follows `src/train.py` for a run that goes on until it is stopped."""
-        return [*flags, *_typed({**LONG, "machine.lock_dir": self.root / "locks", **overrides})]
+        return self.quick(*flags, **{**LONG, **overrides})
 
     def sweeps(self) -> list[Path]:
         return sorted(path for path in (self.root / "multirun").glob("*") if path.is_dir())
@@ -95,11 +97,9 @@ class Project:
         """A column of MLflow's runs, oldest first."""
         return [value for (value,) in self.rows(f"select {what} from runs order by start_time")]
 
-    def until_in_training(self, number: int = 0) -> Record:
-        """The record of the run, once it has an epoch and the next one is under way."""
-        return self.until(
-            lambda: next((r for r in self.records() if r.folder.name == str(number) and r.windows()), None)
-        )
+    def until_in_training(self) -> Record:
+        """The record of the run under way, once it has an epoch and the next one is open."""
+        return self.until(lambda: next((record for record in self.records() if record.windows()), None))
 
     @staticmethod
     def until(told: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
@@ -123,14 +123,13 @@ class Project:
         return found
 
     def clear(self) -> None:
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-def _typed(overrides: dict[str, object]) -> list[str]:
-    return [f"{key}={value}" for key, value in overrides.items()]
+        """Ends what was started here, and what that has left."""
+        for command in self.started:
+            command.kill()
+            command.communicate()
+        for process in (process for record in self.records() for process in self.at_work_in(record.folder)):
+            process.kill()
+        self.started.clear()
 
 
 def _as_a_shell_starts_it() -> None:
@@ -147,13 +146,13 @@ def template(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / folder, root / folder)
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
-        "from pathlib import Path; from hydra import compose, initialize_config_dir; from trainmeter import job;"
+        "from hydra import compose, initialize_config_dir; from trainmeter import job;"
         "from trainmeter.datasets.ready import ready; from trainmeter.tracking.store import open_store;"
-        "open_store('template'); job.register(lambda command, resume: Path());"
-        "initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
-        "wanted = job.plain(compose('train')); ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"
+        "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
+        "job.register(None); wanted = job.plain(compose('train'));"
+        "ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"
     )
-    subprocess.run([sys.executable, "-c", made], env={**os.environ, "PYTHONPATH": str(root / "src")}, check=True)
+    subprocess.run([sys.executable, "-c", made], env={**OURS, "PYTHONPATH": str(root / "src")}, check=True)
     return root
 
 
@@ -173,9 +172,9 @@ def new_project(template, tmp_path_factory) -> Iterator[Callable[[], Project]]:
 
 @pytest.fixture
 def project(new_project) -> Iterator[Project]:
-    project = new_project()
-    yield project
-    project.clear()
+    made = new_project()
+    yield made
+    made.clear()
 
 
 @pytest.fixture
@@ -189,12 +188,10 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
 @pytest.fixture
 def order(composed, tmp_path) -> Callable[..., job.Order]:
     """order("batch=8", ...) -> the order that the command line makes, on a PC that has no GPU and no power limit."""
-    (tmp_path / "pc").mkdir()
 
     def made(*typed: str, of_sweep: bool = False) -> job.Order:
         overrides = [f"machine.root={tmp_path / 'pc'}", *typed]
-        folder = tmp_path / "multirun" / "sweep" / "0"
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True, exist_ok=True)
         config = compose("train", overrides=overrides, return_hydra_config=True)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
         plain = job.plain(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))

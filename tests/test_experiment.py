@@ -6,8 +6,10 @@ import pytest
 from rich.console import Console
 
 from trainmeter import plan
-from trainmeter.experiment import Outcome, concluded, ends, run
+from trainmeter.ending import concluded
+from trainmeter.experiment import ends, run
 from trainmeter.launch import WorkerError
+from trainmeter.outcome import Outcome
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Unpublished
 

@@ -20,9 +20,10 @@ ENTRIES = {name for name in SOURCES if "/" not in name}
 FLOORS = [
     {"entries"},
     {"experiment", "report"},
+    {"ending"},
     {"plan", "window", "terminal", "sweep"},
     {"launch", "tracking", "machine", "power", "datasets"},
-    {"job", "summary"},
+    {"job", "summary", "outcome"},
     {"metrics", "record", "build"},
 ]
 """Each room may import from its own and from those on floors below it."""

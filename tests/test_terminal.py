@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from trainmeter.experiment import Outcome
+from trainmeter.outcome import Outcome
 from trainmeter.terminal import Terminal, shown_path
 
 ROW = {"e2e_s": 12.3456, "fetch_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}

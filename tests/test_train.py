@@ -129,6 +129,7 @@ def test_a_second_run_waits_for_the_device_and_says_for_whom(project):
         lines = iter(waiting.stdout.readline, "")
         said = next(line for line in lines if line.startswith("Waiting"))
         assert re.match(r"Waiting for cpu, in use by pid 4711 since noon: python train\.py\.", said)
+        time.sleep(0.5)
         assert waiting.poll() is None
         assert project.records() == []
     assert waiting.wait(timeout=60) == 1

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from trainmeter.outcome import Outcome
+
 ABSENT = "-"
 COLUMNS = {
     "e2e\ns": ("e2e_s", "{:.3f}"),
@@ -76,7 +78,7 @@ class Terminal:
     def closed(self) -> None:
         self._progress.stop()
 
-    def concluded(self, windows: Sequence[Mapping], warmup: int, outcome: Any, of_sweep: bool) -> None:
+    def concluded(self, windows: Sequence[Mapping], warmup: int, outcome: Outcome, of_sweep: bool) -> None:
         """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""
         if any(window["window"] == "epoch" for window in windows):
             self._epochs(windows, outcome.metrics, warmup)
@@ -86,7 +88,7 @@ class Terminal:
         if not of_sweep:
             self._closing([outcome])
 
-    def failed(self, outcome: Any) -> None:
+    def failed(self, outcome: Outcome) -> None:
         if outcome.failure:
             self.say(f"{outcome.state.capitalize()}: {outcome.failure}", style="red")
 
@@ -114,7 +116,7 @@ class Terminal:
             table.add_row("steady", *steady, *([""] if judged else []), style="bold")
         self._whole(table)
 
-    def sweep(self, outcomes: Sequence[Any]) -> None:
+    def sweep(self, outcomes: Sequence[Outcome]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
         varied = _varied(outcomes)
         table = Table("run", *varied, "state", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
@@ -137,7 +139,7 @@ class Terminal:
         table.width = self.console.measure(table, options=unbounded).maximum
         self.console.print(table, crop=False)
 
-    def _closing(self, outcomes: Sequence[Any]) -> None:
+    def _closing(self, outcomes: Sequence[Outcome]) -> None:
         """What holds for all of them: why there is no energy, where they are shown, and that they are rehearsals."""
         for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
             self.say(f"No measured energy: {reason}")
@@ -152,7 +154,7 @@ class Terminal:
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
 
-def _varied(outcomes: Sequence[Any]) -> list[str]:
+def _varied(outcomes: Sequence[Outcome]) -> list[str]:
     """The keys that are not the same in all of a sweep's runs."""
     typed = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
     keys = dict.fromkeys(key for pairs in typed for key in pairs)
@@ -164,7 +166,7 @@ def _pair(override: str) -> tuple[str, str]:
     return key, value
 
 
-def _state(outcome: Any) -> str:
+def _state(outcome: Outcome) -> str:
     state = f"[{STATES[outcome.state]}]{outcome.state}[/]"
     return state + (" before" if outcome.earlier else "") + (" [yellow]rehearsal[/]" if outcome.rehearsal else "")
 

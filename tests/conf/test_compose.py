@@ -81,6 +81,11 @@ def test_a_device_picks_its_meter_and_the_command_line_another(composed, path):
     assert composed(f"device={path.stem}", "meter=estimate").meter.name == "estimate"
 
 
+def test_a_cpu_is_metered_by_rapl_and_an_nvidia_gpu_by_nvml(composed):
+    assert composed("device=cpu").meter.name == "rapl"
+    assert composed("device=cuda").meter.name == "nvml"
+
+
 @pytest.mark.parametrize(
     ("typed", "says"),
     [

@@ -69,8 +69,9 @@ def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is
 
 
 def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_the_run(project):
-    command, record, _ = begun(project, *project.long(workers=2, tracking="mlflow"))
+    command, record, worker = begun(project, *project.long(workers=2, tracking="mlflow"))
     project.until(lambda: len(project.at_work_in(record.folder)) == 3)
+    worker.suspend()  # so that it cannot end by its own will
     command.kill()
     command.communicate()
     project.until(lambda: project.at_work_in(record.folder) == [], limit_s=10)

@@ -99,13 +99,19 @@ def test_a_single_command_always_measures_anew(project):
     assert len(project.sweeps()) == 2
 
 
-def test_two_sweeps_of_one_command_begun_at_once_get_folders_of_their_own(project):
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one while the other is at work"])
+def test_two_sweeps_of_one_command_get_folders_of_their_own(project, together):
+    def waits(sweep):
+        return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
+
     asked = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
     with lock.held(["cpu"], str(project.root / "locks"), "the test", print):
-        both = [project.start("train", *asked) for _ in range(2)]
-        for sweep in both:
-            next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
-    outputs = [sweep.communicate(timeout=60)[0] for sweep in both]
+        first = project.start("train", *asked)
+        assert together or waits(first)
+        second = project.start("train", *asked)
+        assert waits(second)
+        assert not together or waits(first)
+    outputs = [sweep.communicate(timeout=60)[0] for sweep in (first, second)]
     assert len(project.sweeps()) == 2
-    assert {record.run()["pid"] for record in project.records()} == {sweep.pid for sweep in both}
+    assert {record.run()["pid"] for record in project.records()} == {first.pid, second.pid}
     assert all("run 0 failed" in output for output in outputs)

@@ -1,0 +1,30 @@
+"""How a run ended, for those who tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Outcome:
+    """How a run ended: whole, failed or killed; `earlier` where it was whole before this command."""
+
+    number: int
+    overrides: list[str]
+    of_sweep: bool = False
+    state: str = "whole"
+    kind: str | None = None
+    failure: str | None = None
+    earlier: bool = False
+    rehearsal: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    no_energy: str | None = None
+    run_link: str | None = None
+    compare_link: str | None = None
+    unpublished: str | None = None
+    stop: BaseException | None = None
+    """What stopped it, for the caller to raise once it has told of this run."""
+
+    def fails(self, kind: str, why: str) -> None:
+        self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
