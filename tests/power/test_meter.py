@@ -26,9 +26,7 @@ def test_a_window_is_a_subtraction():
     assert spent({"cpu0": 100.0, "dram0": 7.0}, {"cpu0": 130.0, "dram0": 7.5}) == {"cpu0": 30.0, "dram0": 0.5}
 
 
-@pytest.mark.parametrize(
-    "after", [{}, {"cpu0": 100.0}, {"cpu0": 3.0}], ids=["unread", "stood still", "reset"]
-)
+@pytest.mark.parametrize("after", [{}, {"cpu0": 100.0}, {"cpu0": 3.0}], ids=["unread", "stood still", "reset"])
 def test_a_counter_that_tells_nothing_gives_no_energy_and_never_0(after):
     meter = counters(cpu0=float)
     assert window_energy({"cpu0": 100.0}, after, meter) == {}
