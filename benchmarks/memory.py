@@ -11,7 +11,8 @@ from rich.table import Table
 STEPS = (2_000, 200_000)
 WORKER = """
 import sys, torch
-from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.worker.clock import Clock
+from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.loop import Tally, train
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)

@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmeter.datasets.ready import ready
-from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import open_split, train_loader
 from trainmeter.worker.link import Link
 from trainmeter.worker.loop import Tally, train
 from trainmeter.worker.models.lenet import LeNet
+from trainmeter.worker.timeline import HostTimeline
 
 ROOT = Path(__file__).resolve().parents[1]
 DATASET = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 import sys
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import hydra
@@ -37,8 +38,9 @@ def main() -> int:
             raise outcome.stop
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-    job.register(lambda command, resume: sweep.folder(job.ROOT / "multirun", command, resume, datetime.now()))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
+            signal.signal(number, stop)
+    job.register(partial(sweep.folder, job.ROOT / "multirun", datetime.now()))
     try:
         task()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,16 @@ OURS.update(COLUMNS="80", OMP_NUM_THREADS="1")
 QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
 LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
 """Beside QUICK, a run that no test waits for: it is in the middle of an epoch whenever one looks."""
+NO_TORCH = "no torch in this environment, as on a board: what trains is not tested"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skips a file of tests that imports torch or torchvision where there is none, and says so."""
+    report = yield
+    if report.failed and "No module named 'torch" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (report.nodeid, 1, NO_TORCH)
+    return report
 
 
 class Project:
@@ -158,7 +168,8 @@ def template(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def new_project(template, tmp_path_factory) -> Iterator[Callable[[], Project]]:
-    """Makes projects, and ends whatever they have started."""
+    """Makes projects, and ends whatever they have started; skips what asks for it where nothing can train."""
+    pytest.importorskip("torch", reason=NO_TORCH)
     made: list[Project] = []
 
     def make() -> Project:

@@ -24,7 +24,7 @@ FLOORS = [
     {"plan", "window", "terminal", "sweep"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
-    {"metrics", "record", "build"},
+    {"schema", "metrics", "record", "build"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -33,7 +33,7 @@ ALONE_IN = {
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/job.py"},
-    "omegaconf": {*ENTRIES, "trainmeter/job.py"},
+    "omegaconf": {*ENTRIES, "trainmeter/job.py", "trainmeter/schema.py"},
     "zeus": {"trainmeter/power/nvml.py"},
     "pynvml": {"trainmeter/power/nvml.py"},
     "amdsmi": set(),

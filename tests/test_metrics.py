@@ -12,12 +12,17 @@ from trainmeter.metrics import EPOCH, METRICS
 from trainmeter.power.meter import Absent, Counter, Counters, Domain
 from trainmeter.record import Record
 from trainmeter.summary import summarize
-from trainmeter.window import Border, line
-from trainmeter.worker.__main__ import facts
-from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.window import Border, closed
+from trainmeter.worker.clock import Clock
 from trainmeter.worker.device import memory
-from trainmeter.worker.models.lenet import LeNet
+from trainmeter.worker.learner import Learner
+from trainmeter.worker.timeline import HostTimeline
 
+LENET = {
+    "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "dataset": {"name": "digits", "size": 32, "channels": 1},
+    "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
+}
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
 
@@ -46,19 +51,19 @@ def written(tmp_path, gpu_memory):
         clock.open()
         list(clock.batches(range(3), int))
         clock.close()
-        parts = {**clock.parts(), "samples": 48, **gpu_memory}
-        measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 0, "closed_ns": 1}
+        parts = {**clock.parts(), "clock_waits": 0, "samples": 48, **gpu_memory}
+        measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Border(0, joules[0]), Border(10**9, joules[1])
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
-            windows += [line(which, measured, before, after, meter, record) for which in opened]
+            windows += [closed(which, measured, before, after, meter, record).line for which in opened]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        return names | {f"model/{name}" for name in facts(LeNet(1, 10), torch.device("cpu"))["model"]}
+        return names | {f"model/{name}" for name in Learner(LENET, torch.device("cpu")).facts()}
 
     return run
 

@@ -117,7 +117,7 @@ def test_an_order_that_is_refused_takes_nothing_with_it_that_an_earlier_one_left
 def test_a_run_locks_and_meters_the_gpu_that_it_uses_or_else_the_cpu(order, desktop):
     on_gpu = plan.settle(order(f"machine.root={desktop}"))
     on_cpu = plan.settle(order("device=cpu", f"machine.root={desktop}"))
-    assert (on_gpu.devices, on_gpu.gpus) == ([GPU], [GPU])
+    assert (on_gpu.devices, on_gpu.gpus) == (["gpu-0000:01:00.0"], [GPU])
     assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
 
 

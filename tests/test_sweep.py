@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from trainmeter import sweep
 multirun, how, *command = sys.argv[1:]
-print(sweep.folder(Path(multirun), command, how == "resume", datetime(2026, 11, 20, 12, 0, 0)), flush=True)
+now = datetime(2026, 11, 20, 12, 0, 0)
+print(sweep.folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)
 sys.stdin.read()
 """
 
@@ -33,7 +34,7 @@ def folder(multirun, monkeypatch):
     monkeypatch.setattr(sweep, "_held", [])
 
     def of(command=COMMAND, resume=False, now=NOON):
-        made = sweep.folder(multirun, command, resume, now)
+        made = sweep.folder(multirun, now, command, many=True, again=not resume)
         while sweep._held:
             os.close(sweep._held.pop())
         return made
@@ -55,12 +56,12 @@ def start(multirun, how="new"):
 def test_a_folder_tells_when_it_was_started_and_by_what(folder, multirun):
     made = folder()
     assert made.is_dir()
-    assert made == multirun / f"2026-11-20_12-00-00-{sweep.command_hash(COMMAND)}"
+    assert made == multirun / f"2026-11-20_12-00-00-{sweep.command_hash(COMMAND, many=True)}"
 
 
 def test_two_commands_of_one_second_never_share_a_folder(folder):
     made = [folder() for _ in range(3)]
-    assert [path.name.partition("-" + sweep.command_hash(COMMAND))[0] for path in made] == [
+    assert [path.name.partition("-" + sweep.command_hash(COMMAND, many=True))[0] for path in made] == [
         "2026-11-20_12-00-00",
         "2026-11-20_12-00-00.2",
         "2026-11-20_12-00-00.3",
@@ -122,15 +123,19 @@ def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):
     ],
 )
 def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_measurement(same):
-    assert sweep.command_hash(same) == sweep.command_hash(COMMAND)
+    assert sweep.command_hash(same, many=True) == sweep.command_hash(COMMAND, many=True)
 
 
 @pytest.mark.parametrize("other", [["batch=8,16"], ["batch=8,32", "model=lenet"], [*COMMAND, "trackings=1"]])
 def test_a_command_that_measures_something_else_is_another(other):
-    assert sweep.command_hash(other) != sweep.command_hash(COMMAND)
+    assert sweep.command_hash(other, many=True) != sweep.command_hash(COMMAND, many=True)
 
 
 def test_the_same_command_on_another_host_is_another(monkeypatch):
-    here = sweep.command_hash(COMMAND)
+    here = sweep.command_hash(COMMAND, many=True)
     monkeypatch.setattr(sweep.platform, "node", lambda: "elsewhere")
-    assert sweep.command_hash(COMMAND) != here
+    assert sweep.command_hash(COMMAND, many=True) != here
+
+
+def test_a_single_run_and_a_sweep_of_the_same_keys_are_two_commands():
+    assert sweep.command_hash(COMMAND, many=True) != sweep.command_hash(COMMAND, many=False)

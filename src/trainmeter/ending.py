@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trainmeter import launch
 from trainmeter.outcome import Outcome
-from trainmeter.plan import Plan
+from trainmeter.plan import Plan, unwritten
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Publisher, Unpublished
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -29,14 +32,34 @@ def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, te
         # An error of ours rather than of the job or the machine: the next run of a sweep is still worth having.
         traceback.print_exc()
         outcome.fails("exception", f"{type(error).__name__}: {error}")
-    except BaseException as stop:
-        outcome.fails("stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal")
-        outcome.stop = stop
-    finally:
-        terminal.closed()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        outcome.stops(stop)
+    terminal.closed()
+    with undisturbed(outcome):
         conclude(plan, outcome)
-        shown(publish.close(), outcome)
-        terminal.concluded(plan.record.windows(), plan.job["warmup_epochs"], outcome, plan.of_sweep)
+    try:
+        shown(publish.close(ended=outcome.state), outcome)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        outcome.unpublished = (
+            f"Stopped while publishing; the record is complete: python src/publish.py {plan.record.folder}"
+        )
+        outcome.stop = outcome.stop or stop
+    terminal.concluded(plan.record.windows(), plan.job["warmup_epochs"], outcome, plan.of_sweep)
+
+
+@contextmanager
+def undisturbed(outcome: Outcome) -> Iterator[None]:
+    """Signals that would stop the run wait until this is over: a second Ctrl-C costs no summary."""
+    came: list[int] = []
+    numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came and outcome.stop is None:
+        outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
 
 
 def conclude(plan: Plan, outcome: Outcome) -> None:
@@ -45,8 +68,8 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     windows = record.windows()
     outcome.notes = list(dict.fromkeys(outcome.notes))
     if windows:
-        outcome.metrics = summarize(windows, record.steps(), plan.job)
         outcome.no_energy = plan.run["energy"]["reason"]
+        outcome.metrics = summarize(windows, record.steps(), plan.job)
     outcome.metrics.update({f"model/{name}": value for name, value in plan.run.get("model", {}).items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
@@ -54,10 +77,6 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
         record.conclude(summary, plan.run["identity"])
     except OSError as error:
         outcome.fails("exception", unwritten(error))
-
-
-def unwritten(error: OSError) -> str:
-    return f"the record cannot be written: {error}. Make room or give the right to, and run it again."
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:

@@ -11,21 +11,22 @@ Whatever ends it, `ending` tells how.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from trainmeter import launch
 from trainmeter.datasets.ready import ready
-from trainmeter.ending import concluded, unwritten
+from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
 from trainmeter.machine import lock, page_cache
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, settle, warnings, withdraw
-from trainmeter.power.meter import Meter, open_meter, unmetered
+from trainmeter.power.meter import Meter, open_meter
 from trainmeter.summary import reached
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
-from trainmeter.window import border, line
+from trainmeter.window import border, closed
 
 FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
@@ -36,44 +37,47 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     outcome = Outcome(order.number, order.overrides, order.of_sweep)
     try:
         plan = settle(order)
+        if plan.of_sweep and plan.whole_already:
+            return outcome.was_whole(plan.record)
+        outcome.rehearsal = plan.run["rehearsal"]
+        terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
+        with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
+            plan.begin()
+            measure(plan, outcome, terminal)
     except (ValueError, RuntimeError) as error:
         outcome.fails("job", str(error))
-        withdraw(order)
         terminal.failed(outcome)
-        return outcome
-    outcome.rehearsal = plan.run["rehearsal"]
-    if plan.of_sweep and plan.whole_already:
-        outcome.earlier, outcome.metrics = True, plan.record.summary()["metrics"]
-        outcome.no_energy = plan.record.run()["energy"]["reason"]
-        return outcome
-    terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
-    job, machine = plan.job, plan.job["machine"]
-    with lock.held(plan.devices, machine["lock_dir"], plan.holder, terminal.warn):
-        try:
-            plan.begin()
-        except OSError as error:
-            outcome.fails("exception", unwritten(error))
-            terminal.failed(outcome)
-            return outcome
-        publish = publisher(plan.record, **job["tracking"])
-        with concluded(plan, outcome, publish, terminal):
-            plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
-            with closing(open_meter(job["meter"], gpus=plan.gpus, root=machine["root"])) as meter:
-                plan.describe(energy=meter.energy)
-                publish.start()
-                with launch.started(plan.record.folder, job["device"]["python"]) as worker:
-                    listen(worker, plan, meter, outcome, publish, terminal)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        outcome.stops(stop)
+        terminal.failed(outcome)
+    withdraw(order)
     return outcome
 
 
-def listen(worker: launch.Worker, plan: Plan, meter: Meter, outcome: Outcome, publish: Publisher | Unpublished,
-           terminal: Terminal) -> None:  # fmt: skip
-    """Hears the worker to its end: reads the counters at each border, records each window, publishes between."""
+def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
+    """The run itself, its record begun and its devices held; whatever ends it is the outcome."""
     job = plan.job
-    for message in worker.messages():
+    publish = publisher(plan.record, **job["tracking"])
+    with concluded(plan, outcome, publish, terminal):
+        plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        with closing(open_meter(job["meter"], gpus=plan.gpus, root=job["machine"]["root"])) as meter:
+            plan.describe(energy=meter.energy)
+            publish.start()
+            with launch.started(plan.record.folder, job["device"]["python"], plan.gpus) as worker:
+                messages = worker.messages()
+                listen(messages, worker, plan, meter, outcome, publish, terminal)
+                outcome.notes += trace_notes(messages)
+
+
+def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, meter: Meter, outcome: Outcome,
+           publish: Publisher | Unpublished, terminal: Terminal) -> None:  # fmt: skip
+    """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
+    job = plan.job
+    for message in messages:
         match message["kind"]:
             case "built":
                 plan.describe(model=message["model"], training=message["training"])
+                check_metered(plan, meter)
                 publish.between(FIRST_WAIT_S)
                 worker.answer()
             case "open":
@@ -89,16 +93,39 @@ def listen(worker: launch.Worker, plan: Plan, meter: Meter, outcome: Outcome, pu
                 after = border(meter)
                 worker.answer()
             case "measured":
-                window = line(opened, message, before, after, meter, plan.record)
-                plan.record.append(window)
-                outcome.notes += unmetered(before.joules, after.joules, meter)
+                window = closed(opened, message, before, after, meter, plan.record)
+                plan.record.append(window.line)
+                outcome.notes += window.notes
                 terminal.closed()
                 publish.between()
-                worker.answer(stop=ends(job, window))
+                worker.answer(stop=ends(job, window.line))
             case "trained":
                 worker.answer()
-            case "note":
-                outcome.notes.append(message["text"])
+                return
+
+
+def trace_notes(messages: Iterator[dict]) -> list[str]:
+    """What there is to say of the trace; all that counts is measured by now, so that even the worker's death is
+    no more than a note."""
+    try:
+        return [message["text"] for message in messages if message["kind"] == "note"]
+    except launch.WorkerError as error:
+        return [f"no trace: {error}"]
+
+
+def check_metered(plan: Plan, meter: Meter) -> None:
+    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError."""
+    training = plan.run["training"]
+    if not (meter.domains and plan.gpus):
+        return
+    if training["accelerator"] == "cpu":
+        raise RuntimeError(
+            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
+            "does, name the interpreter that has it by device.python, or ask for device=cpu."
+        )
+    uuid = training["gpu"].get("uuid")  # which an old torch does not tell
+    if uuid and uuid.removeprefix("GPU-") != plan.gpus[0].removeprefix("GPU-"):
+        raise RuntimeError(f"{uuid} trains, but {plan.gpus[0]} is metered. Name one: CUDA_VISIBLE_DEVICES=GPU-{uuid}")
 
 
 def ends(job: dict, window: dict) -> bool:

@@ -7,9 +7,8 @@ import json
 import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,70 +16,16 @@ from hydra import compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
+
+from trainmeter.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
 """The project's root, found from this file, whatever the working directory."""
 
 GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
-UNMEASURED = ("tracking", "sweep", "machine")
+UNMEASURED = ("tracking", "sweep", "machine.lock_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
-
-
-class Cache(Enum):
-    keep = "keep"
-    cold = "cold"
-    cold_each_epoch = "cold_each_epoch"
-    warm = "warm"
-
-
-class Timing(Enum):
-    deferred = "deferred"
-    synchronous = "synchronous"
-
-
-@dataclass
-class Machine:
-    root: str = MISSING
-    lock_dir: str | None = None
-
-
-@dataclass
-class Sweep:
-    again: bool = MISSING
-
-
-@dataclass
-class Schema:
-    """The types of the keys; their defaults stand in conf/train.yaml, and groups are open."""
-
-    device: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
-    dataset: dict[str, Any] = field(default_factory=dict)
-    storage: dict[str, Any] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    meter: dict[str, Any] = field(default_factory=dict)
-    profiler: dict[str, Any] = field(default_factory=dict)
-    tracking: dict[str, Any] = field(default_factory=dict)
-    batch: int = MISSING
-    epochs: int = MISSING
-    seed: int = MISSING
-    repeat: int = MISSING
-    workers: int = MISSING
-    prefetch: int = MISSING
-    pin_memory: Any = MISSING
-    persistent_workers: bool = MISSING
-    power_limit: Any = MISSING
-    cache: Cache = MISSING
-    timing: Timing = MISSING
-    warmup_epochs: int = MISSING
-    evaluate: bool = MISSING
-    target_accuracy: float | None = MISSING
-    target_loss: float | None = MISSING
-    rehearse: Any = MISSING
-    save_model: bool = MISSING
-    machine: Machine = field(default_factory=Machine)
-    sweep: Sweep = field(default_factory=Sweep)
 
 
 @dataclass(frozen=True)
@@ -106,19 +51,18 @@ class Order:
         return replace(self, job=plain(config), choices=choices)
 
 
-def register(sweep_folder: Callable[[list[str], bool], Path]) -> None:
+def register(sweep_folder: Callable[[list[str], bool, bool], Path]) -> None:
     """Makes the schema and the resolvers known to Hydra; once, before it composes.
 
-    `sweep_folder` gives the folder for a command, and is told whether to go on in an earlier one. Its first answer
-    stands for the whole process: Hydra asks again for each job of a sweep, and then tells of that job alone.
+    `sweep_folder` gives the folder for a command, told whether it is a sweep's and is to be measured again. Its first
+    answer stands for the whole process: Hydra asks again for each job of a sweep, and then tells of that job alone.
     """
     answer: list[str] = []
 
     def folder(*, _root_: DictConfig) -> str:
         if not answer:
-            command = list(_root_.hydra.overrides.task)
-            resume = _root_.hydra.mode == RunMode.MULTIRUN and "sweep.again=true" not in command
-            answer.append(str(sweep_folder(command, resume)))
+            many = _root_.hydra.mode == RunMode.MULTIRUN
+            answer.append(str(sweep_folder(list(_root_.hydra.overrides.task), many, _root_.sweep.again)))
         return answer[0]
 
     ConfigStore.instance().store("schema", Schema)
@@ -152,8 +96,8 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def normalized(power_limit: Any) -> int | float | str | None:
     """Watts as one number (15, 15.0 and "15" are one); a text is a power mode."""
-    if power_limit is None:
-        return None
+    if power_limit is None or isinstance(power_limit, bool):
+        return power_limit
     try:
         watts = float(power_limit)
     except ValueError:
@@ -165,27 +109,42 @@ def check(job: Mapping[str, Any]) -> None:
     """Refuses values out of range, each with what would be in it; ValueError."""
     least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0}
     wrong = [f"{key}={job[key]}: give {low} or more" for key, low in least.items() if job[key] < low]
-    choices = {"pin_memory": ("auto", True, False), "rehearse": ("auto", True, False)}
+    choices = {
+        "pin_memory": (job["pin_memory"], ["auto", "true", "false"]),
+        "rehearse": (job["rehearse"], ["auto", "true", "false"]),
+        "device.accelerator": (job["device"]["accelerator"], ["auto", "cpu", "cuda"]),
+    }
     wrong += [
-        f"{key}={job[key]}: give one of {', '.join(map(_typed, known))}"
-        for key, known in choices.items()
-        if job[key] not in known
+        f"{key}={typed(value)}: give one of {', '.join(known)}"
+        for key, (value, known) in choices.items()
+        if typed(value) not in known
     ]
-    if isinstance(job["power_limit"], (int, float)) and not 0 < job["power_limit"] < math.inf:
-        wrong.append(f"power_limit={job['power_limit']}: give watts above 0, a power mode, or null")
-    accuracy = job["target_accuracy"]
+    watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
+    if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
+        wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
     if accuracy is not None and not 0 < accuracy <= 1:
         wrong.append(f"target_accuracy={accuracy}: give a share above 0 and up to 1")
-    if job["target_loss"] is not None and not 0 < job["target_loss"] < math.inf:
-        wrong.append(f"target_loss={job['target_loss']}: give a loss above 0")
+    if loss is not None and not 0 < loss < math.inf:
+        wrong.append(f"target_loss={loss}: give a loss above 0")
     if wrong:
         raise ValueError("; ".join(wrong) + ".")
+
+
+def typed(value: Any) -> str:
+    """A value as one types it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def identity(job: Mapping[str, Any], digest: str | None) -> str:
     """The hash of all that affects the measurement: the job, the host, and the dataset's digest."""
     measured = {key: value for key, value in job.items() if key not in UNMEASURED}
+    measured["machine"] = {"root": job["machine"]["root"]}
     return digest_of([measured, platform.node(), digest])
+
+
+def measures(key: str) -> bool:
+    """Whether an override of this key changes what is measured."""
+    return not any(key == other or key.startswith(f"{other}.") for other in UNMEASURED)
 
 
 def hints(arguments: Sequence[str]) -> str:
@@ -203,7 +162,3 @@ def hints(arguments: Sequence[str]) -> str:
 def digest_of(value: Any) -> str:
     """16 hexadecimal digits of a plain value's hash."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _typed(value: Any) -> str:
-    return {True: "true", False: "false"}.get(value, str(value))

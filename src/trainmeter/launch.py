@@ -15,12 +15,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
+
+
+LEAVING_S = 10.0
+"""How long a worker that has said it is done may take to end."""
 
 
 class WorkerError(Exception):
@@ -34,11 +38,14 @@ class WorkerError(Exception):
 class Worker:
     """A running worker: its messages, and answers to them."""
 
-    def __init__(self, pid: int, connection: socket.socket, ended: int, death: Callable[[], WorkerError]) -> None:
+    def __init__(
+        self, pid: int, connection: socket.socket, ended: int, oom_kills: int, death: Callable[[], WorkerError]
+    ) -> None:
         self.pid = pid
         self.death = death
         self._connection = connection
         self._ended = ended
+        self._oom_kills = oom_kills  # before it started
 
     def messages(self) -> Iterator[dict]:
         """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
@@ -49,7 +56,9 @@ class Worker:
                 unread = rest
                 message = json.loads(line)
                 if message["kind"] == "failed":
-                    raise WorkerError(message["failure"], message["message"])
+                    # A loader process that the kernel killed is but an exception to the worker.
+                    killed = oom_kills() > self._oom_kills
+                    raise WorkerError("oom" if killed else message["failure"], message["message"])
                 if message["kind"] == "done":
                     return
                 yield message
@@ -76,14 +85,17 @@ class Worker:
 
 
 @contextmanager
-def started(folder: Path, python: str | None) -> Iterator[Worker]:
-    """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving."""
+def started(folder: Path, python: str | None, gpus: Sequence[str] = ()) -> Iterator[Worker]:
+    """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
+
+    Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered.
+    """
     log = folder / "worker.log"
     process, ended = None, None
     oom_kills_before = oom_kills()
     try:
         with _listener() as listener, open(log, "wb") as output:
-            process = _spawn(folder, python, listener.getsockname(), output)
+            process = _spawn(folder, python, gpus, listener.getsockname(), output)
             death = partial(_death, process, log, oom_kills_before)
             ended = _end_of(process)
             ready, _, _ = select.select([listener.fileno(), ended], [], [])
@@ -91,8 +103,9 @@ def started(folder: Path, python: str | None) -> Iterator[Worker]:
                 raise death()
             connection, _ = listener.accept()
         with connection:
-            yield Worker(process.pid, connection, ended, death)
-            process.wait()
+            yield Worker(process.pid, connection, ended, oom_kills_before, death)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LEAVING_S)
     finally:
         if process is not None:
             _end(process)
@@ -131,7 +144,7 @@ def _listener() -> Iterator[socket.socket]:
         yield listener
 
 
-def _spawn(folder: Path, python: str | None, link: str, output) -> subprocess.Popen:
+def _spawn(folder: Path, python: str | None, gpus: Sequence[str], link: str, output) -> subprocess.Popen:
     interpreter = shutil.which(python or sys.executable)
     if interpreter is None:
         raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
@@ -142,6 +155,7 @@ def _spawn(folder: Path, python: str | None, link: str, output) -> subprocess.Po
         "PYTHONUNBUFFERED": "1",
         "TRAINMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}),
     }
     # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children.
     return subprocess.Popen(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+NANOSECOND = 1e-9
+"""In seconds."""
+
 
 class Metric(NamedTuple):
     unit: str
@@ -27,7 +30,7 @@ EPOCH = {
     "clock_residual_s": Metric("s", "mean", "e2e less the four parts: what the two clocks disagree by"),
     "loader_start_s": Metric("s", "mean", "of the stall: starting the loader and waiting for its first batch"),
     "loader_stop_s": Metric("s", "mean", "of the overhead: the loader's end"),
-    "clock_waits": Metric("1", "mean", "times that a full ring of device marks made the host wait"),
+    "clock_waits": Metric("1", "mean", "marks that the host waited for, the ring of them full; absent on a CPU"),
     "steps": Metric("1", "mean", "optimizer steps"),
     "samples": Metric("1", "mean", "samples really seen"),
     "samples_per_s": Metric("1/s", "ratio", "samples / e2e"),

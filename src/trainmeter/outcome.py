@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainmeter.record import Record
+
 
 @dataclass
 class Outcome:
@@ -25,6 +27,17 @@ class Outcome:
     unpublished: str | None = None
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
+
+    def was_whole(self, record: Record) -> Outcome:
+        """The outcome of a run that an earlier command measured."""
+        run, summary = record.run(), record.summary()
+        self.earlier, self.metrics = True, summary["metrics"]
+        self.rehearsal, self.no_energy = run["rehearsal"], run["energy"]["reason"]
+        return self
+
+    def stops(self, stop: BaseException) -> None:
+        self.fails("stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal")
+        self.stop = stop
 
     def fails(self, kind: str, why: str) -> None:
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why

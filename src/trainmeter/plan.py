@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from trainmeter.datasets import manifest
-from trainmeter.job import ROOT, UNMEASURED, Order, check, identity, matches
+from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.power import limit
 from trainmeter.record import Record, read_json, write_json
@@ -44,9 +46,12 @@ class Plan:
 
     def begin(self) -> None:
         """Opens the record: what an earlier attempt left is set aside first."""
-        self.record.set_aside()
-        write_json(self.record.folder / "host.json", self.host)
-        self.describe()
+        try:
+            self.record.set_aside()
+            write_json(self.record.folder / "host.json", self.host)
+            self.describe(started=_now(), clock={"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()})
+        except OSError as error:
+            raise RuntimeError(unwritten(error)) from error
 
     def describe(self, **facts: Any) -> None:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
@@ -70,19 +75,29 @@ def settle(order: Order) -> Plan:
     check(order.job)
     rehearsal = rehearsals(order, found, facts)
     if not host.fits(order.job["device"]["match"], facts):
-        order.job["device"]["accelerator"] = "auto"
+        order = as_here(order)
     described = host.describe(root, ROOT)
-    trains_on_gpu = order.job["device"]["accelerator"] != "cpu" and bool(facts["gpu"])
-    used = gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if trains_on_gpu else []
+    accelerator = order.job["device"]["accelerator"]
+    on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
+    used = gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if on_gpu else []
     return Plan(
         job=order.job,
         run=_run(order, described, rehearsal),
         host=described,
         record=Record(order.folder),
-        gpus=used,
-        devices=used or ["gpu" if trains_on_gpu else "cpu"],
+        gpus=[gpu["uuid"] for gpu in used if "uuid" in gpu],
+        devices=[f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"],
         of_sweep=order.of_sweep,
     )
+
+
+def as_here(order: Order) -> Order:
+    """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
+    its Python does not hold here; what was typed does."""
+    typed = {override.partition("=")[0] for override in order.overrides}
+    here = {"accelerator": "auto", "python": None}
+    kept = {key: value for key, value in here.items() if f"device.{key}" not in typed}
+    return replace(order, job={**order.job, "device": {**order.job["device"], **kept}})
 
 
 def withdraw(order: Order) -> None:
@@ -99,7 +114,7 @@ def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> lis
     if not host.fits(job["device"]["match"], facts):
         reasons.append(f"device={device} asked for, this machine is device={found}")
     if job["power_limit"] is not None:
-        knob = limit.found(facts, job["machine"]["root"])
+        knob = limit.found(job["device"]["accelerator"] != "cpu", facts, job["machine"]["root"])
         if knob is None:
             reasons.append(f"power_limit={job['power_limit']} asked for, this machine has no limit to set")
         elif reasons or job["rehearse"] is True:
@@ -128,6 +143,10 @@ def warnings(plan: Plan) -> list[str]:
     return said
 
 
+def unwritten(error: OSError) -> str:
+    return f"the record cannot be written: {error}. Make room or give the right to, and run it again."
+
+
 def command() -> str:
     """The command that this process was started by."""
     return shlex.join([os.path.basename(sys.executable), *sys.argv])
@@ -144,15 +163,20 @@ def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str]) -> di
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "host": described.get("hostname"),
+        "started": _now(),
+        # Whose process this is, for those who ask whether it still lives: never that of a machine replayed.
+        "host": platform.node(),
         "pid": os.getpid(),
-        "boot_id": described.get("boot_id"),
+        "boot_id": host.boot_id(),
         "rehearsal": rehearsal,
         "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
         "power_limit_applied": None,
         "dataset": None,
     }
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _digest(dataset: Path) -> str | None:
@@ -164,7 +188,8 @@ def _digest(dataset: Path) -> str | None:
 
 
 def _name(order: Order) -> str:
-    """A run's name in lists: what it trains, and which other keys were typed that change what is measured."""
+    """A run's name in lists: what it trains, and what else was typed that changes what is measured."""
+    first = ("device", "model", "dataset")
     typed = [(override.partition("=")[0], override) for override in order.overrides]
-    keys = [text for key, text in typed if key not in order.choices and key.partition(".")[0] not in UNMEASURED]
-    return " ".join([*(order.choices[group] for group in ("device", "model", "dataset")), *keys])
+    others = [text for key, text in typed if key not in (*first, "machine.root") and measures(key)]
+    return " ".join([*(order.choices[group] for group in first), *others])

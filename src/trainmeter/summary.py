@@ -7,12 +7,11 @@ import statistics
 from array import array
 from collections.abc import Sequence
 
-from trainmeter.metrics import EPOCH
+from trainmeter.metrics import EPOCH, NANOSECOND
 from trainmeter.record import INTERVALS
 
 Window = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
-NANOSECOND = 1e-9
 
 
 def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, float]:
@@ -67,12 +66,11 @@ def percentiles(steps: array) -> dict[str, float]:
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
     """Time and energy of all windows; an energy that any window lacks is absent."""
-    result: dict[str, float] = {"e2e_s": _sum(windows, "e2e_s") or 0.0}
-    result["epochs"] = sum(window["window"] == "epoch" for window in windows)
-    for name in ("energy_j", "estimated_energy_j"):
-        energy = _sum(windows, name)
-        if energy is not None:
-            result[name] = energy
+    result: dict[str, float] = {"epochs": sum(window["window"] == "epoch" for window in windows)}
+    for name in ("e2e_s", "energy_j", "estimated_energy_j"):
+        total = _sum(windows, name)
+        if total is not None:
+            result[name] = total
     if "energy_j" in result:
         result["edp_js"] = result["energy_j"] * result["e2e_s"]
     return result

@@ -9,31 +9,31 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from trainmeter.job import UNMEASURED, digest_of
+from trainmeter.job import digest_of, measures
 
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 
 
-def folder(multirun: Path, command: Sequence[str], resume: bool, now: datetime) -> Path:
+def folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
     """The folder for this command's runs, made and held for this process alone.
 
-    With `resume` the newest folder of the same command on this host is opened again, unless another process is
-    at work in it.
+    A sweep, of `many` runs, opens the newest folder of the same command on this host again, unless another process
+    is at work in it or all is to be measured `again`.
     """
     multirun.mkdir(parents=True, exist_ok=True)
-    key = command_hash(command)
-    if resume:
+    key = command_hash(command, many)
+    if many and not again:
         for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True)[:1]:
             if _hold(earlier):
                 return earlier
     return _made(multirun, now.strftime("%Y-%m-%d_%H-%M-%S"), key)
 
 
-def command_hash(command: Sequence[str]) -> str:
+def command_hash(command: Sequence[str], many: bool) -> str:
     """What makes two commands one: their overrides in any order, less those that change no measurement."""
-    measured = [override for override in command if override.partition("=")[0].partition(".")[0] not in UNMEASURED]
-    return digest_of([sorted(measured), platform.node()])[:8]
+    measured = [override for override in command if measures(override.partition("=")[0])]
+    return digest_of([sorted(measured), many, platform.node()])[:8]
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from trainmeter.power.meter import Meter, spent, window_energy
+from trainmeter.metrics import NANOSECOND
+from trainmeter.power.meter import Meter, spent, unmetered, window_energy
 from trainmeter.record import Record
-from trainmeter.summary import NANOSECOND, percentiles
+from trainmeter.summary import percentiles
+
+LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
+"""How much longer than its window, in seconds or as a share of it, the stretch between the counters may be."""
 
 
 class Border(NamedTuple):
@@ -18,6 +23,13 @@ class Border(NamedTuple):
     joules: dict[str, float]
 
 
+class Window(NamedTuple):
+    """A closed window: its line in the record, and what there is to say of it."""
+
+    line: dict[str, Any]
+    notes: list[str]
+
+
 def border(meter: Meter) -> Border:
     """The counters now; stamped with the middle of their reading, which may take a millisecond."""
     begun_ns = time.monotonic_ns()
@@ -25,34 +37,46 @@ def border(meter: Meter) -> Border:
     return Border((begun_ns + time.monotonic_ns()) // 2, joules)
 
 
-def line(opened: Mapping[str, Any], measured: Mapping[str, Any], before: Border, after: Border, meter: Meter,
-         record: Record) -> dict[str, Any]:  # fmt: skip
-    """The record's line for a window: from the worker's messages that opened and closed it, and its borders."""
+def closed(
+    opened: Mapping[str, Any], measured: Mapping[str, Any], before: Border, after: Border, meter: Meter, record: Record
+) -> Window:
+    """A window from the worker's messages that opened it and told what was measured, and its borders."""
     name = opened["window"]
-    energy = window_energy(before.joules, after.joules, meter)
+    title = f"{name} window {opened['epoch']}"
+    seconds = (after.at_ns - before.at_ns) * NANOSECOND
+    if loose(measured, before, after):
+        energy = {}
+        notes = [f"{title}: no energy, since {seconds:.3f} s passed between the counters' readings around it."]
+    else:
+        energy = window_energy(before.joules, after.joules, meter, seconds)
+        notes = [f"{title}: {text}" for text in unmetered(before.joules, after.joules, meter, seconds)]
     make = {"epoch": _epoch, "val": _val}[name]
-    metrics = make(measured, energy, (after.at_ns - before.at_ns) * NANOSECOND, record)
-    return {
+    metrics = make(measured, energy, seconds, record)
+    notes += [f"{title}: {key} was {value}, and is left out." for key, value in metrics.items() if not _finite(value)]
+    line = {
         "window": name,
         "epoch": opened["epoch"],
         "opened_ns": measured["opened_ns"],
         "closed_ns": measured["closed_ns"],
-        "metrics": {f"{name}/{metric}": value for metric, value in metrics.items()},
+        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if _finite(value)},
         "energy": {
             "opened_ns": before.at_ns,
             "closed_ns": after.at_ns,
-            "joules": dict(sorted(spent(before.joules, after.joules).items())),
+            "joules": spent(before.joules, after.joules),
         },
     }
+    return Window(line, notes)
+
+
+def loose(measured: Mapping[str, Any], before: Border, after: Border) -> bool:
+    """Whether the counters were read so far from the window's ends that their difference is not its energy."""
+    window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
+    between_s = (after.at_ns - before.at_ns) * NANOSECOND
+    return between_s - window_s > max(LOOSEST_S, LOOSEST_SHARE * window_s)
 
 
 def _epoch(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
-    metrics = {
-        **measured["parts"],
-        "train_loss": measured["loss"],
-        "train_accuracy": measured["accuracy"],
-        **energy,
-    }
+    metrics = {**measured["parts"], "train_loss": measured["loss"], "train_accuracy": measured["accuracy"], **energy}
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
     if "energy_j" in energy:
         metrics["energy_per_sample_j"] = energy["energy_j"] / metrics["samples"]
@@ -68,3 +92,7 @@ def _val(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, 
         "accuracy": measured["accuracy"],
         **totals,
     }
+
+
+def _finite(value: float) -> bool:
+    return math.isfinite(value)

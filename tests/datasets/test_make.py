@@ -6,7 +6,6 @@ import pytest
 
 from trainmeter.datasets.make import make
 
-VERSION = 1
 FACTS = {"splits": {"train": 1, "val": 0}, "classes": 1, "channels": 1, "source": "this test"}
 started = threading.Event()
 calls = []
@@ -80,11 +79,10 @@ def test_of_two_starts_one_makes_and_the_other_waits(tmp_path):
     assert f"another start is making {tmp_path / 'tiny'}: waiting for it" in said
 
 
-def test_a_changed_maker_makes_anew(tmp_path, monkeypatch):
+def test_another_version_makes_anew(tmp_path):
     make(dataset(one_file), tmp_path / "tiny", say=print)
     (tmp_path / "tiny" / "train" / "of the old one").touch()
-    monkeypatch.setitem(globals(), "VERSION", 2)
-    make(dataset(one_file), tmp_path / "tiny", say=print)
+    make(dataset(one_file, version=2), tmp_path / "tiny", say=print)
     assert [path.name for path in (tmp_path / "tiny" / "train").iterdir()] == ["0"]
     assert {path.name for path in tmp_path.iterdir()} == {"tiny", ".tiny.lock"}
 

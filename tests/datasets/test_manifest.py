@@ -41,9 +41,8 @@ def test_nothing_there_is_to_be_made(tmp_path):
     assert manifest.fitting(tmp_path / "missing", DATASET) is None
 
 
-def test_what_another_version_made_is_to_be_made_anew(folder, monkeypatch):
-    monkeypatch.setattr("trainmeter.datasets.digits.VERSION", 2)
-    assert manifest.fitting(folder, DATASET) is None
+def test_what_another_version_made_is_to_be_made_anew(folder):
+    assert manifest.fitting(folder, {**DATASET, "version": 2}) is None
 
 
 def test_a_dataset_that_lost_a_file_is_refused(folder):

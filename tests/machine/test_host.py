@@ -102,7 +102,12 @@ def test_a_recorded_board_is_described_in_full(board):
 
 def test_gpus_are_named_and_numbered_as_the_driver_does(tree, nvidia, amd):
     assert describe(tree(**nvidia, **amd))["gpus"] == [
-        {"vendor": "nvidia", "model": "NVIDIA RTX A4000", "uuid": "GPU-6d5a4f3e-0000-1111-2222-333344445555"},
+        {
+            "vendor": "nvidia",
+            "model": "NVIDIA RTX A4000",
+            "bus": "0000:01:00.0",
+            "uuid": "GPU-6d5a4f3e-0000-1111-2222-333344445555",
+        },
         {"vendor": "amd", "model": "gfx1100"},
     ]
 
@@ -110,7 +115,7 @@ def test_gpus_are_named_and_numbered_as_the_driver_does(tree, nvidia, amd):
 def test_a_uuid_that_the_driver_does_not_know_yet_is_left_out(tree):
     text = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-????????-????-????-????-????????????\n"
     gpus = describe(tree(**{"proc/driver/nvidia/gpus/0000:01:00.0/information": text}))["gpus"]
-    assert gpus == [{"vendor": "nvidia", "model": "NVIDIA H200"}]
+    assert gpus == [{"vendor": "nvidia", "model": "NVIDIA H200", "bus": "0000:01:00.0"}]
 
 
 def test_a_board_recorded_under_proc_is_read_there(tree):

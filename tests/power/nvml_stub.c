@@ -1,6 +1,7 @@
 /* An NVML with two GPUs: each reading of gpu0's counter finds 12.5 J more, of gpu1's 25 J more.
  * STUB=unsupported answers as a Jetson's NVML does, STUB=lost loses the GPUs at the second reading,
- * STUB=silent does not start, STUB=zero has counters that stand at 0. */
+ * STUB=silent does not start, STUB=zero has counters that stand at 0, STUB=mig has gpu1 in slices; else gpu1's
+ * MIG mode is off, and gpu0 knows no such mode. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,12 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t *gpu) { *gpu = &gpus[ind
 int nvmlDeviceGetIndex(gpu_t gpu, unsigned *index) { *index = gpu->index; return SUCCESS; }
 int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, void *info) { return NOT_SUPPORTED; }
 int nvmlDeviceGetArchitecture(gpu_t gpu, unsigned *architecture) { *architecture = AMPERE; return SUCCESS; }
+
+int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
+    if (gpu->index == 0) return NOT_SUPPORTED;
+    *mode = *pending = stub_is("mig");
+    return SUCCESS;
+}
 
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
     if (stub_is("unsupported")) return NOT_SUPPORTED;

@@ -16,7 +16,7 @@ logging.disable()
 meter = open_meter({"name": "nvml", "_target_": "trainmeter.power.nvml.open_nvml"}, gpus=sys.argv[1:])
 before, after = meter.read(), meter.read()
 meter.close()
-metrics, notes = window_energy(before, after, meter), unmetered(before, after, meter)
+metrics, notes = window_energy(before, after, meter, 1), unmetered(before, after, meter, 1)
 print(json.dumps({"energy": meter.energy, "domains": meter.domains, "metrics": metrics, "notes": notes}))
 """
 
@@ -58,7 +58,12 @@ def test_a_gpu_may_be_named_as_torch_does_without_its_prefix(window_of):
         (["GPU-aaaa"], "silent", "The NVIDIA driver is here, but NVML does not start: Driver Not Loaded."),
         (["GPU-aaaa", "GPU-cccc"], "", "NVML finds no GPU GPU-cccc: Not Found."),
         (["MIG-aaaa"], "", "MIG-aaaa is a slice of a GPU (MIG), and only whole GPUs count their energy."),
-        ([], "", "meter=nvml counts the GPUs that a run uses, and this one uses none."),
+        (
+            ["GPU-bbbb"],
+            "mig",
+            "GPU GPU-bbbb is in slices (MIG): its counter covers all of them, not the one used.",
+        ),
+        ([], "", "meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used."),
     ],
 )
 def test_without_a_counter_of_each_gpu_energy_is_absent_and_the_reason_said(window_of, gpus, stub, reason):
@@ -67,10 +72,14 @@ def test_without_a_counter_of_each_gpu_energy_is_absent_and_the_reason_said(wind
     assert window["metrics"] == {}
 
 
+def test_a_gpu_whose_slices_are_off_counts_though_its_neighbor_is_sliced(window_of):
+    assert window_of("GPU-aaaa", stub="mig")["metrics"]["energy_j"] == 12.5
+
+
 def test_a_gpu_that_is_lost_in_mid_run_has_no_energy_and_ends_nothing(window_of):
     window = window_of("GPU-aaaa", stub="lost")
     assert window["metrics"] == {}
-    assert [note.partition(":")[0] for note in window["notes"]] == ["No energy of gpu0 in this window"]
+    assert [note.partition(",")[0] for note in window["notes"]] == ["no energy of gpu0"]
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is an NVIDIA driver here")

@@ -12,7 +12,8 @@ BOUND_MB = 20
 FEW, MANY = 2_000, 200_000
 EPOCHS = """
 import itertools, psutil, sys, torch
-from trainmeter.worker.clock import Clock, HostTimeline
+from trainmeter.worker.clock import Clock
+from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.loop import Tally, train
 
 torch.set_num_threads(1)

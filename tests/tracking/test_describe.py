@@ -10,7 +10,7 @@ def test_what_a_person_types_is_a_param_under_that_very_name(make_record):
     assert params["device"] == "cuda"
     assert params["model"] == "lenet"
     assert params["batch"] == "32"
-    assert params["power_limit"] == "null"
+    assert params["workers"] == "4"
     assert params["pin_memory"] == "true"
 
 
@@ -18,6 +18,11 @@ def test_the_rest_is_flattened(make_record):
     params = describe.params(make_record())
     assert params["optimizer.lr"] == "0.01"
     assert params["device.rails.total"] == '["VDD_IN"]'
+
+
+def test_what_is_null_has_no_param(make_record):
+    assert "power_limit" not in describe.params(make_record(0, limit=None))
+    assert describe.params(make_record(1, limit=100))["power_limit"] == "100"
 
 
 def test_keys_that_say_nothing_of_the_measurement_are_left_out(make_record):

@@ -1,5 +1,6 @@
 """Publishing adds what is missing, nothing twice, and leaves MLflow as the record is."""
 
+import json
 import shutil
 
 import pytest
@@ -31,6 +32,20 @@ def test_each_window_is_a_step_of_its_epoch(store, make_record, points):
     for window in record.windows():
         for name, value in window["metrics"].items():
             assert logged[name, window["epoch"]] == value
+
+
+@pytest.mark.parametrize(
+    ("clock", "closed_s"), [(None, 2.0), ({"wall_s": 1e9 + 60.5, "monotonic_ns": 99 * 10**9}, 63.5)]
+)
+def test_a_points_time_is_when_its_window_closed_however_long_the_run_waited_for_a_lock(
+    store, make_record, clock, closed_s
+):
+    record = make_record(energy=False, limit=300, epochs=1, started="2001-09-09T01:46:40+00:00", clock=clock)
+    window = {**record.windows()[0], "opened_ns": 100 * 10**9, "closed_ns": 102 * 10**9}
+    (record.folder / "epochs.jsonl").write_text(json.dumps(window) + "\n")
+    run_id = publish(record, store).run_id
+    (point,) = store.client.get_metric_history(run_id, "epoch/e2e_s")
+    assert point.timestamp == (1e9 + closed_s) * 1000
 
 
 def test_every_file_of_the_record_is_an_artifact(store, make_record):
@@ -105,6 +120,14 @@ def test_a_lost_database_is_rebuilt_from_the_folders(store, make_record, empty_d
 @pytest.mark.parametrize(("state", "shown"), [("failed", "FAILED"), ("killed", "KILLED")])
 def test_a_run_that_did_not_end_well_says_so(store, make_record, state, shown):
     assert run_of(store, publish(make_record(state=state), store)).info.status == shown
+
+
+def test_an_end_that_only_the_steward_could_tell_stands_when_the_process_is_gone(store, make_record):
+    record = make_record(state=None, pid=2**22 + 1)
+    *_, published = publishing(record, store, ended="failed")
+    assert run_of(store, published).info.status == "FAILED"
+    publish(record, store)
+    assert run_of(store, published).info.status == "FAILED"
 
 
 def test_the_runs_of_dead_processes_are_ended(store, make_record):

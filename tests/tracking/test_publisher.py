@@ -3,13 +3,26 @@
 import sqlite3
 import threading
 import time
+from datetime import datetime
 
 import pytest
 
 from trainmeter.tracking import publisher as publishers
+from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published, publish
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
 from trainmeter.tracking.store import open_store
+
+NOW = datetime.now().astimezone().isoformat()
+
+
+def quiet(calls: list) -> int:
+    """How many calls were made; none is made any more."""
+    time.sleep(0.1)  # the one call in flight
+    seen = len(calls)
+    time.sleep(0.1)
+    assert len(calls) == seen
+    return seen
 
 
 @pytest.fixture(params=["mlflow", "none"])
@@ -21,7 +34,7 @@ def either(request, make_record, store, monkeypatch):
 def test_every_publisher_can_be_started_asked_and_closed(either):
     either.start()
     either.between(limit_s=5)
-    assert isinstance(either.close(limit_s=20), Published | str)
+    assert isinstance(either.close(limit_s=20, ended="whole"), Published | None)
 
 
 def test_a_run_is_published_by_its_end(make_record, store):
@@ -46,6 +59,67 @@ def test_a_publisher_ends_the_earlier_runs_whose_process_died(make_record, store
     assert store.client.get_run(stale.run_id).info.status == "KILLED"
 
 
+def test_a_run_whose_end_could_not_be_written_is_shown_as_the_steward_saw_it_end(make_record, store):
+    record = make_record(state=None, boot_id=None, started=NOW)
+    publisher = Publisher(record, lambda: store)
+    publisher.start()
+    publisher.between(limit_s=20)
+    published = publisher.close(ended="failed")
+    assert isinstance(published, Published)
+    assert store.client.get_run(published.run_id).info.status == "FAILED"
+
+
+def test_the_views_and_the_ends_of_dead_runs_are_there_before_the_first_window(make_record, store):
+    stale = publish(make_record(0, pid=2**22 + 1, state=None), store)
+    store.client.update_run(stale.run_id, status="RUNNING")
+    publisher = Publisher(make_record(1, state=None, started=NOW), lambda: store)
+    publisher.start()
+    publisher.between(limit_s=20)
+    assert store.client.get_run(stale.run_id).info.status == "KILLED"
+    saved = store.client.get_experiment(store.experiment_id).tags[views.TAG + views.ENERGY_AND_TIME]
+    assert saved == views.views("energy_j")[views.ENERGY_AND_TIME]
+
+
+def test_dead_runs_are_ended_within_the_deadline_and_the_rest_the_next_time(make_record, store, monkeypatch):
+    ended = []
+
+    def slow(store):
+        for run in range(100):
+            time.sleep(0.02)
+            ended.append(run)
+            yield run
+
+    monkeypatch.setattr(publishers, "reaping", slow)
+    publisher = Publisher(make_record(), lambda: store)
+    publisher.between(limit_s=1)
+    seen = quiet(ended)
+    assert 0 < seen < 100
+    assert isinstance(publisher.close(limit_s=0.5), Published)
+    assert seen < quiet(ended) < 200
+
+
+def test_a_later_run_waits_for_an_earlier_ones_last_call_before_its_first_window(make_record, store, monkeypatch):
+    released, called = threading.Event(), []
+
+    def hang():
+        called.append("earlier")
+        released.wait(10)
+        called.append("earlier ended")
+        return store
+
+    earlier = Publisher(make_record(0), hang)
+    earlier.start()
+    assert "no answer" in earlier.close(limit_s=0.1)
+    later = Publisher(make_record(1), lambda: called.append("later") or store)
+    later.start()
+    threading.Timer(0.3, released.set).start()
+    later.between(limit_s=20)
+    assert called == ["earlier", "earlier ended", "later"]
+    assert (
+        store.client.search_runs([store.experiment_id], "tags.`trainmeter.sweep_id` = 'sweep'", max_results=2)[1:] == []
+    )
+
+
 def test_tracking_none_opens_no_store_and_shows_nothing(make_record):
     unpublished = publisher(make_record(), name="none")
     assert isinstance(unpublished, Unpublished)
@@ -55,7 +129,7 @@ def test_tracking_none_opens_no_store_and_shows_nothing(make_record):
 def test_a_publisher_keeps_still_until_it_is_asked_again(make_record, monkeypatch):
     calls = []
 
-    def slow(record, store):
+    def slow(record, store, ended):
         for call in range(100):
             time.sleep(0.02)
             calls.append(call)
@@ -67,10 +141,7 @@ def test_a_publisher_keeps_still_until_it_is_asked_again(make_record, monkeypatc
     started = time.monotonic()
     publisher.between(limit_s=0.1)
     assert time.monotonic() - started < 0.5
-    time.sleep(0.05)  # the one call in flight
-    seen = len(calls)
-    time.sleep(0.1)
-    assert 0 < seen == len(calls) < 100
+    assert 0 < quiet(calls) < 100
 
 
 def test_a_call_that_hangs_delays_no_window_and_is_not_asked_twice(make_record):

@@ -19,8 +19,7 @@ def test_a_run_ended_as_its_summary_says(make_record, said, shown):
 
 
 def test_a_run_without_an_end_is_running_while_its_process_is_there(make_record):
-    started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-    assert state(make_record(state=None, started=started)) == "RUNNING"
+    assert state(make_record(state=None, started=now())) == "RUNNING"
 
 
 def test_a_run_without_an_end_whose_process_is_dead_was_killed(make_record):
@@ -30,7 +29,24 @@ def test_a_run_without_an_end_whose_process_is_dead_was_killed(make_record):
 def test_a_summary_that_no_end_followed_is_not_a_finished_run(make_record):
     record = make_record(pid=dead_pid())
     (record.folder / "whole.json").unlink()
-    assert state(record) == "KILLED"
+    assert state(record) == "FAILED"
+    assert state(record, ended="whole") == "FAILED"
+
+
+def test_a_summary_whose_end_may_still_follow_is_a_running_run(make_record):
+    record = make_record(started=now())
+    (record.folder / "whole.json").unlink()
+    assert state(record) == "RUNNING"
+
+
+@pytest.mark.parametrize(("ended", "shown"), [("whole", "FAILED"), ("failed", "FAILED"), ("killed", "KILLED")])
+def test_a_run_that_could_not_write_its_end_ended_as_its_living_steward_says(make_record, ended, shown):
+    assert state(make_record(state=None, started=now()), ended) == shown
+
+
+def test_the_record_has_the_first_word(make_record):
+    assert state(make_record(0), ended="failed") == "FINISHED"
+    assert state(make_record(1, state="killed"), ended="failed") == "KILLED"
 
 
 def test_a_process_of_an_earlier_boot_is_dead():
@@ -50,6 +66,10 @@ def test_a_finished_run_ended_when_it_said_and_not_when_it_was_copied(make_recor
     finished = ended_s(record)
     os.utime(record.folder / "job.json", (0, 2**31))
     assert ended_s(record) == finished
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
 
 
 def dead_pid() -> int:

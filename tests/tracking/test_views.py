@@ -46,6 +46,31 @@ def test_one_run_with_energy_brings_the_charts_of_energy(store, make_record):
     assert views.energy_of(store) == "energy_j"
 
 
+def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(store, make_record):
+    estimated = {"source": "estimated", "covers": "cpu", "reason": "no counter"}
+    assert views.energy_of(store, make_record(0, energy=False)) is None
+    assert views.energy_of(store, make_record(1, **{"energy": estimated})) == "estimated_energy_j"
+    assert views.energy_of(store, make_record(2)) == "energy_j"
+
+
+@pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
+def test_the_list_of_runs_shows_the_energy_there_is(energy):
+    shown = [name for name in views.columns(energy) if "energy" in name]
+    assert shown == ([f"metrics.`total/{energy}`"] if energy else [])
+
+
+def test_rehearsals_form_groups_of_their_own():
+    page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
+    assert {"mode": "tag", "groupByData": "trainmeter.rehearsal"} in page["groupBy"]["groupByKeys"]
+
+
+def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_groups():
+    every, grouped = (unpacked(view)["compareRunCharts"] for view in views.views("energy_j").values())
+    asked = [chart["selectedParams"] for chart in every if chart["type"] == "PARALLEL"]
+    assert ["power_limit" in params for params in asked] == [False, True]
+    assert "PARALLEL" not in {chart["type"] for chart in grouped}
+
+
 def test_saving_again_writes_nothing(store, monkeypatch):
     views.save(store)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
@@ -68,7 +93,7 @@ def test_a_view_that_cannot_be_saved_is_no_error(store):
     ("uri", "base"), [("http://tracker:80/", "http://tracker:80"), ("sqlite:////x.db", "http://127.0.0.1:5000")]
 )
 def test_links_open_where_the_runs_are_shown(uri, base):
-    published = Published("abc", "7", uri, "sweep")
+    published = Published("abc", "7", uri)
     assert views.run_link(published).startswith(f"{base}/#/experiments/7/runs/abc?")
     query = parse_qs(urlsplit(urlsplit(views.link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]

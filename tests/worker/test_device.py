@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainmeter.worker.clock import EventTimeline, HostTimeline
 from trainmeter.worker.device import accelerator, description, memory, settle, timeline
+from trainmeter.worker.timeline import EventTimeline, HostTimeline
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -8,8 +8,6 @@ from typing import Any
 from trainmeter.datasets.fetch import fetch
 from trainmeter.datasets.make import Say
 
-VERSION = 1
-
 
 def make(folder: Path, url: str, md5: str, say: Say) -> dict[str, Any]:
     """Unpacks the archive that lies beside `folder`, fetched first if it does not."""

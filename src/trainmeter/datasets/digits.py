@@ -5,7 +5,6 @@ from typing import Any
 
 from trainmeter.datasets.make import Say
 
-VERSION = 1
 LEVELS = 16  # scikit-learn's gray runs from 0 to 16
 FOLD = 5  # every fifth sample of a class is held out
 

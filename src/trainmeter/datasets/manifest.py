@@ -2,12 +2,10 @@
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainmeter.build import locate
 from trainmeter.record import read_json, write_json
 
 NAME = "manifest.json"
@@ -20,7 +18,7 @@ def write(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> None:
     files, size = _measure(folder)
     manifest = {
         "name": dataset["name"],
-        "version": _version(dataset),
+        "version": dataset.get("version", 1),
         "count": sum(facts["splits"].values()),
         **facts,
         "layout": dataset["layout"],
@@ -36,7 +34,7 @@ def fitting(folder: Path, dataset: dict[str, Any]) -> dict[str, Any] | None:
 
     RuntimeError for a folder that is not as its manifest says, or has none: that is the user's to clear.
     """
-    version = _version(dataset)
+    version = dataset.get("version", 1)
     try:
         if not folder.exists() or not any(folder.iterdir()):
             return None
@@ -59,12 +57,6 @@ def fitting(folder: Path, dataset: dict[str, Any]) -> dict[str, Any] | None:
             f"{told[0]} files of {told[1]} bytes. {_unreadable(folder, dataset)}{REMEDY}"
         )
     return manifest
-
-
-def _version(dataset: dict[str, Any]) -> int:
-    """The version of what makes the dataset: `VERSION` in the module of its maker."""
-    maker = locate(dataset["make"]["_target_"])
-    return getattr(sys.modules[maker.__module__], "VERSION", 1)
 
 
 def _measure(folder: Path) -> tuple[int, int]:

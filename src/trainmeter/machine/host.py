@@ -20,7 +20,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
     root = Path(root)
     found = {
         "hostname": _text(root / "proc/sys/kernel/hostname"),
-        "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
+        "boot_id": boot_id(root),
         "board": _board(root),
         "cpu": _cpu(root),
         "memory_bytes": _memory_bytes(root),
@@ -42,6 +42,11 @@ def facts(root: str | Path = "/") -> dict[str, str | None]:
     root = Path(root)
     gpus = _gpus(root)
     return {"board": _board(root).get("compatible"), "gpu": gpus[0]["vendor"] if gpus else None}
+
+
+def boot_id(root: str | Path = "/") -> str:
+    """What tells one start of the machine from the next; empty where the kernel does not say."""
+    return _text(Path(root) / "proc/sys/kernel/random/boot_id")
 
 
 def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
@@ -86,10 +91,12 @@ def _gpus(root: Path) -> list[dict[str, str]]:
     nvidia = [
         {
             "vendor": "nvidia",
-            "model": _found(r"^Model:\s*(.+)", text),
-            "uuid": _found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", text),
+            "model": _found(r"^Model:\s*(.+)", _text(path)),
+            "bus": path.parent.name,
+            "minor": _found(r"^Device Minor:\s*(\d+)", _text(path)),
+            "uuid": _found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", _text(path)),
         }
-        for text in _texts(root, "proc/driver/nvidia/gpus/*/information")
+        for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
     amd = [
         {"vendor": "amd", "model": _text(node.with_name("name"))}

@@ -26,7 +26,12 @@ def held(devices: Sequence[str], folder: str | None, holder: str, say: Callable[
 
 @contextmanager
 def _held(path: Path, device: str, holder: str, say: Callable[[str], None]) -> Iterator[None]:
-    descriptor = _open(path)
+    try:
+        descriptor = _open(path)
+    except OSError as error:
+        raise RuntimeError(
+            f"the lock of {device} cannot be opened: {error}. Name a folder that can be written: machine.lock_dir="
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

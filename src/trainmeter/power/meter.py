@@ -15,6 +15,12 @@ Joules = Mapping[str, float]
 SOURCES = ("counter", "sampled", "estimated")
 """Where joules come from, the most trustworthy first: a sum is as good as its worst part."""
 
+TICKS = 10
+"""What a window must last, in periods of a domain's instrument, for that domain to have joules in it.
+
+A reading is up to a period old, so that a window's joules are wrong by up to a period's worth: here by 10 % at most.
+"""
+
 
 class Domain(NamedTuple):
     """A part of the machine that is metered apart."""
@@ -106,9 +112,9 @@ def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | Path
     return build(spec, gpus=gpus, root=root)
 
 
-def open_none(*, gpus: Sequence[str], root: str | PathLike[str]) -> Meter:
-    """Nothing is metered, as asked."""
-    return Absent("meter=none: the job asks for no energy.")
+def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
+    """Nothing is metered, for the reason that the job's configuration gives."""
+    return Absent(reason)
 
 
 def spent(before: Joules, after: Joules) -> dict[str, float]:
@@ -121,9 +127,14 @@ def spent(before: Joules, after: Joules) -> dict[str, float]:
     return {name: after[name] - before[name] for name in read_twice if after[name] > before[name]}
 
 
-def window_energy(before: Joules, after: Joules, meter: Meter) -> dict[str, float]:
-    """A window's metrics, from the readings at its borders: total and domains, or the estimate alone."""
-    joules = spent(before, after)
+def window_energy(before: Joules, after: Joules, meter: Meter, seconds: float) -> dict[str, float]:
+    """The metrics of a window that lasted so long between its readings: total and domains, or the estimate alone.
+
+    A domain has joules where its counter went on (`spent`) and ticked at least TICKS times: in a window too short
+    for one of them, the total is absent too. A run is a window like any other, from its first reading to its last,
+    and has its total even where each of its epochs is too short.
+    """
+    joules = {name: value for name, value in spent(before, after).items() if lasts(meter.domains[name], seconds)}
     total = meter.total(joules)
     totals = {} if total is None else {"energy_j": total}
     if meter.energy["source"] == "estimated":
@@ -131,9 +142,19 @@ def window_energy(before: Joules, after: Joules, meter: Meter) -> dict[str, floa
     return {**totals, **{f"energy_{name}_j": value for name, value in sorted(joules.items())}}
 
 
-def unmetered(before: Joules, after: Joules, meter: Meter) -> list[str]:
-    """A sentence for each of the meter's domains that has no joules in a window, for the run's notes."""
-    return [
-        f"No energy of {name} in this window: its counter gave nothing, stood still or ran backwards."
-        for name in sorted(meter.domains.keys() - spent(before, after).keys())
-    ]
+def unmetered(before: Joules, after: Joules, meter: Meter, seconds: float) -> list[str]:
+    """Why a window has no joules of each domain that has none, to stand behind the window's name in the notes."""
+    joules = spent(before, after)
+    reasons = []
+    for name, domain in sorted(meter.domains.items()):
+        if not lasts(domain, seconds):
+            ticks = f"ticks every {domain.period_s:g} s: energy takes {TICKS} ticks"
+            reasons.append(f"{seconds:.3g} s is too short for {name}'s counter, which {ticks}.")
+        elif name not in joules:
+            reasons.append(f"no energy of {name}, whose counter gave nothing, stood still or ran backwards.")
+    return reasons
+
+
+def lasts(domain: Domain, seconds: float) -> bool:
+    """Whether a window is long enough for what a domain's instrument says of it."""
+    return seconds >= TICKS * domain.period_s

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 from trainmeter.power.meter import Absent, Counter, Counters, Domain, Meter
 
@@ -12,7 +13,7 @@ PERIOD_S = 0.1  # the counter ticks about this often: windows of seconds are goo
 def open_nvml(*, gpus: Sequence[str], root: str | PathLike[str]) -> Meter:
     """The counters of the GPUs used, by UUID; absent, with the reason, unless each of them has one."""
     if not gpus:
-        return Absent("meter=nvml counts the GPUs that a run uses, and this one uses none.")
+        return Absent("meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used.")
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # asked first: it costs nothing where there is no driver
     except OSError:
@@ -55,6 +56,8 @@ def counter(uuid: str) -> tuple[str, Counter]:
         gpu = NVIDIAGPU(index)
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
         raise OSError(f"NVML finds no GPU {uuid}: {error}.") from error
+    if is_sliced(handle):
+        raise OSError(f"GPU {uuid} is in slices (MIG): its counter covers all of them, not the one used.")
 
     def read() -> float:
         try:
@@ -66,3 +69,14 @@ def counter(uuid: str) -> tuple[str, Counter]:
     if not read() > 0:
         raise OSError(f"GPU {uuid} has an energy counter that stands at 0.")
     return f"gpu{index}", Counter(Domain("counter", PERIOD_S, "GPU board"), read)
+
+
+def is_sliced(handle: Any) -> bool:
+    """Whether a GPU is in MIG mode now; False for those, and for drivers, that know no such mode."""
+    import pynvml
+
+    try:
+        mode, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False
+    return mode == pynvml.NVML_DEVICE_MIG_ENABLE

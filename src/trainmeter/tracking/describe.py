@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from trainmeter.job import UNMEASURED
+from trainmeter.job import measures
 from trainmeter.record import Record
 
 LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
@@ -25,11 +25,11 @@ def name(record: Record) -> str:
 def params(record: Record) -> dict[str, str]:
     """The job as one types it: `model=lenet batch=16` are params `model` and `batch`, the rest is `model.name`.
 
-    Values are written as one types them too: `null`, `true`, `0.01`.
+    Values are written as one types them too: `true`, `0.01`. What is null has no param: MLflow's parallel coordinates
+    take the word for a value among numbers, and drop either the runs that have it or those that have a number.
     """
-    job = {key: value for key, value in record.job().items() if key not in UNMEASURED}
-    choices = {key: value for key, value in record.run()["choices"].items() if key not in UNMEASURED}
-    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in [*flat(job), *choices.items()]}
+    asked = [*flat(record.job()), *record.run()["choices"].items()]
+    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in asked if value is not None and measures(key)}
 
 
 def tags(record: Record) -> dict[str, str]:

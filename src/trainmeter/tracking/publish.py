@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import Record
 from trainmeter.tracking import describe
-from trainmeter.tracking.state import alive, ended_s, files, started_s, state
+from trainmeter.tracking.state import alive, ended_s, files, said, started_s, state
 from trainmeter.tracking.store import Store
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class Published:
     run_id: str
     experiment_id: str
     uri: str
-    sweep_id: str
 
 
 def publish(record: Record, store: Store) -> Published:
@@ -41,19 +40,20 @@ def publish(record: Record, store: Store) -> Published:
     return published
 
 
-def publishing(record: Record, store: Store) -> Iterator[Published]:
+def publishing(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
     """Publishes a call at a time; what is left undone at a yield is done by the next publishing.
 
-    A run's state is set last: a run that MLflow shows as finished is there whole.
+    A run's state is set last: a run that MLflow shows as finished is there whole. `ended` is the end as the steward
+    knows it, which holds where the record could not be told.
     """
     _check(record)
-    outcome, windows, summary = state(record), record.windows(), record.summary()
+    outcome, windows, summary = state(record, ended), record.windows(), record.summary()
     run = _found(record, store) or _created(record, store)
-    published = Published(run.info.run_id, store.experiment_id, store.uri, record.run()["sweep_id"])
+    published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
     for _ in _log_facts(record, store, run):
         yield published
-    for _ in _log_windows(windows, store, run):
+    for _ in _log_windows(record, windows, store, run):
         yield published
     if outcome == "RUNNING":
         return
@@ -62,22 +62,26 @@ def publishing(record: Record, store: Store) -> Iterator[Published]:
         yield published
     for _ in _log_files(record, store, run):
         yield published
-    if run.info.status != outcome:
+    # An end that the steward told of stands where the record tells of none.
+    if run.info.status != outcome and (run.info.status == "RUNNING" or ended or said(record)):
         store.client.set_terminated(run.info.run_id, outcome, _ms(ended_s(record)))
     yield published
 
 
 def reap(store: Store) -> list[str]:
     """Ends the runs of this host whose process is dead, as their records say, and returns their ids."""
+    return list(dict.fromkeys(reaping(store)))
+
+
+def reaping(store: Store) -> Iterator[str]:
+    """Reaps a call at a time, and yields whose; what is left undone at a yield is done by the next reaping."""
     query = f"attributes.status = 'RUNNING' and tags.`trainmeter.host` = '{socket.gethostname()}'"
-    reaped = []
     for run in store.client.search_runs([store.experiment_id], query):
         tags = run.data.tags
         pid, boot_id = int(tags["trainmeter.pid"]), tags.get("trainmeter.boot_id")
         if not alive(tags["trainmeter.host"], pid, boot_id, run.info.start_time / 1000):
-            _end(run, store)
-            reaped.append(run.info.run_id)
-    return reaped
+            for _ in _ending(run, store):
+                yield run.info.run_id
 
 
 def records_below(folder: Path) -> list[Record]:
@@ -123,16 +127,28 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         yield
 
 
-def _log_windows(windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
     """One batch a window. A point's time is its window's, so that one logged twice is one point in the database."""
     from mlflow.entities import Metric, RunTag
 
-    for count, window in islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None):
-        when = run.info.start_time + (window["closed_ns"] - windows[0]["opened_ns"]) // NS_PER_MS
+    left = list(islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None))
+    boot_ms = _boot_ms(record, windows) if left else 0
+    for count, window in left:
+        when = boot_ms + window["closed_ns"] // NS_PER_MS
         points = describe.points(window["metrics"])
         metrics = [Metric(name, value, when, window["epoch"]) for name, value in points.items()]
         store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
         yield
+
+
+def _boot_ms(record: Record, windows: list[dict]) -> int:
+    """The wall time at which the monotonic clock stood at 0.
+
+    A record without a clock is taken to have opened its first window as it started.
+    """
+    run = record.run()
+    clock = run.get("clock") or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
+    return _ms(clock["wall_s"]) - clock["monotonic_ns"] // NS_PER_MS
 
 
 def _log_summary(summary: dict, store: Store, run: Run, when_ms: int) -> None:
@@ -151,14 +167,16 @@ def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
             yield
 
 
-def _end(run: Run, store: Store) -> None:
+def _ending(run: Run, store: Store) -> Iterator[None]:
     """Ends a run as its record says; as killed where that is gone, unreadable, or by now another run's."""
     record = Record(run.data.tags["trainmeter.folder"])
     with suppress(Exception):  # one bad record keeps no other run from its end
         if record.run()["record_id"] == run.data.tags[RECORD_ID]:
-            publish(record, store)
+            for _ in publishing(record, store):
+                yield
             return
     store.client.set_terminated(run.info.run_id, "KILLED")
+    yield
 
 
 def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:

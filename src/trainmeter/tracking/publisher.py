@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
 from trainmeter.record import Record
 from trainmeter.tracking import views
-from trainmeter.tracking.publish import Published, publishing, reap
+from trainmeter.tracking.publish import Published, publishing, reaping
 from trainmeter.tracking.store import EXPERIMENT, Store, load_mlflow, open_store
 
 LOADING_LIMIT_S = 60.0
+AT_WORK = threading.Lock()
+"""Held by the one publisher that works: a later run's waits for an earlier one's last call."""
 
 
 class Publisher:
     """Publishes a record from a thread that works when asked to, and keeps still while a window is open.
 
-    start ....... MLflow is imported and the run made, while the worker starts
+    start ....... MLflow is imported and the run made, earlier runs whose process died are ended and the views saved,
+                  while the worker starts
     between ..... what the record holds by now is published; a call in flight is the most that a window sees
     close ....... the end is published
     """
@@ -30,6 +33,9 @@ class Publisher:
         self._open_store = open_store
         self._store: Store | None = None
         self._loaded = threading.Event()
+        self._patience_s = LOADING_LIMIT_S
+        self._ended: str | None = None
+        self._tidy = False
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
@@ -41,13 +47,19 @@ class Publisher:
     def between(self, limit_s: float = 1.0) -> None:
         """Publishes what the record holds, for so long at most; what is left waits until asked again.
 
-        The first time it also waits for MLflow's import, which nothing can interrupt and no window should see.
+        The first time it also waits for an earlier run's last call and for MLflow's import, which nothing can interrupt
+        and no window should see.
         """
-        self._loaded.wait(LOADING_LIMIT_S)
+        self._loaded.wait(self._patience_s)
+        self._patience_s = 0.0
         self._publish_within(limit_s)
 
-    def close(self, limit_s: float = 30.0) -> Published | str:
-        """Publishes the end, and returns its place in MLflow, or why it has none and what to do."""
+    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
+        """Publishes the end, and returns its place in MLflow, or why it has none and what to do.
+
+        `ended` is how the run ended (whole, failed or killed), for a record that could not be written to its end.
+        """
+        self._ended = ended
         self._publish_within(limit_s)
         if isinstance(self._outcome, Published):
             return self._outcome
@@ -71,30 +83,38 @@ class Publisher:
         self._thread.start()
 
     def _publish(self) -> None:
-        try:
-            self._store = self._store or self._open()
-            for published in publishing(self._record, self._store):  # noqa: B007 (the last one counts)
-                if time.monotonic() > self._deadline:
-                    return
-            self._outcome = published
-        except Exception as error:  # whatever MLflow raises, the run goes on
-            self._outcome = reason(error)
-            return
-        if self._record.summary():
-            self._tidy(self._store)
+        with AT_WORK:
+            try:
+                for _ in self._steps():
+                    if time.monotonic() > self._deadline:
+                        return
+            except Exception as error:  # whatever MLflow raises, the run goes on
+                self._outcome = reason(error)
 
-    def _tidy(self, store: Store) -> None:
-        """Does at a run's end what is no part of it: the views, and earlier runs whose process died."""
-        views.save(store)
+    def _steps(self) -> Iterator[None]:
+        """All there is to do by now, a call at a time: at each yield the deadline may end it."""
+        yield
+        if not self._store:
+            try:
+                load_mlflow()
+            finally:
+                self._loaded.set()
+            yield
+            self._store = self._open_store()
+            yield
+        for published in publishing(self._record, self._store, self._ended):  # noqa: B007 (the last one counts)
+            yield
+        self._outcome = published
+        if not self._tidy:
+            yield from self._tidying(self._store)
+            self._tidy = True
+
+    def _tidying(self, store: Store) -> Iterator[None]:
+        """What is no part of the run, and is done once: the views, and earlier runs whose process died."""
+        yield from views.saving(store, self._record)
         with suppress(Exception):
-            reap(store)
-
-    def _open(self) -> Store:
-        try:
-            load_mlflow()
-        finally:
-            self._loaded.set()
-        return self._open_store()
+            for _ in reaping(store):
+                yield
 
 
 class Unpublished:
@@ -106,7 +126,7 @@ class Unpublished:
     def between(self, limit_s: float = 1.0) -> None:
         pass
 
-    def close(self, limit_s: float = 30.0) -> None:
+    def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
         pass
 
 

@@ -15,14 +15,28 @@ CLOCK_SLACK_S = 60.0
 """A host's clock may be set while a run is under way: times nearer than this are the same time."""
 
 
-def state(record: Record) -> str:
-    """The state of the record's run, in MLflow's words; a run that never said how it ended was killed."""
+def state(record: Record, ended: str | None = None) -> str:
+    """The state of the record's run, in MLflow's words; a run that never said how it ended was killed.
+
+    `ended` is the end as the steward knows it (whole, failed or killed), for a record that could not be written.
+    """
+    told = said(record)
+    if told:
+        return told
+    run = record.run()
+    if ended is None and alive(run["host"], run["pid"], run["boot_id"], started_s(record)):
+        return "RUNNING"
+    if record.summary():  # it was measured to its end, which was never written: the record is not whole
+        return "FAILED"
+    return "KILLED" if ended in (None, "killed") else "FAILED"
+
+
+def said(record: Record) -> str | None:
+    """The end that the record itself tells, in MLflow's words; None while it tells none."""
     if record.is_whole():
         return "FINISHED"
     summary = record.summary() or {}
-    said = {"failed": "FAILED", "killed": "KILLED"}.get(summary.get("state", ""))
-    run = record.run()
-    return said or ("RUNNING" if alive(run["host"], run["pid"], run["boot_id"], started_s(record)) else "KILLED")
+    return {"failed": "FAILED", "killed": "KILLED"}.get(summary.get("state", ""))
 
 
 def alive(host: str, pid: int, boot_id: str | None, since_s: float) -> bool:

@@ -1,6 +1,7 @@
 """Where runs are shown: the server that MLFLOW_TRACKING_URI names, or one database in the project's root.
 
-`python -m trainmeter.tracking.store` makes that database, which takes a second that no run then has to spend.
+`python -m trainmeter.tracking.store` makes that database, which takes a second that no run then has to spend, also
+where the runs are shown by a server: that one may be away.
 """
 
 from __future__ import annotations
@@ -40,9 +41,13 @@ class Store:
     experiment_id: str
 
 
+LOCAL = f"{SQLITE}{ROOT / 'mlflow.db'}"
+"""The project's own database, whatever the working directory."""
+
+
 def tracking_uri() -> str:
-    """The user's server or database, or else that of the project, whatever the working directory."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{ROOT / 'mlflow.db'}"
+    """The user's server or database, or else that of the project."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or LOCAL
 
 
 def load_mlflow() -> None:
@@ -114,4 +119,4 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
 
 
 if __name__ == "__main__":
-    print(f"runs are shown from {open_store().uri}")
+    print(f"{open_store(uri=LOCAL).uri} is there; runs are shown from {tracking_uri()}")

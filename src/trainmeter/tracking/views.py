@@ -10,9 +10,11 @@ import base64
 import json
 import logging
 import zlib
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
+from trainmeter.record import Record
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.store import Store
 
@@ -21,11 +23,12 @@ LOCAL = "http://127.0.0.1:5000"
 TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
-COLUMNS = [
-    *(f"params.`{name}`" for name in ("device", "model", "dataset", "batch", "workers", "power_limit")),
-    *(f"metrics.`{name}`" for name in ("total/e2e_s", "total/energy_j", "steady/fetch_stall_s", "val/accuracy")),
-    "tags.`trainmeter.rehearsal`",
-]
+REHEARSAL = "trainmeter.rehearsal"
+ENERGIES = ("energy_j", "estimated_energy_j")
+"""From the best: measured, estimated."""
+EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
+"""What a run will have whose energy has this source."""
+ASKED = "What was asked, and what it led to"
 Chart = dict[str, Any]
 
 
@@ -41,45 +44,69 @@ def run_link(published: Published) -> str:
 
 def save(store: Store) -> None:
     """Puts the views into the experiment, where they are not there as they are here."""
+    for _ in saving(store):
+        pass
+
+
+def saving(store: Store, record: Record | None = None) -> Iterator[None]:
+    """Saves a step at a time; the views suit the runs that are there, and the record's, which may only have begun."""
     try:
+        energy = energy_of(store, record)
+        yield
         tags = store.client.get_experiment(store.experiment_id).tags
-        for key, view in views(energy_of(store)).items():
+        for key, view in views(energy).items():
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
+                yield
     except Exception as error:  # a view is a comfort: no run is harmed for want of one
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
 
-def energy_of(store: Store) -> str | None:
-    """The best energy that any run has: measured, or else estimated, or else none."""
-    for name in ("energy_j", "estimated_energy_j"):
-        if store.client.search_runs([store.experiment_id], f"metrics.`total/{name}` > 0", max_results=1):
+def energy_of(store: Store, record: Record | None = None) -> str | None:
+    """The best energy that any run has, or that the record's will have: measured, or else estimated, or else none."""
+    expected = EXPECTED.get(record.run()["energy"]["source"]) if record else None
+    for name in ENERGIES:
+        having = f"metrics.`total/{name}` > 0"
+        if name == expected or store.client.search_runs([store.experiment_id], having, max_results=1):
             return name
     return None
 
 
 def views(energy: str | None) -> dict[str, str]:
     """Key -> a view, as MLflow keeps it."""
+    every, shown = charts(energy), columns(energy)
+    # MLflow draws no parallel coordinates of groups; a group of rehearsals has no name that would say what it is.
+    grouped = {name: charts for name, charts in every.items() if name != ASKED}
+    keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL)]
     return {
-        ENERGY_AND_TIME: _packed("Energy and time", _page(charts(energy), groups=[])),
-        BY_DEVICE_AND_LIMIT: _packed(
-            "By device and power limit", _page(charts(energy), groups=["device", "power_limit"])
-        ),
+        ENERGY_AND_TIME: _packed("Energy and time", _page(every, shown, groups=[])),
+        BY_DEVICE_AND_LIMIT: _packed("By device and power limit", _page(grouped, shown, groups=keys)),
     }
+
+
+def columns(energy: str | None) -> list[str]:
+    """What the list of runs shows of each."""
+    params = ("device", "model", "dataset", "batch", "workers", "power_limit")
+    metrics = ("total/e2e_s", *([f"total/{energy}"] if energy else []), "steady/fetch_stall_s", "val/accuracy")
+    return [
+        *(f"params.`{name}`" for name in params),
+        *(f"metrics.`{name}`" for name in metrics),
+        f"tags.`{REHEARSAL}`",
+    ]
 
 
 def charts(energy: str | None) -> dict[str, list[Chart]]:
     """Section -> its charts. Where no run has energy, time and what it went into fill the page alone."""
     energies = [f"total/{energy}"] if energy else []
+    led_to = ["steady/fetch_stall_s", "steady/e2e_s", *energies]
     return {
         "Energy and time": [
             *(scatter("total/e2e_s", name) for name in energies),
             scatter("steady/fetch_stall_s", "steady/e2e_s"),
             bar(energies[0] if energies else "steady/e2e_s"),
         ],
-        "What was asked, and what it led to": [
-            parallel(["device", "batch", "workers", "power_limit"], ["steady/fetch_stall_s", "steady/e2e_s", *energies])
-        ],
+        # MLflow draws the runs that have every axis: those without a power limit have a chart without it.
+        ASKED: [parallel(["device", *axes], led_to) for axes in (["batch", "workers"], ["batch", "power_limit"])],
         "Where the time goes": [bar(f"steady/{name}") for name in ("e2e_s", "fetch_stall_s", "compute_s")],
         "Epoch by epoch": [
             *(line(f"epoch/{name}") for name in ("e2e_s", "fetch_stall_s", *([energy] if energy else []))),
@@ -113,9 +140,9 @@ def line(metric: str) -> Chart:
     }
 
 
-def _page(sections: dict[str, list[Chart]], groups: list[str]) -> dict[str, Any]:
+def _page(sections: dict[str, list[Chart]], columns: list[str], groups: list[tuple[str, str]]) -> dict[str, Any]:
     """The whole state of the experiment's page."""
-    keys = [{"mode": "param", "groupByData": name} for name in groups]
+    keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
     chosen = {"deleted": False, "isGenerated": False}
     section = {**chosen, "display": True, "isReordered": True, "cardHeight": 320}
     return {
@@ -127,7 +154,7 @@ def _page(sections: dict[str, list[Chart]], groups: list[str]) -> dict[str, Any]
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": COLUMNS,
+        "selectedColumns": columns,
         "columnOrder": [],
         "columnWidths": {},
         "runsHiddenMode": "FIRST_20_RUNS",

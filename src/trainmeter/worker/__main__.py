@@ -10,7 +10,6 @@ Its story, with the steward's part in brackets:
     leave the weights and a trace
 """
 
-import copy
 import itertools
 import os
 import random
@@ -23,9 +22,10 @@ from trainmeter.build import build
 from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import open_split, train_loader, val_loader
-from trainmeter.worker.device import accelerator, description, memory, settle, timeline
+from trainmeter.worker.device import accelerator, description, timeline
+from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, die_with_parent
-from trainmeter.worker.loop import Tally, evaluate, train
+from trainmeter.worker.windows import Windows
 
 
 def main(folder):
@@ -45,97 +45,43 @@ def work(record, link):
     random.seed(job["seed"])
     torch.manual_seed(job["seed"])
     device = accelerator(job["device"]["accelerator"])
-    folder = record.run()["dataset"]["folder"]
-    training = train_loader(open_split(job["dataset"], folder, "train"), job, device.type == "cuda")
-    validation = val_loader(open_split(job["dataset"], folder, "val"), job, device.type == "cuda")
-    model = build(job["model"])
-    check_inputs(model, job)
-    model.to(device)
-    criterion = torch.nn.CrossEntropyLoss()
-    optimizer = build(job["optimizer"], model.parameters())
+    training, validation = loaders(job, record.run()["dataset"]["folder"], device)
+    learner = Learner(job, device)
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=link.progress)
+    windows = Windows(record, link, clock, learner)
 
-    def move(batch):
-        inputs, targets = batch
-        return inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
-
-    def learn(batches, tally):
-        train(model, batches, criterion, optimizer, tally)
-
-    def judge(batches, tally):
-        evaluate(model, batches, criterion, tally)
-
-    def window(name, epoch, loader, run):
-        return measure(record, link, clock, device, name, epoch, clock.batches(loader, move), len(loader), run)
-
-    link.ask("built", **facts(model, device))
+    link.ask("built", model=learner.facts(), training=description(device))
     for epoch in range(job["epochs"]):
-        stop = window("epoch", epoch, training, learn)
+        last = windows.epoch(epoch, training)
         if job["evaluate"]:
-            stop = window("val", epoch, validation, judge)
-        if stop:
+            last = windows.val(epoch, validation)
+        if last:
             break
     if job["save_model"]:
-        torch.save(model.state_dict(), str(record.folder / "weights.pt"))
+        torch.save(learner.model.state_dict(), str(record.folder / "weights.pt"))
     link.ask("trained")
-    endless = (move(batch) for _ in itertools.count() for batch in training)
-    try:
-        path = str(record.folder / "trace.json.gz")
-        build(job["profiler"]).take(path, endless, lambda batches: learn(batches, Tally(device)))
-    except Exception as error:
-        # All that counts is measured by now: a profiler that fails leaves a note, not a failed run.
-        traceback.print_exc()
-        link.say("note", text="no trace: {}".format(error))
+    note = leave_trace(str(record.folder / "trace.json.gz"), build(job["profiler"]), learner, training)
+    if note:
+        link.say("note", text=note)
     link.say("done")
 
 
-def measure(record, link, clock, device, name, epoch, batches, steps, run):
-    """One window: `run` over the batches between two readings of the counters; whether to stop after it."""
-    tally = Tally(device)
-    settle(device)
-    link.ask("open", window=name, epoch=epoch, steps=steps)
-    clock.open()
-    run(batches, tally)
-    clock.close()
-    link.ask("closed")
-    parts = dict(clock.parts(), samples=tally.samples, **memory(device))
-    loss, accuracy = tally.means()
-    if name == "epoch":
-        record.append_steps(clock.rows)
-    times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
-    return link.ask("measured", parts=parts, loss=loss, accuracy=accuracy, **times)["stop"]
+def loaders(job, folder, device):
+    """What is trained on, and what is evaluated on."""
+    samples = (open_split(job["dataset"], folder, split) for split in ("train", "val"))
+    cuda = device.type == "cuda"
+    return [make(split, job, cuda) for make, split in zip((train_loader, val_loader), samples)]
 
 
-def check_inputs(model, job):
-    """Refuses a model that cannot take the dataset's images, before anything is measured.
-
-    Shapes alone are worked out, on torch's meta device; an old torch that lacks it for some layer checks nothing.
-    """
-    size, channels = job["dataset"]["size"], job["dataset"]["channels"]
+def leave_trace(path, profiler, learner, loader):
+    """Traces a few steps, now that all that counts is measured: why that failed is a note, no failed run."""
+    endless = (learner.move(batch) for _ in itertools.count() for batch in loader)
     try:
-        shapes = copy.deepcopy(model).to("meta").eval()
-        with torch.no_grad():
-            shapes(torch.empty(2, channels, size, size, device="meta"))
-    except NotImplementedError:
-        return
-    except (RuntimeError, AssertionError) as error:
-        images = "{} x {} x {}".format(channels, size, size)
-        raise ValueError(
-            "model {} cannot take the images of dataset {}, {}: {}. Set dataset.size, or take another model.".format(
-                job["model"]["name"], job["dataset"]["name"], images, str(error).splitlines()[0]
-            )
-        ) from error
-
-
-def facts(model, device):
-    """What the record holds of the model and of what trains it."""
-    parameters = list(model.parameters())
-    tensors = parameters + list(model.buffers())
-    counts = {
-        "parameters": sum(p.numel() for p in parameters if p.requires_grad),
-        "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
-    }
-    return {"model": counts, "training": description(device)}
+        profiler.take(path, endless, learner.learn)
+    except Exception as error:
+        traceback.print_exc()
+        return "no trace: {}".format(words(error))
+    return None
 
 
 def words(error):

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from trainmeter.worker.clock import EventTimeline, HostTimeline
+from trainmeter.worker.timeline import EventTimeline, HostTimeline
 
 
 def accelerator(name):

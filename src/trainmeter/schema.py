@@ -1,0 +1,65 @@
+"""The types of a job's keys, against which Hydra holds what is typed; their defaults stand in conf/train.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from omegaconf import MISSING
+
+
+class Cache(Enum):
+    keep = "keep"
+    cold = "cold"
+    cold_each_epoch = "cold_each_epoch"
+    warm = "warm"
+
+
+class Timing(Enum):
+    deferred = "deferred"
+    synchronous = "synchronous"
+
+
+@dataclass
+class Machine:
+    root: str = MISSING
+    lock_dir: str | None = None
+
+
+@dataclass
+class Sweep:
+    again: bool = MISSING
+
+
+@dataclass
+class Schema:
+    """The types of the keys; their defaults stand in conf/train.yaml, and groups are open."""
+
+    device: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+    storage: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    meter: dict[str, Any] = field(default_factory=dict)
+    profiler: dict[str, Any] = field(default_factory=dict)
+    tracking: dict[str, Any] = field(default_factory=dict)
+    batch: int = MISSING
+    epochs: int = MISSING
+    seed: int = MISSING
+    repeat: int = MISSING
+    workers: int = MISSING
+    prefetch: int = MISSING
+    pin_memory: Any = MISSING
+    persistent_workers: bool = MISSING
+    power_limit: Any = MISSING
+    cache: Cache = MISSING
+    timing: Timing = MISSING
+    warmup_epochs: int = MISSING
+    evaluate: bool = MISSING
+    target_accuracy: float | None = MISSING
+    target_loss: float | None = MISSING
+    rehearse: Any = MISSING
+    save_model: bool = MISSING
+    machine: Machine = field(default_factory=Machine)
+    sweep: Sweep = field(default_factory=Sweep)

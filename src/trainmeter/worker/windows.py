@@ -1,0 +1,36 @@
+"""Measured stretches: one pass of training or of evaluation, between two readings of the steward's counters."""
+
+from trainmeter.worker.device import memory, settle
+
+
+class Windows:
+    """Opens and closes windows in step with the steward, by one clock, on one device."""
+
+    def __init__(self, record, link, clock, learner):
+        self._record = record
+        self._link = link
+        self._clock = clock
+        self._learner = learner
+
+    def epoch(self, number, loader):
+        """Trains an epoch; whether it was the last."""
+        return self._measure("epoch", number, loader, self._learner.learn)
+
+    def val(self, number, loader):
+        """Evaluates after an epoch; whether that was the last."""
+        return self._measure("val", number, loader, self._learner.judge)
+
+    def _measure(self, name, epoch, loader, run):
+        clock, device = self._clock, self._learner.device
+        settle(device)
+        self._link.ask("open", window=name, epoch=epoch, steps=len(loader))
+        clock.open()
+        tally = run(clock.batches(loader, self._learner.move))
+        clock.close()
+        self._link.ask("closed")
+        parts = dict(clock.parts(), samples=tally.samples, **memory(device))
+        loss, accuracy = tally.means()
+        if name == "epoch":
+            self._record.append_steps(clock.rows)
+        times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
+        return self._link.ask("measured", parts=parts, loss=loss, accuracy=accuracy, **times)["stop"]
