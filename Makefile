@@ -12,6 +12,7 @@ BENCHES := overhead start residual memory
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
+extra   = $(if $(JETSON),.venv/.with-$(1))
 
 help: ## say what can be done
 	@grep -hE '^[a-z0-9-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +26,7 @@ train: setup ## train as configured and show what it cost
 sweep: setup ## train once for each combination (ARGS="batch=8,16,32 workers=0,4")
 	$(PYTHON) src/train.py -m $(or $(ARGS),$(SWEEP))
 
-ui: setup ## open the runs in MLflow: two processes rather than fifteen
+ui: setup $(call extra,ui) ## open the runs in MLflow: two processes rather than fifteen
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
 
 publish: setup ## write the runs' folders to MLflow, adding what it lacks
@@ -36,13 +37,13 @@ bench: setup ## print the benchmarks' tables
 
 ##### Check
 
-test: setup ## run the tests
+test: setup $(call extra,dev) ## run the tests
 	$(PYTHON) -m pytest $(ARGS)
 
-test-system: setup py36 ## run the tests that need a server, a browser, another Python or root
+test-system: setup py36 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
 	$(PYTHON) -m pytest -m system $(ARGS)
 
-lint: setup ## check style, format and types
+lint: setup $(call extra,dev) ## check style, format and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -58,7 +59,15 @@ setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the d
 	'Install one (Debian, Ubuntu: apt-get install python3; anywhere: uv python install 3.12) and try again.'; exit 1; }
 	$(UV) pip sync --python $(PYTHON) --require-hashes --compile-bytecode $(LOCK)
 	@[[ -z '$(JETSON)' ]] || echo \
-	'This is a Jetson: torch comes from NVIDIA, for the Python that trains (device.python=/usr/bin/python3).'
+	'This is a Jetson: torch comes from NVIDIA, for the Python that trains (/usr/bin/python3; another: device.python=...).'
+	@touch $@
+
+# What a Jetson gets later, when it is first asked for, at the versions of the whole lock: all but torch.
+.venv/.with-%: .venv/.synced requirements.lock
+	$(UV) pip install --python $(PYTHON) --require-hashes --no-build --compile-bytecode \
+	--constraint requirements.lock --requirement pyproject.toml --extra $* || { echo >&2 \
+	'This board is too old for what "make $(MAKECMDGOALS)" needs. Copy multirun/ to a trainmeter on another machine,' \
+	'and there: make publish ui'; exit 1; }
 	@touch $@
 
 # Compiled here, since PYTHONDONTWRITEBYTECODE would have every start compile anew.

@@ -13,31 +13,21 @@ import time
 from pathlib import Path
 
 import torch
+from jobs import composed
 from pairs import Ratio, ratio
 from rich.console import Console
 from rich.table import Table
 
+from trainmeter.build import build
 from trainmeter.datasets.ready import ready
+from trainmeter.job import ROOT
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import open_split, train_loader
 from trainmeter.worker.link import Link
 from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.models.lenet import LeNet
 from trainmeter.worker.timeline import HostTimeline
 
-ROOT = Path(__file__).resolve().parents[1]
-DATASET = {
-    "name": "digits",
-    "root": "data/digits",
-    "layout": "files",
-    "size": 32,
-    "channels": 1,
-    "normalize": {"mean": [0.5], "std": [0.5]},
-    "space_bytes": 10_000_000,
-    "make": {"_target_": "trainmeter.datasets.digits.make"},
-    "open": {"_target_": "trainmeter.worker.data.images.ImageFiles"},
-}
-JOB = {"seed": 0, "batch": 16, "workers": 0, "prefetch": 2, "pin_memory": False, "persistent_workers": False}
+WITHIN, MOST = 0.005, 400
 
 
 class NoTally:
@@ -48,28 +38,33 @@ class NoTally:
 
 
 class Bench:
-    """One model and loader, trained for an epoch in each of three ways."""
+    """One model and loader, trained for an epoch in each of several ways; each returns what it took in seconds."""
 
-    def __init__(self, link: Link) -> None:
-        folder = ready(DATASET, {"root": "data"}, ROOT, print)["folder"]
-        self.loader = train_loader(open_split(DATASET, folder, "train"), JOB, False)
-        self.model = LeNet(1, 10)
+    def __init__(self, job: dict, link: Link) -> None:
+        folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
+        self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, False)
+        self.model = build(job["model"])
         self.criterion = torch.nn.CrossEntropyLoss()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.optimizer = build(job["optimizer"], self.model.parameters())
         self.link = link
         self.clock = Clock(HostTimeline(), observe=link.progress)
 
-    def metered(self) -> float:
-        """With marks, progress and the steward's part at the borders."""
-        tally = Tally("cpu")
+    def marked(self) -> float:
+        """With marks and progress, as a window's clock sees it."""
         self.link.ask("open")
         begun = time.perf_counter()
-        self.clock.open()
-        self._train(self.clock.batches(self.loader, _stay), tally)
-        self.clock.close()
+        self._marked()
         took = time.perf_counter() - begun
         self.link.ask("closed")
         return took
+
+    def bordered(self) -> float:
+        """The same, and the exchange with the other process at both borders."""
+        begun = time.perf_counter()
+        self.link.ask("open")
+        self._marked()
+        self.link.ask("closed")
+        return time.perf_counter() - begun
 
     def bare(self) -> float:
         """The same loop, loss and accuracy added up, without marks or steward."""
@@ -78,6 +73,11 @@ class Bench:
     def unsummed(self) -> float:
         """Bare, and nothing added up."""
         return self._timed(NoTally())
+
+    def _marked(self) -> None:
+        self.clock.open()
+        self._train(self.clock.batches(self.loader, _stay), Tally("cpu"))
+        self.clock.close()
 
     def _timed(self, tally: Tally | NoTally) -> float:
         begun = time.perf_counter()
@@ -109,19 +109,20 @@ def main() -> None:
         listener.listen(1)
         steward = multiprocessing.get_context("fork").Process(target=_steward, args=(listener,), daemon=True)
         steward.start()
-        bench = Bench(Link(path))
-        for warm_up in (bench.metered, bench.bare, bench.unsummed):
+        bench = Bench(composed("model=lenet", "dataset=digits", "batch=16", "workers=0"), Link(path))
+        for warm_up in (bench.bordered, bench.bare, bench.unsummed):
             warm_up()
         rows = {
-            "marks and steward / bare": ratio(bench.metered, bench.bare, within=0.005, most=400),
-            "adding up loss and accuracy / not": ratio(bench.bare, bench.unsummed, within=0.005, most=400),
+            "marks / bare": ratio(bench.marked, bench.bare, WITHIN, MOST),
+            "marks and borders / bare": ratio(bench.bordered, bench.bare, WITHIN, MOST),
+            "adding up loss and accuracy / not": ratio(bench.bare, bench.unsummed, WITHIN, MOST),
         }
         steward.terminate()
     show(rows, bench.bare() / len(bench.loader))
 
 
 def show(rows: dict[str, Ratio], step_s: float) -> None:
-    table = Table("epoch time", "median ratio", "95 % interval", "quartiles", "pairs", title_justify="left")
+    table = Table("epoch time", "median", "95 % interval", "quartiles", "pairs", title_justify="left")
     table.title = f"LeNet, batch 16, digits, workers 0: {1e3 * step_s:.2f} ms a step"
     for name, row in rows.items():
         interval, quartiles = f"{row.low:.4f} .. {row.high:.4f}", f"{row.quartiles[0]:.4f} .. {row.quartiles[1]:.4f}"

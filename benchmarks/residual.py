@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
+from jobs import trained
 from rich.console import Console
 from rich.table import Table
 
-from trainmeter.record import Record
-
-ROOT = Path(__file__).resolve().parents[1]
 SWEEP = ["-m", "batch=16,64", "workers=0,2", "timing=deferred,synchronous", "epochs=3", "profiler=none"]
 
 
 def main() -> None:
-    before = set((ROOT / "multirun").iterdir())
-    subprocess.run(
-        [sys.executable, "src/train.py", *SWEEP, "sweep.again=true"], cwd=ROOT, check=True, capture_output=True
-    )
-    (sweep,) = set((ROOT / "multirun").iterdir()) - before
     table = Table("batch", "workers", "timing", "epochs", "largest residual / e2e", "overhead / e2e")
-    for folder in sorted(sweep.glob("*/"), key=lambda folder: int(folder.name) if folder.name.isdigit() else -1):
-        record = Record(folder)
+    for record in trained(*SWEEP, "sweep.again=true"):
         job, epochs = record.job(), [w["metrics"] for w in record.windows() if w["window"] == "epoch"]
         residual = max(abs(epoch["epoch/clock_residual_s"]) / epoch["epoch/e2e_s"] for epoch in epochs)
         overhead = max(epoch["epoch/overhead_s"] / epoch["epoch/e2e_s"] for epoch in epochs)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from jobs import trained
 from pairs import median
 from rich.console import Console
 from rich.table import Table
 
-from trainmeter.record import INTERVALS, Record
+from trainmeter.job import ROOT
+from trainmeter.record import INTERVALS
 
-ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 9
 BARE = """
 import time, torch
@@ -35,10 +35,8 @@ for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):
     break
 print(time.monotonic_ns())
 """
-OURS = [
-    *("src/train.py", "model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"),
-    *("cache=keep", "evaluate=false", "profiler=none"),
-]
+OURS = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"]
+OURS += ["cache=keep", "evaluate=false", "profiler=none"]
 
 
 def bare() -> float:
@@ -51,17 +49,14 @@ def bare() -> float:
 def ours() -> float:
     """Seconds from the command to the end of its first step, as its record tells."""
     begun_ns = time.monotonic_ns()
-    before = set((ROOT / "multirun").iterdir())
-    subprocess.run([sys.executable, *OURS], cwd=ROOT, check=True, capture_output=True)
-    (sweep,) = set((ROOT / "multirun").iterdir()) - before
-    record = Record(sweep / "0")
+    (record,) = trained(*OURS)
     first = record.steps()[: len(INTERVALS)]
     gap_s, _, copy_s, compute_s = first
     return (record.windows()[0]["opened_ns"] - begun_ns) / 1e9 + gap_s + copy_s + compute_s
 
 
 def main() -> None:
-    subprocess.run([sys.executable, *OURS], cwd=ROOT, check=True, capture_output=True)  # dataset and database
+    trained(*OURS)  # dataset and database are made
     bare()
     both = [(ours(), bare()) for _ in range(PAIRS)]
     table = Table("from start to first step", "median s", "quartiles s", "pairs")

@@ -1,7 +1,9 @@
 """Makes docs/mlflow.png: the saved view of energy and time, as a browser shows the runs of this project.
 
-python docs/picture.py                              starts a server for the time it takes
-python docs/picture.py --url http://127.0.0.1:5000  uses one that runs
+    python docs/picture.py                              starts a server for the time it takes
+    python docs/picture.py --url http://127.0.0.1:5000  uses one that runs
+
+Needs chromium, or what `playwright install chromium` fetches.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, ViewportSize
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from trainmeter.tracking import views  # noqa: E402
-from trainmeter.tracking.store import open_store  # noqa: E402
+from trainmeter.tracking.store import LOCAL, Store, open_store  # noqa: E402
 
 PICTURE = ROOT / "docs" / "mlflow.png"
 START_LIMIT_S = 60
-RENDER_MS = 8000
+RENDER_MS = 5000
+SIZE: ViewportSize = {"width": 1400, "height": 950}
+IN_THE_WAY = ("Hide banner", "Toggle sidebar")
 CHROMIUM = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
 WITHOUT_ASSISTANT = """
     localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
@@ -45,11 +49,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=PICTURE)
     asked = parser.parse_args()
     if asked.url:
-        photograph(asked.url, asked.output)
+        shown = photograph(asked.url, asked.output)
     else:
+        runs(open_store(uri=LOCAL))  # made here if it is missing: a server would lay its artifacts elsewhere
         with server(ROOT) as url:
-            photograph(url, asked.output)
-    print(asked.output)
+            shown = photograph(url, asked.output)
+    print(f"{asked.output}: the newest of {shown} runs, {SIZE['width']} x {SIZE['height']}")
 
 
 @contextmanager
@@ -57,7 +62,8 @@ def server(folder: Path) -> Iterator[str]:
     """A plain `mlflow ui` in a folder, while it is needed; its whole process group ends with it."""
     url = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "mlflow", "ui", "--workers", "1", "--port", url.rpartition(":")[2]]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    own = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    environment = {**own, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -91,11 +97,22 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def photograph(url: str, picture: Path) -> None:
+def runs(store: Store) -> int:
+    """How many runs the view shows: those that finished."""
+    found = len(store.client.search_runs([store.experiment_id], "attributes.status = 'FINISHED'"))
+    if not found:
+        raise SystemExit(f"{store.uri} has no finished run to show. Make some first: make sweep")
+    return found
+
+
+def photograph(url: str, picture: Path) -> int:
+    """Takes the picture, and returns how many runs its view holds."""
     store = open_store(uri=url)
+    found = runs(store)
     views.save(store)
     with page(views.link(store)) as shown:
         shown.screenshot(path=picture)
+    return found
 
 
 def text(address: str) -> str:
@@ -110,11 +127,15 @@ def page(address: str) -> Iterator[Page]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM.split())
-        shown = browser.new_page(viewport={"width": 1400, "height": 1240})
+        installed = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = playwright.chromium.launch(executable_path=installed, args=CHROMIUM.split())
+        shown = browser.new_page(viewport=SIZE)
         shown.add_init_script(WITHOUT_ASSISTANT)
         shown.goto(address)
-        shown.get_by_label("Hide banner").click()
+        shown.wait_for_timeout(RENDER_MS)
+        for label in IN_THE_WAY:
+            if shown.get_by_label(label).count():
+                shown.get_by_label(label).first.click()
         shown.wait_for_timeout(RENDER_MS)
         yield shown
         browser.close()

@@ -1,15 +1,19 @@
 """How a run ends, whatever ends it."""
 
 import io
+import signal
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from trainmeter import plan
-from trainmeter.ending import concluded
-from trainmeter.experiment import ends, run
+from trainmeter.ending import concluded, merged
+from trainmeter.experiment import check_metered, ends, run, trace_notes
 from trainmeter.launch import WorkerError
 from trainmeter.outcome import Outcome
+from trainmeter.power.meter import Counter, Counters, Domain
+from trainmeter.record import Record
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Unpublished
 
@@ -110,3 +114,50 @@ def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epo
 
 def test_a_run_without_a_target_is_not_ended_by_any_window():
     assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)
+
+
+def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatch):
+    write = Record.conclude
+
+    def interrupted(record, *how):
+        signal.raise_signal(signal.SIGTERM)
+        write(record, *how)
+
+    monkeypatch.setattr(Record, "conclude", interrupted)
+    outcome, record = ended()
+    assert record.summary()["state"] == "whole"
+    assert isinstance(outcome.stop, SystemExit)
+    assert outcome.stop.code == 128 + signal.SIGTERM
+
+
+def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():
+    def messages():
+        yield {"kind": "note", "text": "no trace"}
+        raise WorkerError("oom", "the kernel killed the worker")
+
+    assert trace_notes(iter([{"kind": "note", "text": "slow"}])) == ["slow"]
+    assert trace_notes(messages()) == ["no trace: the kernel killed the worker"]
+
+
+def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
+    notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
+    assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more like it)", "no trace"]
+
+
+@pytest.mark.parametrize(
+    ("training", "refusal"),
+    [
+        ({"accelerator": "cuda", "gpu": {"uuid": "1234"}}, None),
+        ({"accelerator": "cuda", "gpu": {}}, None),
+        ({"accelerator": "cuda", "gpu": {"uuid": "5678"}}, "5678 trains, but GPU-1234 is metered"),
+        ({"accelerator": "cpu", "torch": "2.15.0"}, "the CPU trains, but GPU-1234 is metered"),
+    ],
+)
+def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
+    planned = SimpleNamespace(run={"training": training}, gpus=["GPU-1234"])
+    meter = Counters({"gpu0": Counter(Domain("counter", 0.1, "board"), float)}, covers="GPUs used")
+    if refusal:
+        with pytest.raises(RuntimeError, match=refusal):
+            check_metered(planned, meter)
+    else:
+        check_metered(planned, meter)

@@ -133,15 +133,41 @@ def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
             worker.answer()
 
 
-def test_a_worker_that_exits_tells_its_code_and_its_last_line(death):
+def test_a_worker_that_exits_tells_its_code_its_last_line_and_where_the_others_are(death, tmp_path):
     assert death("print('first'); print('no such GPU'); sys.exit(3)") == (
         "exception",
-        "the worker ended with code 3: no such GPU",
+        f"the worker ended with code 3: no such GPU. All it said: {tmp_path / 'worker.log'}",
     )
 
 
 def test_a_worker_that_ends_early_without_a_word_is_told_so(death):
-    assert death("sys.exit(0)") == ("exception", "the worker ended with code 0: it said nothing")
+    failure, message = death("sys.exit(0)")
+    assert (failure, message.partition(".")[0]) == ("exception", "the worker ended with code 0: it said nothing")
+
+
+def test_an_interpreter_without_torch_is_told_what_names_another(death):
+    _, message = death("import sys; sys.exit('ModuleNotFoundError: No module named \\'torch\\'')", joined=False)
+    assert "Name the interpreter that has torch by device.python" in message
+
+
+def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
+    counts = iter([7, 8])  # before the worker started; when it says that it failed
+    monkeypatch.setattr(launch, "oom_kills", lambda: next(counts))
+    lines = "link.say('failed', failure='exception', message='DataLoader worker is killed'); sys.exit(1)"
+    assert death(lines) == ("oom", "DataLoader worker is killed")
+
+
+def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    with started(tmp_path, interpreter("link.say('done'); time.sleep(60)")) as worker:
+        list(worker.messages())
+    assert vanishes(worker.pid)
+
+
+def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_path):
+    lines = "link.say('sees', gpus=os.environ['CUDA_VISIBLE_DEVICES']); link.say('done')"
+    with started(tmp_path, interpreter(lines), gpus=["GPU-1234"]) as worker:
+        assert [message["gpus"] for message in worker.messages()] == ["GPU-1234"]
 
 
 def test_a_worker_that_fails_says_how_itself(death):
@@ -161,7 +187,7 @@ def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
 def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
     failure, message = death("import torhc", joined=False)
     assert failure == "exception"
-    assert message.endswith("ModuleNotFoundError: No module named 'torhc'")
+    assert "ModuleNotFoundError: No module named 'torhc'." in message
 
 
 def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):

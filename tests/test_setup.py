@@ -40,3 +40,25 @@ def test_help_explains_every_target():
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
     said = subprocess.check_output(["make", "-C", str(ROOT), "--no-print-directory"], text=True)
     assert set(targets) <= {line.split()[0] for line in said.splitlines() if line}
+
+
+def dry_run(*goals: str, jetson: bool) -> str:
+    """What make would do for these goals, on a Jetson or elsewhere."""
+    where = f"JETSON={'/etc/nv_tegra_release' if jetson else ''}"
+    return subprocess.check_output(["make", "-C", str(ROOT), "--dry-run", "--always-make", where, *goals], text=True)
+
+
+@pytest.mark.parametrize(("goal", "extra"), [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui")])
+def test_a_jetson_gets_what_a_goal_needs_beside_the_light_environment_at_the_locked_versions(goal, extra):
+    install = rf"pip install .*--require-hashes .*--constraint requirements\.lock .*--extra {extra}\b"
+    assert re.search(install, dry_run(goal, jetson=True).replace("\\\n", ""))
+    assert "--extra" not in dry_run(goal, jetson=False)
+
+
+def test_training_on_a_jetson_needs_the_light_environment_alone():
+    assert "--extra" not in dry_run("train", jetson=True)
+
+
+@pytest.mark.parametrize("board", ["agx", "agx_orin", "nano", "nx", "orin_nano", "orin_nx", "thor"])
+def test_a_jetson_trains_by_its_own_python_for_which_there_is_a_torch(composed, board):
+    assert composed(f"device={board}").device.python == "/usr/bin/python3"

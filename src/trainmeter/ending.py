@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from trainmeter import launch
@@ -16,6 +17,7 @@ from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Publisher, Unpublished
 
+NUMBER = re.compile(r"\d+(\.\d+)?")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -66,7 +68,7 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
     record = plan.record
     windows = record.windows()
-    outcome.notes = list(dict.fromkeys(outcome.notes))
+    outcome.notes = merged(outcome.notes)
     if windows:
         outcome.no_energy = plan.run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), plan.job)
@@ -77,6 +79,14 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
         record.conclude(summary, plan.run["identity"])
     except OSError as error:
         outcome.fails("exception", unwritten(error))
+
+
+def merged(notes: Sequence[str]) -> list[str]:
+    """The first of all notes that are alike but for their numbers, with how many more there were."""
+    alike: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        alike.setdefault(NUMBER.sub("#", note), []).append(note)
+    return [first + (f" ({len(more)} more like it)" if more else "") for first, *more in alike.values()]
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:

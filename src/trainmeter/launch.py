@@ -129,7 +129,9 @@ def _death(process: subprocess.Popen, log: Path, oom_kills_before: int) -> Worke
         return WorkerError("oom", "the kernel killed the worker for want of memory (SIGKILL)")
     if code < 0:
         return WorkerError("killed", f"the worker was killed by {signal.Signals(-code).name}")
-    return WorkerError("exception", f"the worker ended with code {code}: {_last_line(log)}")
+    last = _last_line(log)
+    remedy = " Name the interpreter that has torch by device.python." if "No module named 'torch" in last else ""
+    return WorkerError("exception", f"the worker ended with code {code}: {last}.{remedy} All it said: {log}")
 
 
 @contextmanager

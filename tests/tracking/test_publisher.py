@@ -89,12 +89,16 @@ def test_dead_runs_are_ended_within_the_deadline_and_the_rest_the_next_time(make
             ended.append(run)
             yield run
 
+    shown = Published("run", "1", store.uri)
+    monkeypatch.setattr(publishers, "publishing", lambda *_: iter([shown]))
+    monkeypatch.setattr(views, "saving", lambda *_: iter(()))
     monkeypatch.setattr(publishers, "reaping", slow)
     publisher = Publisher(make_record(), lambda: store)
+    publisher.start()
     publisher.between(limit_s=1)
     seen = quiet(ended)
     assert 0 < seen < 100
-    assert isinstance(publisher.close(limit_s=0.5), Published)
+    assert publisher.close(limit_s=0.5) == shown
     assert seen < quiet(ended) < 200
 
 
@@ -115,9 +119,7 @@ def test_a_later_run_waits_for_an_earlier_ones_last_call_before_its_first_window
     threading.Timer(0.3, released.set).start()
     later.between(limit_s=20)
     assert called == ["earlier", "earlier ended", "later"]
-    assert (
-        store.client.search_runs([store.experiment_id], "tags.`trainmeter.sweep_id` = 'sweep'", max_results=2)[1:] == []
-    )
+    assert len(store.client.search_runs([store.experiment_id])) == 1
 
 
 def test_tracking_none_opens_no_store_and_shows_nothing(make_record):

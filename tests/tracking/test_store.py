@@ -1,6 +1,7 @@
 """One database in the project's root, whatever the working directory and whoever comes first."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -59,6 +60,15 @@ def test_a_server_that_is_away_costs_two_seconds_at_most():
     with pytest.raises(Exception, match="Connection"):
         open_store(uri="http://127.0.0.1:9")
     assert time.monotonic() - started < 2
+
+
+@pytest.mark.system
+def test_the_projects_own_database_is_made_at_set_up_also_where_the_users_server_is_away(tmp_path):
+    for folder in ("src", "conf"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    away = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    subprocess.run([sys.executable, "-m", "trainmeter.tracking.store"], env=away, check=True)
+    assert (tmp_path / "mlflow.db").is_file()
 
 
 @pytest.mark.system

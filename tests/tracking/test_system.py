@@ -87,6 +87,22 @@ def test_a_server_that_was_away_and_came_back_is_caught_up_with(make_record, tmp
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_picture_is_taken_of_a_fresh_clones_own_runs_or_says_that_it_has_none(make_record, tmp_path):
+    for folder in ("src", "conf", "docs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "mlflow.png").unlink(missing_ok=True)
+    ours = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    command = [sys.executable, str(tmp_path / "docs" / "picture.py")]
+    none = subprocess.run(command, env=ours, capture_output=True, text=True)
+    assert (none.returncode, "no finished run" in none.stderr) == (1, True)
+    publish(make_record(), open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    done = subprocess.run(command, env=ours, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "mlflow.png: the newest of 1 runs" in done.stdout
+    assert (tmp_path / "docs" / "mlflow.png").stat().st_size > 50_000
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path):
     for number, batch in enumerate((8, 16)):
         publish(make_record(number, batch=batch), store)
@@ -98,3 +114,13 @@ def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path
     assert "total/e2e_s vs. total/energy_j" in text
     assert "Parallel Coordinates" in text
     assert "2 matching runs" in text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_rehearsals_as_a_group_of_their_own(store, make_record, tmp_path):
+    for number, rehearsal in enumerate(([], ["device=nano asked for, this machine is device=cpu"])):
+        publish(make_record(number, limit=100, rehearsal=rehearsal), store)
+    views.save(store)
+    with picture.server(tmp_path) as url:
+        text = picture.text(views.link(open_store(uri=url)).replace(views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT))
+    assert text.count("Group: device: ") == 2

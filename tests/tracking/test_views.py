@@ -47,10 +47,10 @@ def test_one_run_with_energy_brings_the_charts_of_energy(store, make_record):
 
 
 def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(store, make_record):
-    estimated = {"source": "estimated", "covers": "cpu", "reason": "no counter"}
-    assert views.energy_of(store, make_record(0, energy=False)) is None
-    assert views.energy_of(store, make_record(1, **{"energy": estimated})) == "estimated_energy_j"
-    assert views.energy_of(store, make_record(2)) == "energy_j"
+    record = make_record(state=None)
+    for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
+        record.describe(record.job(), {**record.run(), "energy": {"source": source, "covers": None, "reason": None}})
+        assert views.energy_of(store, record) == energy
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])

@@ -4,6 +4,7 @@ from torch import nn
 from torchvision import models
 
 from trainmeter.build import build
+from trainmeter.worker.learner import check_inputs
 from trainmeter.worker.models.lenet import LeNet
 from trainmeter.worker.models.vision import classifier, names, with_channels
 
@@ -72,3 +73,39 @@ def test_an_unknown_architecture_is_answered_by_those_there_are():
 
 def test_the_names_are_the_classifiers_that_torchvision_lists():
     assert names(models) == models.list_models(module=models)
+
+
+def job(architecture="mine", size=32):
+    return {"model": {"name": architecture}, "dataset": {"name": "digits", "size": size, "channels": 1}}
+
+
+class Masked(nn.Module):
+    """Trains anywhere, and cannot be run on torch's meta device: its mask is a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = torch.ones(32, 32)
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, images):
+        return self.norm(images * self.mask).sum((1, 2, 3)) + float(self.mask.sum().item())
+
+
+def test_a_model_that_takes_the_images_is_left_as_it_is():
+    model = LeNet(1, 10)
+    check_inputs(model, job())
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
+    model, state = Masked(), torch.random.get_rng_state()
+    check_inputs(model, job())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert model.norm.running_mean.item() == 0
+
+
+def test_a_model_that_cannot_take_the_images_is_refused_with_what_to_set():
+    with pytest.raises(
+        ValueError, match=r"model lenet cannot take the images of dataset digits, 1 x 8 x 8: .* Set dataset.size"
+    ):
+        check_inputs(LeNet(1, 10), job("lenet", size=8))

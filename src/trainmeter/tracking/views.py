@@ -144,7 +144,7 @@ def _page(sections: dict[str, list[Chart]], columns: list[str], groups: list[tup
     """The whole state of the experiment's page."""
     keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
     chosen = {"deleted": False, "isGenerated": False}
-    section = {**chosen, "display": True, "isReordered": True, "cardHeight": 320}
+    section = {**chosen, "display": True, "isReordered": True, "cardHeight": 280}
     return {
         # A run that failed stopped early: its totals are no comparison.
         "searchFilter": "attributes.status = 'FINISHED'",
