@@ -123,7 +123,7 @@ def test_a_run_locks_and_meters_the_gpu_that_it_uses_or_else_the_cpu(order, desk
 
 def test_a_run_goes_by_what_it_trains_and_by_the_keys_typed_that_matter(order):
     typed = ["device=nano", "optimizer.lr=0.1", "batch=8", "tracking.experiment=mine", "sweep.again=true"]
-    assert plan.settle(order(*typed)).run["name"] == "nano lenet digits optimizer.lr=0.1 batch=8"
+    assert plan.settle(order(*typed)).run["name"] == "optimizer.lr=0.1 batch=8 lenet digits nano"
 
 
 def test_a_changed_default_is_another_job(order):

@@ -188,8 +188,8 @@ def _digest(dataset: Path) -> str | None:
 
 
 def _name(order: Order) -> str:
-    """A run's name in lists: what it trains, and what else was typed that changes what is measured."""
-    first = ("device", "model", "dataset")
+    """A run's name in lists, which cut it short: what was typed that changes the measurement, then what it trains."""
+    last = ("model", "dataset", "device")
     typed = [(override.partition("=")[0], override) for override in order.overrides]
-    others = [text for key, text in typed if key not in (*first, "machine.root") and measures(key)]
-    return " ".join([*(order.choices[group] for group in first), *others])
+    first = [text for key, text in typed if key not in (*last, "machine.root") and measures(key)]
+    return " ".join([*first, *(order.choices[group] for group in last)])
