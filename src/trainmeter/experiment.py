@@ -83,7 +83,8 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, meter: M
             case "open":
                 opened = message
                 if opened["window"] == "epoch":
-                    page_cache.prepare(job["cache"], Path(plan.run["dataset"]["folder"]), opened["epoch"])
+                    folder = Path(plan.run["dataset"]["folder"])
+                    outcome.notes += page_cache.prepare(job["cache"], folder, opened["epoch"])
                 terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
                 before = border(meter)
                 worker.answer()

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from trainmeter.outcome import Outcome
+from trainmeter.tracking.views import LOCAL
 
 ABSENT = "-"
 COLUMNS = {
@@ -150,7 +151,8 @@ class Terminal:
             self.say(f"Run      {runs[0]}")
         for link in dict.fromkeys(outcome.compare_link for outcome in outcomes if outcome.compare_link):
             self.say(f"Compare  {link}")
-            self.say("         (served by `make ui`, or by `mlflow ui` in the project's root)")
+            if link.startswith(LOCAL):
+                self.say("         (served by `make ui`, or by `mlflow ui` in the project's root)")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
 

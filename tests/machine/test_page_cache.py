@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.machine.page_cache import cached_share, evict, files, prepare, warm
+from trainmeter.machine.page_cache import cached_share, evict, files, prepare, unevicted, warm
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -93,3 +93,13 @@ def test_to_whoever_could_not_write_the_share_is_unknown(folder, monkeypatch):
         os.setuid(65534)
         os._exit(0 if cached_share(["a"]) is None else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_cache_that_is_cold_needs_no_word():
+    assert unevicted(0.0) == []
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.42, "42% of the dataset stayed in it"), (None, "cannot be known here")])
+def test_a_cache_that_is_not_known_to_be_cold_is_told(share, said):
+    (note,) = unevicted(share)
+    assert said in note

@@ -11,12 +11,22 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
-def prepare(cache: str, folder: Path, epoch: int = 0) -> None:
-    """Does before an epoch what `cache` asks: `keep`, `cold`, `cold_each_epoch` or `warm`."""
+def prepare(cache: str, folder: Path, epoch: int = 0) -> list[str]:
+    """Does before an epoch what `cache` asks, `keep`, `cold`, `cold_each_epoch` or `warm`; what is to be said of it:
+    a cache that is called cold is looked at, and one that could not be emptied is not passed over in silence."""
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
         evict(files(folder))
-    elif cache == "warm" and epoch == 0:
+        return unevicted(cached_share(files(folder)))
+    if cache == "warm" and epoch == 0:
         warm(files(folder))
+    return []
+
+
+def unevicted(share: float | None) -> list[str]:
+    """A note where the share of a dataset that stayed in the page cache is not known, or is more than a hundredth."""
+    if share is None:
+        return ["page cache: whether the dataset left it cannot be known here: its files are another user's."]
+    return [f"page cache: {share:.0%} of the dataset stayed in it, though cold was asked for."] if share > 0.01 else []
 
 
 def files(folder: Path) -> Iterator[str]:

@@ -53,10 +53,6 @@ def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
     assert torch.rand(1) == expected
 
 
-def test_a_sampler_takes_the_place_of_shuffling():
-    assert order(train_loader(SAMPLES, job(), cuda=False, sampler=[3, 1])) == [3, 1]
-
-
 def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
     loader = val_loader(SAMPLES, job(workers=1), cuda=False)
     assert order(loader) == SAMPLES

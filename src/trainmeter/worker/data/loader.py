@@ -15,15 +15,14 @@ def open_split(dataset, folder, split):
     return build(dataset["open"], str(folder), split, preprocessing(dataset))
 
 
-def train_loader(samples, job, cuda, sampler=None):
+def train_loader(samples, job, cuda):
     """Batches in an order that the seed alone decides, a new one each epoch; the last one may be smaller.
 
-    A `sampler` decides the order in its place. Loader processes live on between epochs if the job says so.
+    Loader processes live on between epochs if the job says so.
     """
-    if sampler is None:
-        sampler = RandomSampler(samples, generator=_seeded(job))
+    order = RandomSampler(samples, generator=_seeded(job))
     persistent = job["persistent_workers"] and job["workers"] > 0
-    return DataLoader(samples, sampler=sampler, persistent_workers=persistent, **_how(job, cuda))
+    return DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, cuda))
 
 
 def val_loader(samples, job, cuda):
