@@ -10,7 +10,7 @@ from trainmeter.window import Border, border, closed
 
 SECOND = 1_000_000_000
 OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
-PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "steps": 2, "samples": 20}
+PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
 MEASURED = {
     "parts": PARTS,
     "loss": 0.7,
@@ -138,3 +138,10 @@ def test_a_training_that_diverged_has_no_loss_and_says_so(record):
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch window 3: train_loss was nan, and is left out."]
+
+
+def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(record):
+    parted = {**MEASURED, "parts": {**PARTS, "clock_residual_s": -0.02}}
+    assert closed(OPENED, MEASURED, at(99.99), at(104.01), Absent("none"), record).notes == []
+    told = closed(OPENED, parted, at(99.99), at(104.01), Absent("none"), record).notes
+    assert told == ["epoch window 3: its parts miss 0.50% of its end-to-end time."]

@@ -15,6 +15,9 @@ from trainmeter.summary import percentiles
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 """How much longer than its window, in seconds or as a share of it, the stretch between the counters may be."""
 
+LARGEST_RESIDUAL = 0.001
+"""The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
+
 
 class Border(NamedTuple):
     """The counters at one end of a window, and when they were read."""
@@ -52,6 +55,7 @@ def closed(
         notes = [f"{title}: {text}" for text in unmetered(before.joules, after.joules, meter, seconds)]
     make = {"epoch": _epoch, "val": _val}[name]
     metrics = make(measured, energy, seconds, record)
+    notes += [f"{title}: {text}" for text in disagreement(measured["parts"])]
     notes += [f"{title}: {key} was {value}, and is left out." for key, value in metrics.items() if not _finite(value)]
     line = {
         "window": name,
@@ -73,6 +77,12 @@ def loose(measured: Mapping[str, Any], before: Border, after: Border) -> bool:
     window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
     between_s = (after.at_ns - before.at_ns) * NANOSECOND
     return between_s - window_s > max(LOOSEST_S, LOOSEST_SHARE * window_s)
+
+
+def disagreement(parts: Mapping[str, float]) -> list[str]:
+    """A note where the end-to-end clock and the marks differ by more than they should."""
+    share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
+    return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
 
 
 def _epoch(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
