@@ -4,6 +4,7 @@ import re
 import pytest
 
 from trainmeter import job
+from trainmeter.schema import Cache, Timing
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_another_host_is_another_job(made, monkeypatch):
 )
 def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, near):
     name = typed.partition("=")[0].partition(".")[0]
-    assert job.hints([typed]).startswith(f"There is no key {name}. Did you mean {near}=? The keys are: device, model,")
+    assert job.hints([typed]).startswith(f"There is no key {name}. Did you mean {near}=? The keys are: batch, cache,")
 
 
 def test_a_key_unlike_all_others_is_told_without_a_guess():
@@ -146,3 +147,13 @@ def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices
 
 def test_the_order_for_a_found_device_keeps_the_meter_that_was_typed(order):
     assert order("meter=estimate").on("cuda").job["meter"]["name"] == "estimate"
+
+
+def test_a_key_that_was_added_by_force_is_refused_with_what_it_may_have_meant(made):
+    with pytest.raises(ValueError, match=r"There is no key bach\. Did you mean batch=\?"):
+        job.check({**made(), "bach": 8})
+
+
+@pytest.mark.parametrize("choice", [Cache.cold_each_epoch, Timing.deferred])
+def test_a_choice_is_written_as_it_is_typed(choice):
+    assert str(choice) == choice.name

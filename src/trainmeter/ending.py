@@ -72,6 +72,9 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     if windows:
         outcome.no_energy = plan.run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), plan.job)
+        epochs, warmup = outcome.metrics["total/epochs"], plan.job["warmup_epochs"]
+        if epochs <= warmup and outcome.state == "whole":
+            outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
     outcome.metrics.update({f"model/{name}": value for name, value in plan.run.get("model", {}).items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}

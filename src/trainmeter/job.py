@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 """The project's root, found from this file, whatever the working directory."""
 
 GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
+KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "hydra"}
+"""What an override may begin with."""
 UNMEASURED = ("tracking", "sweep", "machine.lock_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
 
@@ -108,6 +110,9 @@ def normalized(power_limit: Any) -> int | float | str | None:
 def check(job: Mapping[str, Any]) -> None:
     """Refuses values out of range, each with what would be in it; ValueError."""
     least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0}
+    strangers = sorted(set(job) - KNOWN)
+    if strangers:
+        raise ValueError(unknown(strangers[0]))
     wrong = [f"{key}={job[key]}: give {low} or more" for key, low in least.items() if job[key] < low]
     choices = {
         "pin_memory": (job["pin_memory"], ["auto", "true", "false"]),
@@ -149,14 +154,14 @@ def measures(key: str) -> bool:
 
 def hints(arguments: Sequence[str]) -> str:
     """A line for each override that names no key or group there is, with what it may have meant."""
-    known = [*GROUPS, "experiment", *(entry.name for entry in fields(Schema))]
-    lines = []
-    for argument in arguments:
-        name = argument.partition("=")[0].partition(".")[0]
-        if "=" in argument and name.isidentifier() and name not in {*known, "hydra"}:
-            near = "".join(f" Did you mean {match}=?" for match in get_close_matches(name, known, 1))
-            lines.append(f"There is no key {name}.{near} The keys are: {', '.join(dict.fromkeys(known))}.\n")
-    return "".join(lines)
+    names = [argument.partition("=")[0].partition(".")[0] for argument in arguments if "=" in argument]
+    return "".join(f"{unknown(name)}\n" for name in names if name.isidentifier() and name not in KNOWN)
+
+
+def unknown(name: str) -> str:
+    """What to say of a key that is none."""
+    near = "".join(f" Did you mean {match}=?" for match in get_close_matches(name, KNOWN, 1))
+    return f"There is no key {name}.{near} The keys are: {', '.join(sorted(KNOWN - {'hydra'}))}."
 
 
 def digest_of(value: Any) -> str:

@@ -9,14 +9,21 @@ from typing import Any
 from omegaconf import MISSING
 
 
-class Cache(Enum):
+class Choice(Enum):
+    """A word of a few; written, and completed in a shell, as it is typed."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Cache(Choice):
     keep = "keep"
     cold = "cold"
     cold_each_epoch = "cold_each_epoch"
     warm = "warm"
 
 
-class Timing(Enum):
+class Timing(Choice):
     deferred = "deferred"
     synchronous = "synchronous"
 

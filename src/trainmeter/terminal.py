@@ -55,7 +55,8 @@ class Terminal:
         self._task = self._progress.add_task("", total=None)
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(escape(text), style=style, soft_wrap=True)
+        """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
+        self.console.print(escape(text), style=style, soft_wrap="://" in text or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
         self.say(text, style="yellow")

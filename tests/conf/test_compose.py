@@ -1,6 +1,7 @@
 """Every file of conf/ composes, and what it names is there and takes what it is given."""
 
 import inspect
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from trainmeter import job
 from trainmeter.build import arguments, locate
 
 CONF = Path(__file__).parents[2] / "conf"
-FILES = sorted(path for path in CONF.glob("*/*.yaml"))
+OURS = subprocess.run(["git", "ls-files", "-z", "conf"], cwd=CONF.parent, capture_output=True, text=True).stdout
+"""Names of the files that are the project's: a person's own stand beside them. None outside a git work tree."""
+FILES = sorted(
+    path for path in CONF.glob("*/*.yaml") if not OURS or str(path.relative_to(CONF.parent)) in OURS.split("\0")
+)
 CHOICES = [(path.parent.name, path.stem) for path in FILES]
 DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
 EXPERIMENTS = [path for path in FILES if path.parent.name == "experiment"]

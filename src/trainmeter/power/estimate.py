@@ -20,7 +20,7 @@ def open_estimate(
     """Joules by busy share x `tdp_w`; absent without `tdp_w`. `because` is why nothing better counts."""
     because = because or "meter=estimate measures nothing."
     if tdp_w is None:
-        return Absent(f"{because} For an estimate give the CPU's rated power in watts: meter.tdp_w=65")
+        return Absent(f"{because} For an estimate give the CPU's rated power in watts: meter=estimate meter.tdp_w=65")
     if not tdp_w > 0:
         raise ValueError(f"meter.tdp_w={tdp_w} is no CPU's rated power. Give it in watts: meter.tdp_w=65")
     stat = Path(root) / "proc/stat"
