@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead start residual memory
+BENCHES := overhead start residual memory energy
 
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)
@@ -29,11 +29,14 @@ sweep: setup ## train once for each combination (ARGS="batch=8,16,32 workers=0,4
 ui: setup $(call extra,ui) ## open the runs in MLflow: two processes rather than fifteen
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
 
+doctor: setup ## say what this machine can measure and set, and why not
+	$(PYTHON) src/doctor.py $(ARGS)
+
 publish: setup ## write the runs' folders to MLflow, adding what it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
 bench: setup ## print the benchmarks' tables
-	@for bench in $(BENCHES); do PYTHONPATH=src $(PYTHON) benchmarks/$$bench.py; done
+	@for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py; done
 
 ##### Check
 
@@ -113,4 +116,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui publish bench test test-system lint setup lock py36 clean clean-runs
+.PHONY: help train sweep ui doctor publish bench test test-system lint setup lock py36 clean clean-runs

@@ -12,7 +12,7 @@ from trainmeter.ending import concluded, merged
 from trainmeter.experiment import check_metered, ends, run, trace_notes
 from trainmeter.launch import WorkerError
 from trainmeter.outcome import Outcome
-from trainmeter.power.meter import Counter, Counters, Domain
+from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.record import Record
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Unpublished
@@ -154,8 +154,9 @@ def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     ],
 )
 def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
-    planned = SimpleNamespace(run={"training": training}, gpus=["GPU-1234"])
-    meter = Counters({"gpu0": Counter(Domain("counter", 0.1, "board"), float)}, covers="GPUs used")
+    planned = SimpleNamespace(run={"training": training}, gpus=["GPU-1234"], job={"machine": {"root": "/"}})
+    counter = Counter(Domain("counter", 0.1, "board"), float)
+    meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
     if refusal:
         with pytest.raises(RuntimeError, match=refusal):
             check_metered(planned, meter)

@@ -19,12 +19,12 @@ ENTRIES = {name for name in SOURCES if "/" not in name}
 
 FLOORS = [
     {"entries"},
-    {"experiment", "report"},
+    {"experiment", "report", "doctor"},
     {"ending"},
     {"plan", "window", "terminal", "sweep"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
-    {"schema", "metrics", "record", "build"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -34,10 +34,10 @@ ALONE_IN = {
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/job.py"},
     "omegaconf": {*ENTRIES, "trainmeter/job.py", "trainmeter/schema.py"},
-    "zeus": {"trainmeter/power/nvml.py"},
-    "pynvml": {"trainmeter/power/nvml.py"},
-    "amdsmi": set(),
-    "jtop": set(),
+    "zeus": {"trainmeter/power/nvml.py", "trainmeter/power/nvml_limit.py"},
+    "pynvml": {"trainmeter/machine/nvml_gauges.py", "trainmeter/power/nvml.py", "trainmeter/power/nvml_limit.py"},
+    "amdsmi": {"trainmeter/power/amd.py"},
+    "jtop": {"trainmeter/power/jtop.py"},
     "pandas": set(),
 }
 TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items()}
@@ -102,7 +102,7 @@ def test_a_library_that_has_a_room_is_found_there(package):
     assert [name for name, tree in TREES.items() if package in packages(tree)], "the rule reads nothing"
 
 
-@pytest.mark.parametrize("package", ["mlflow", "zeus", "pynvml", "sklearn"])
+@pytest.mark.parametrize("package", ["mlflow", "zeus", "pynvml", "amdsmi", "jtop", "sklearn"])
 def test_what_is_slow_to_import_is_imported_late(package):
     for name in STEWARD:
         assert package not in {dotted.partition(".")[0] for dotted in at_once(TREES[name])}, name

@@ -164,10 +164,24 @@ def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, mo
     assert vanishes(worker.pid)
 
 
-def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_path):
-    lines = "link.say('sees', gpus=os.environ['CUDA_VISIBLE_DEVICES']); link.say('done')"
-    with started(tmp_path, interpreter(lines), gpus=["GPU-1234"]) as worker:
-        assert [message["gpus"] for message in worker.messages()] == ["GPU-1234"]
+@pytest.mark.parametrize(
+    ("gpus", "seen"),
+    [
+        (["GPU-1234"], ["GPU-1234", None, "1"]),
+        (["GPU-1f25e6fa38fdc9e1"], ["2,3", "GPU-1f25e6fa38fdc9e1", "0"]),
+        (["0000:03:00.0"], ["2,3", None, "1"]),
+        ([], ["2,3", None, "1"]),
+    ],
+    ids=["CUDA", "ROCm", "ROCm without UUIDs", "no GPU"],
+)
+def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_path, monkeypatch, gpus, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    names = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
+    lines = f"link.say('sees', gpus=[os.environ.get(name) for name in {names}]); link.say('done')"
+    with started(tmp_path, interpreter(lines), gpus=gpus) as worker:
+        assert [message["gpus"] for message in worker.messages()] == [seen]
 
 
 def test_a_worker_that_fails_says_how_itself(death):

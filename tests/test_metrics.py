@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmeter import metrics
+from trainmeter import metrics, window
+from trainmeter.ending import known
+from trainmeter.machine.utilization import FOLDS
 from trainmeter.metrics import EPOCH, METRICS
-from trainmeter.power.meter import Absent, Counter, Counters, Domain
+from trainmeter.power.consumption import Reading
+from trainmeter.power.meter import Absent, Counter, Domain, Instruments
+from trainmeter.power.phases import PhaseEnergy
+from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
 from trainmeter.summary import summarize
-from trainmeter.window import Border, closed
+from trainmeter.tracking.publish import POWER
+from trainmeter.window import Panel, closed
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.device import memory
 from trainmeter.worker.learner import Learner
@@ -28,10 +34,44 @@ UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c"
 
 
 def counters(source):
-    return Counters({"gpu0": Counter(Domain(source, 0.1, "GPU board"), float)}, covers="GPUs used")
+    counter = Counter(Domain(source, 0.1, "GPU board"), float)
+    return Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
 
 
-METERS = {"measured": counters("counter"), "estimated": counters("estimated"), "unmetered": Absent("no meter")}
+class Rails:
+    """A board's one rail, well sampled."""
+
+    def __init__(self):
+        self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
+
+    def sampling(self, opened_ns, closed_ns):
+        return Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
+
+    def drain(self, before_ns):
+        watts = array("d", [2.0])
+        return Powers(array("q", [5]), {"VDD_IN": watts}, watts)
+
+
+class Gauges:
+    """Gauges for all that can be looked at."""
+
+    def window(self, opened_ns, closed_ns):
+        return dict.fromkeys([*FOLDS, "cpu_utilization"], 0.5)
+
+    def throttled(self, opened_ns, closed_ns):
+        return []
+
+    def forget(self, before_ns):
+        pass
+
+
+METERS = {
+    "counted": counters("counter"),
+    "sampled": Instruments(powers=Rails(), total=["VDD_IN"], covers="module"),
+    "estimated": counters("estimated"),
+    "unmetered": Absent("no meter"),
+}
+RUN = {"power_limit_w": 15.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
 
 
 @pytest.fixture
@@ -42,7 +82,14 @@ def gpu_memory(monkeypatch):
 
 
 @pytest.fixture
-def written(tmp_path, gpu_memory):
+def by_phase(monkeypatch):
+    """Phases that can be told apart."""
+    told = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
+    monkeypatch.setattr(window, "phase_energy", lambda *_: told)
+
+
+@pytest.fixture
+def written(tmp_path, gpu_memory, by_phase):
     """written(meter) -> the names of all metrics of a run of two epochs that reaches its target."""
 
     def run(meter):
@@ -54,16 +101,17 @@ def written(tmp_path, gpu_memory):
         parts = {**clock.parts(), "clock_waits": 0, "samples": 48, **gpu_memory}
         measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
-        before, after = Border(0, joules[0]), Border(10**9, joules[1])
+        before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
+        panel = Panel(meter, Gauges(), idle_w=2.0)
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
-            windows += [closed(which, measured, before, after, meter, record).line for which in opened]
+            windows += [closed(which, measured, before, after, panel, record).line for which in opened]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        return names | {f"model/{name}" for name in Learner(LENET, torch.device("cpu")).facts()}
+        return names | known({**RUN, "model": Learner(LENET, torch.device("cpu")).facts()}).keys() | {POWER}
 
     return run
 
@@ -71,7 +119,7 @@ def written(tmp_path, gpu_memory):
 def in_table(name):
     """The row that tells of a metric: `steady/` and `spread/` stand for the epochs, `gpu0` for its domain."""
     section, _, short = name.partition("/")
-    short = re.sub(r"^energy_(cpu|dram|gpu)\d+_j$", "energy_<domain>_j", short)
+    short = re.sub(r"^energy_(gpu0|VDD_IN)_j$", "energy_<domain>_j", short)
     return f"{'epoch' if section in ('steady', 'spread') else section}/{short}"
 
 

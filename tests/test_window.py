@@ -1,12 +1,13 @@
+import math
 from array import array
-from types import SimpleNamespace
 
 import pytest
 
-from trainmeter import window
-from trainmeter.power.meter import Absent, Counter, Counters, Domain
+from trainmeter.power.consumption import Reading
+from trainmeter.power.meter import Absent, Counter, Domain, Instruments
+from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
-from trainmeter.window import Border, border, closed
+from trainmeter.window import Panel, closed
 
 SECOND = 1_000_000_000
 OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
@@ -20,12 +21,23 @@ MEASURED = {
 }
 
 
-def meter(*domains, source="counter", read=lambda: 0.0):
-    return Counters({name: Counter(Domain(source, 0.1, name), read) for name in domains}, covers="all that is scripted")
+class Scripted:
+    """Gauges that saw one thing."""
+
+    def __init__(self, throttled=(), **metrics):
+        self.window = lambda opened_ns, closed_ns: metrics
+        self.throttled = lambda opened_ns, closed_ns: list(throttled)
+        self.mark = lambda: None
+        self.forget = lambda before_ns: None
+
+
+def meter(*domains, source="counter"):
+    counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
+    return Instruments(counters=counters, total=list(domains), covers="all that is scripted")
 
 
 def at(seconds, **joules):
-    return Border(round(seconds * SECOND), joules)
+    return Reading(round(seconds * SECOND), joules)
 
 
 @pytest.fixture
@@ -38,13 +50,23 @@ def record(tmp_path):
 
 
 @pytest.fixture
-def metrics(record):
-    """metrics(before, after, meter) -> the metrics of an epoch between these borders."""
-    return lambda before, after, meter: closed(OPENED, MEASURED, before, after, meter, record).line["metrics"]
+def close(record):
+    """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
+
+    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, idle_w=None):
+        return closed(opened, measured, before, after, Panel(meter, gauges or Scripted(), idle_w), record)
+
+    return made
 
 
-def test_a_line_holds_the_workers_times_and_the_borders_times_apart(record):
-    found = closed(OPENED, MEASURED, at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), record).line
+@pytest.fixture
+def metrics(close):
+    """The metrics of such a window."""
+    return lambda *borders, **how: close(*borders, **how).line["metrics"]
+
+
+def test_a_line_holds_the_workers_times_and_the_borders_times_apart(close):
+    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
     assert (found["window"], found["epoch"]) == ("epoch", 3)
     assert (found["opened_ns"], found["closed_ns"]) == (100 * SECOND, 104 * SECOND)
     assert found["energy"] == {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND, "joules": {"gpu0": 20}}
@@ -86,15 +108,15 @@ def test_an_estimate_is_no_energy_and_makes_no_power(metrics):
     assert found["epoch/estimated_energy_j"] == 4
 
 
-def test_a_total_that_lacks_a_domain_is_absent_and_the_other_domain_remains(record):
-    found = closed(OPENED, MEASURED, at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1"), record).line
+def test_a_total_that_lacks_a_domain_is_absent_and_the_other_domain_remains(close):
+    found = close(at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1")).line
     assert [name for name in found["metrics"] if "energy" in name or "power" in name] == ["epoch/energy_gpu0_j"]
     assert found["energy"]["joules"] == {"gpu0": 2}
 
 
 @pytest.mark.parametrize("after", [5, 2], ids=["stood still", "ran backwards"])
-def test_a_counter_that_tells_nothing_leaves_no_joules_in_the_record(record, after):
-    found = closed(OPENED, MEASURED, at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0"), record).line
+def test_a_counter_that_tells_nothing_leaves_no_joules_in_the_record(close, after):
+    found = close(at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0")).line
     assert found["energy"]["joules"] == {}
     assert "epoch/energy_j" not in found["metrics"]
 
@@ -104,44 +126,72 @@ def test_percentiles_are_of_this_epochs_own_steps(metrics):
     assert (found["epoch/step_p50_s"], found["epoch/step_p99_s"]) == (1, 3)
 
 
-def test_an_evaluation_says_what_it_cost_and_what_it_found_alone(record):
+def test_an_evaluation_says_what_it_cost_and_what_it_found_alone(close):
     opened = {"window": "val", "epoch": 3, "steps": 2}
-    found = closed(opened, MEASURED, at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), record).line
+    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=opened).line
     assert found["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
 
 
-def test_an_evaluations_estimate_is_kept_as_one(record):
+def test_an_evaluations_estimate_is_kept_as_one(close):
     opened = {"window": "val", "epoch": 3, "steps": 2}
-    found = closed(opened, MEASURED, at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), record).line
+    found = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
     assert found["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
 
 
-def test_a_border_is_stamped_with_the_middle_of_its_reading(monkeypatch):
-    clock = SimpleNamespace(now_ns=1000)
-    monkeypatch.setattr(window, "time", SimpleNamespace(monotonic_ns=lambda: clock.now_ns))
-
-    def slow_read():
-        clock.now_ns += 600
-        return 7.0
-
-    assert border(meter("gpu0", read=slow_read)) == Border(1300, {"gpu0": 7.0})
-
-
-def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(record):
-    late = closed(OPENED, MEASURED, at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"), record)
+def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(close):
+    late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
     assert not [name for name in late.line["metrics"] if "energy" in name or "power" in name]
     assert late.notes == ["epoch window 3: no energy, since 604.010 s passed between the counters' readings around it."]
 
 
-def test_a_training_that_diverged_has_no_loss_and_says_so(record):
-    diverged = closed(OPENED, {**MEASURED, "loss": float("nan")}, at(99.99), at(104.01), Absent("none"), record)
+def test_a_training_that_diverged_has_no_loss_and_says_so(close):
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss": float("nan")})
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch window 3: train_loss was nan, and is left out."]
 
 
-def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(record):
+def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
     parted = {**MEASURED, "parts": {**PARTS, "clock_residual_s": -0.02}}
-    assert closed(OPENED, MEASURED, at(99.99), at(104.01), Absent("none"), record).notes == []
-    told = closed(OPENED, parted, at(99.99), at(104.01), Absent("none"), record).notes
+    assert close(at(99.99), at(104.01), Absent("none")).notes == []
+    told = close(at(99.99), at(104.01), Absent("none"), measured=parted).notes
     assert told == ["epoch window 3: its parts miss 0.50% of its end-to-end time."]
+
+
+def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
+    hot = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
+    found = close(at(99.99), at(104.01), Absent("none"), gauges=hot)
+    assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
+    assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
+    assert found.notes == ["epoch window 3: gpu0 slowed for heat"]
+    assert found.marks == {"throttled": "gpu0 slowed for heat"}
+
+
+def test_net_energy_is_less_what_the_machine_uses_idle(metrics):
+    assert metrics(at(100, gpu0=0), at(104, gpu0=40), meter("gpu0"), idle_w=3.0)["epoch/net_energy_j"] == 28.0
+
+
+class Lost:
+    """A board whose one sensor was read at the borders, and in between for a while not."""
+
+    def __init__(self):
+        self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
+
+    def sampling(self, opened_ns, closed_ns):
+        return Sampling(samples=9, gap_max_s=3.0, failed=99, lost={"VDD_IN": "unread for 3.0 s: gone"}, peak_w=9.0,
+                        half_width_j=1.0)  # fmt: skip
+
+    def drain(self, before_ns):
+        watts = array("d", [9.0, math.nan, 7.5])
+        return Powers(array("q", [5, 6, 7]), {"VDD_IN": watts}, watts)
+
+
+def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_are_kept(close, record):
+    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
+    found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
+    assert found.notes == ["epoch window 3: no energy of VDD_IN, unread for 3.0 s: gone."]
+    assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone"}
+    kept = (record.folder / "power.csv").read_text().splitlines()
+    assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
+    assert list(record.total_powers()) == [(5, 9.0), (7, 7.5)]

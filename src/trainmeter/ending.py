@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from trainmeter import launch
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
+from trainmeter.stopping import held_off
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal
 from trainmeter.tracking import views
@@ -18,7 +20,6 @@ from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Publisher, Unpublished
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -37,8 +38,10 @@ def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, te
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.stops(stop)
     terminal.closed()
-    with undisturbed(outcome):
+    with held_off() as came:  # a second Ctrl-C costs no summary
         conclude(plan, outcome)
+    if came and outcome.stop is None:
+        outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
     try:
         shown(publish.close(ended=outcome.state), outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -47,21 +50,6 @@ def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, te
         )
         outcome.stop = outcome.stop or stop
     terminal.concluded(plan.record.windows(), plan.job["warmup_epochs"], outcome, plan.of_sweep)
-
-
-@contextmanager
-def undisturbed(outcome: Outcome) -> Iterator[None]:
-    """Signals that would stop the run wait until this is over: a second Ctrl-C costs no summary."""
-    came: list[int] = []
-    numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if came and outcome.stop is None:
-        outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
 
 
 def conclude(plan: Plan, outcome: Outcome) -> None:
@@ -75,13 +63,25 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
         epochs, warmup = outcome.metrics["total/epochs"], plan.job["warmup_epochs"]
         if epochs <= warmup and outcome.state == "whole":
             outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
-    outcome.metrics.update({f"model/{name}": value for name, value in plan.run.get("model", {}).items()})
+    outcome.metrics.update(known(plan.run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
     try:
         record.conclude(summary, plan.run["identity"])
     except OSError as error:
         outcome.fails("exception", unwritten(error))
+
+
+def known(run: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are no window's: of the model, of the machine at rest, and of what it was set to."""
+    idle = run.get("idle", {})
+    of_run = {
+        **{f"model/{name}": value for name, value in run.get("model", {}).items()},
+        "total/idle_power_w": idle.get("before_w"),
+        "total/idle_power_after_w": idle.get("after_w"),
+        "total/power_limit_w": run["power_limit_w"],
+    }
+    return {name: value for name, value in of_run.items() if value is not None}
 
 
 def merged(notes: Sequence[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """The story of one run.
 
     compose and check the job -> (sweep) skip it if it is whole -> take the lock of the devices it uses
-    -> make the dataset ready -> open the meter -> start the worker
+    -> make the dataset ready -> hold the knobs -> open the meter and the gauges, measure idle power -> start the worker
     for each window the worker opens:
         prepare the page cache -> read every counter -> go -> ... -> read every counter -> record -> publish
-    -> trace window -> summary -> release
+    -> trace window -> idle power again -> put the knobs back -> summary -> release
 
 Whatever ends it, `ending` tells how.
 """
@@ -12,21 +12,25 @@ Whatever ends it, `ending` tells how.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from trainmeter import launch
 from trainmeter.datasets.ready import ready
 from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
-from trainmeter.machine import lock, page_cache
+from trainmeter.machine import gpus, lock, page_cache
+from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
-from trainmeter.plan import Plan, settle, warnings, withdraw
+from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
+from trainmeter.power import limit
+from trainmeter.power.consumption import idle_w
+from trainmeter.power.knob import Holding, held
 from trainmeter.power.meter import Meter, open_meter
 from trainmeter.summary import reached
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
-from trainmeter.window import border, closed
+from trainmeter.window import Panel, closed, keep_powers
 
 FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
@@ -36,6 +40,7 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
     outcome = Outcome(order.number, order.overrides, order.of_sweep)
     try:
+        limit.put_back(desk_of(order), terminal.warn)
         plan = settle(order)
         if plan.of_sweep and plan.whole_already:
             return outcome.was_whole(plan.record)
@@ -60,24 +65,48 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
-        with closing(open_meter(job["meter"], gpus=plan.gpus, root=job["machine"]["root"])) as meter:
-            plan.describe(energy=meter.energy)
+        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan) as panel:
+            plan.applied(holding.applied)
+            plan.describe(energy=panel.meter.energy)
+            before_w = rested(panel.meter, job["meter"]["idle_s"], terminal)
+            plan.describe(idle={"before_w": before_w})
             publish.start()
             with launch.started(plan.record.folder, job["device"]["python"], plan.gpus) as worker:
                 messages = worker.messages()
-                listen(messages, worker, plan, meter, outcome, publish, terminal)
+                listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
+            after_w = rested(panel.meter, job["meter"]["idle_s"], terminal)
+            plan.describe(idle={"before_w": before_w, "after_w": after_w})
+            keep_powers(panel.meter, plan.record)
 
 
-def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, meter: Meter, outcome: Outcome,
-           publish: Publisher | Unpublished, terminal: Terminal) -> None:  # fmt: skip
+@contextmanager
+def watched(plan: Plan) -> Iterator[Panel]:
+    """What is read at the borders of windows, opened on the devices that the plan uses."""
+    root = plan.job["machine"]["root"]
+    with (
+        closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
+        closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
+    ):
+        yield Panel(meter, gauges)
+
+
+def rested(meter: Meter, seconds: float, terminal: Terminal) -> float | None:
+    """The power while nothing trains, where something measures it."""
+    if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
+        terminal.say(f"Measuring idle power for {seconds:g} s.", style="dim")
+    return idle_w(meter, seconds)
+
+
+def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel, holding: Holding,
+           outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> None:  # fmt: skip
     """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
     job = plan.job
     for message in messages:
         match message["kind"]:
             case "built":
                 plan.describe(model=message["model"], training=message["training"])
-                check_metered(plan, meter)
+                check_metered(plan, panel.meter)
                 publish.between(FIRST_WAIT_S)
                 worker.answer()
             case "open":
@@ -86,17 +115,19 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, meter: M
                     folder = Path(plan.run["dataset"]["folder"])
                     outcome.notes += page_cache.prepare(job["cache"], folder, opened["epoch"])
                 terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
-                before = border(meter)
+                before = panel.before()
                 worker.answer()
             case "progress":
                 terminal.progress(message["steps"])
             case "closed":
-                after = border(meter)
+                after = panel.after()
                 worker.answer()
             case "measured":
-                window = closed(opened, message, before, after, meter, plan.record)
+                window = closed(opened, message, before, after, panel, plan.record)
                 plan.record.append(window.line)
-                outcome.notes += window.notes
+                drifted = holding.drifted()
+                plan.mark({**window.marks, "knob_changed": " ".join(drifted)})
+                outcome.notes += window.notes + drifted
                 terminal.closed()
                 publish.between()
                 worker.answer(stop=ends(job, window.line))
@@ -115,9 +146,12 @@ def trace_notes(messages: Iterator[dict]) -> list[str]:
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:
-    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError."""
+    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError.
+
+    A machine that is replayed trains nothing itself.
+    """
     training = plan.run["training"]
-    if not (meter.domains and plan.gpus):
+    if not (meter.domains and plan.gpus) or plan.job["machine"]["root"] != "/":
         return
     if training["accelerator"] == "cpu":
         raise RuntimeError(
@@ -125,7 +159,7 @@ def check_metered(plan: Plan, meter: Meter) -> None:
             "does, name the interpreter that has it by device.python, or ask for device=cpu."
         )
     uuid = training["gpu"].get("uuid")  # which an old torch does not tell
-    if uuid and uuid.removeprefix("GPU-") != plan.gpus[0].removeprefix("GPU-"):
+    if uuid and not gpus.is_named(uuid, plan.gpus[0]):
         raise RuntimeError(f"{uuid} trains, but {plan.gpus[0]} is metered. Name one: CUDA_VISIBLE_DEVICES=GPU-{uuid}")
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
 KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "hydra"}
 """What an override may begin with."""
-UNMEASURED = ("tracking", "sweep", "machine.lock_dir")
+UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -157,7 +158,7 @@ def _spawn(folder: Path, python: str | None, gpus: Sequence[str], link: str, out
         "PYTHONUNBUFFERED": "1",
         "TRAINMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}),
+        **_seeing(gpus),
     }
     # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children.
     return subprocess.Popen(
@@ -168,6 +169,17 @@ def _spawn(folder: Path, python: str | None, gpus: Sequence[str], link: str, out
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def _seeing(gpus: Sequence[str]) -> dict[str, str]:
+    """The environment in which a process sees these GPUs alone; as it is where they have no UUIDs to name them by."""
+    names = ",".join(gpus)
+    if not gpus or not all(name.startswith(("GPU-", "MIG-")) for name in gpus):
+        return {}
+    if not re.fullmatch(r"(GPU-[\da-f]{16},?)+", names):
+        return {"CUDA_VISIBLE_DEVICES": names}
+    # ROCm's UUIDs have 16 digits. HIP numbers what they leave, and would look there for numbers that are gone.
+    return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
 
 
 def _end_of(process: subprocess.Popen) -> int:

@@ -37,11 +37,27 @@ EPOCH = {
     "step_p50_s": Metric("s", "pooled", "median time from step to step"),
     "step_p95_s": Metric("s", "pooled", "95th percentile of the time from step to step"),
     "step_p99_s": Metric("s", "pooled", "99th percentile of the time from step to step"),
-    "energy_j": Metric("J", "mean", "gross energy of what the meter covers: the GPUs used, or CPU packages and DRAM"),
-    "energy_<domain>_j": Metric("J", "mean", "energy of one domain: gpu0, cpu0, dram0"),
+    "energy_j": Metric("J", "mean", "gross energy: the module (Jetson), the GPUs used, or CPU packages and DRAM"),
+    "energy_<domain>_j": Metric(
+        "J", "mean", "energy of one domain: VDD_IN, gpu0, cpu0, dram0; gpu0_sampled checks gpu0"
+    ),
+    "energy_uncertainty_j": Metric("J", "mean", "half-width of the 95 % interval of energy_j"),
+    "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
     "energy_per_sample_j": Metric("J", "ratio", "energy / samples"),
+    "stall_energy_j": Metric("J", "mean", "energy used during fetch stall; the four phases sum to gross"),
+    "copy_energy_j": Metric("J", "mean", "energy used during copies"),
+    "compute_energy_j": Metric("J", "mean", "energy used during compute"),
+    "overhead_energy_j": Metric("J", "mean", "energy used during overhead"),
     "estimated_energy_j": Metric("J", "mean", "an estimate, where nothing measures"),
     "power_mean_w": Metric("W", "ratio", "energy / energy window"),
+    "power_peak_w": Metric("W", "max", "largest sampled power of the total"),
+    "power_samples": Metric("1", "mean", "samples of the total's power"),
+    "power_gap_max_s": Metric("s", "max", "longest time between two of them"),
+    "cpu_utilization": Metric("0..1", "mean", "busy share of all cores"),
+    "gpu_utilization": Metric("0..1", "mean", "share of the time in which the GPU was busy, by its driver"),
+    "gpu_clock_mean_hz": Metric("Hz", "mean", "mean of the GPU's clock"),
+    "temperature_max_c": Metric("C", "max", "hottest sensor of the device"),
+    "ram_peak_bytes": Metric("B", "max", "most of the machine's memory in use"),
     "gpu_memory_peak_bytes": Metric("B", "max", "largest memory allocated on the accelerator within the epoch"),
     "train_loss": Metric("1", "mean", "mean over the epoch's samples, while they are learned"),
     "train_accuracy": Metric("0..1", "mean", "share of the epoch's samples classified rightly, while they are learned"),
@@ -52,6 +68,7 @@ VAL = {
     "loss": Metric("1", None, "mean over the validation samples"),
     "accuracy": Metric("0..1", None, "share of the validation samples classified rightly"),
     "energy_j": Metric("J", "mean", "gross energy of the evaluation"),
+    "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
     "estimated_energy_j": Metric("J", "mean", "its estimate, where nothing measures"),
 }
 
@@ -59,7 +76,11 @@ TOTAL = {
     "e2e_s": Metric("s", None, "training and evaluation windows, epoch 0 included"),
     "energy_j": Metric("J", None, "gross energy of the same windows"),
     "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
+    "net_energy_j": Metric("J", None, "the same windows' net energy"),
     "edp_js": Metric("Js", None, "energy x time"),
+    "idle_power_w": Metric("W", None, "power before training began, knobs held"),
+    "idle_power_after_w": Metric("W", None, "power after it ended"),
+    "power_limit_w": Metric("W", None, "the power limit really applied, where it is told in watts"),
     "epochs": Metric("1", None, "epochs trained"),
     "time_to_target_s": Metric("s", None, "windows up to the one that reached the target; absent if none did"),
     "energy_to_target_j": Metric("J", None, "energy of the same windows"),
@@ -76,11 +97,16 @@ def _named(section: str, table: dict[str, Metric]) -> dict[str, Metric]:
     return {f"{section}/{name}": metric for name, metric in table.items()}
 
 
+POWER = {
+    "total_w": Metric("W", None, "sampled power of the total over the run, thinned; all samples are in power.csv"),
+}
+
 METRICS: dict[str, Metric] = {
     **_named("epoch", EPOCH),
     **_named("val", VAL),
     **_named("total", TOTAL),
     **_named("model", MODEL),
+    **_named("power", POWER),
 }
 """Full name -> metric. Beside these, `steady/<name>` and `spread/<name>` stand for the epochs of a run."""
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +19,13 @@ from trainmeter.datasets import manifest
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.power import limit
+from trainmeter.power.desk import Desk
+from trainmeter.power.knob import Knob, Wish
 from trainmeter.record import Record, read_json, write_json
+
+
+UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
+"""The keys that ask for a knob, and what leaves it as it is."""
 
 
 @dataclass
@@ -33,6 +39,10 @@ class Plan:
     """UUIDs of the GPUs that are metered."""
     devices: list[str]
     """What is locked: the GPUs used, or the CPU."""
+    turns: dict[str, tuple[Knob, Wish]]
+    """The knobs that are turned for it, and where to, by the keys that ask for it."""
+    desk: Desk
+    """Where what was there before they were turned is kept."""
     of_sweep: bool
 
     @property
@@ -60,12 +70,23 @@ class Plan:
             self.run["identity"] = identity(self.job, self.run["dataset"]["digest"])
         self.record.describe(self.job, self.run)
 
+    def applied(self, found: Mapping[str, str]) -> None:
+        """Notes what each knob was found at once it was turned."""
+        settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
+        watts = self.turns["power_limit"][1].watts if "power_limit" in self.turns else None
+        self.describe(applied=settings, power_limit_applied=settings.get("power_limit"), power_limit_w=watts)
+
+    def mark(self, marks: Mapping[str, str]) -> None:
+        """Marks the run by what went wrong in it; the first word on each stands."""
+        if new := {key: text for key, text in marks.items() if text and key not in self.run["marks"]}:
+            self.describe(marks={**self.run["marks"], **new})
+
 
 def settle(order: Order) -> Plan:
     """The plan for an order: the device found where none was named, values checked, rehearsals told.
 
-    Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and
-    RuntimeError for one whose power limit this machine has but which cannot be set.
+    Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and RuntimeError
+    for what this machine has but does not let be done, such as a power mode that takes a reboot.
     """
     root = order.job["machine"]["root"]
     facts = host.facts(root)
@@ -73,22 +94,34 @@ def settle(order: Order) -> Plan:
     if order.choices["device"] == "auto":
         order = order.on(found)
     check(order.job)
-    rehearsal = rehearsals(order, found, facts)
-    if not host.fits(order.job["device"]["match"], facts):
-        order = as_here(order)
     described = host.describe(root, ROOT)
-    accelerator = order.job["device"]["accelerator"]
+    fits = host.fits(order.job["device"]["match"], facts)
+    here = order if fits else as_here(order)
+    accelerator = here.job["device"]["accelerator"]
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
-    used = gpus.used(described.get("gpus", ()), os.environ.get("CUDA_VISIBLE_DEVICES")) if on_gpu else []
+    used = gpus.used(described.get("gpus", ()), os.environ) if on_gpu else []
+    desk = desk_of(order)
+    touched = fits and here.job["rehearse"] is not True
+    demands = limit.demands(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
+    rehearsal = rehearsals(order, None if fits else found, demands)
+    turns = [] if rehearsal else limit.wishes(demands or [])
     return Plan(
-        job=order.job,
-        run=_run(order, described, rehearsal),
+        job=here.job,
+        run=_run(here, described, rehearsal),
         host=described,
         record=Record(order.folder),
-        gpus=[gpu["uuid"] for gpu in used if "uuid" in gpu],
+        gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
         devices=[f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"],
+        turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
+        desk=desk,
         of_sweep=order.of_sweep,
     )
+
+
+def desk_of(order: Order) -> Desk:
+    """Where what knobs were at is kept while they are turned."""
+    machine = order.job["machine"]
+    return Desk(machine["state_dir"], root=machine["root"], boot_id=host.boot_id(), command=command())
 
 
 def as_here(order: Order) -> Order:
@@ -107,23 +140,21 @@ def withdraw(order: Order) -> None:
             folder.rmdir()
 
 
-def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> list[str]:
-    """What was asked for that this machine is not; ValueError for any of it with rehearse=false."""
+def rehearsals(order: Order, found: str | None, demands: Sequence[limit.Demand] | None) -> list[str]:
+    """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
+
+    `found` is what this machine is where it is another device, `demands` are the knobs asked for, None if none is to
+    be touched.
+    """
     job, device = order.job, order.choices["device"]
-    reasons = []
-    if not host.fits(job["device"]["match"], facts):
-        reasons.append(f"device={device} asked for, this machine is device={found}")
-    if job["power_limit"] is not None:
-        knob = limit.found(job["device"]["accelerator"] != "cpu", facts, job["machine"]["root"])
-        if knob is None:
-            reasons.append(f"power_limit={job['power_limit']} asked for, this machine has no limit to set")
-        elif reasons or job["rehearse"] is True:
-            reasons.append(f"power_limit={job['power_limit']} asked for, not applied")
-        else:
-            raise RuntimeError(
-                f"power_limit={job['power_limit']} asks for a limit by {knob}, which this version cannot set yet. "
-                "Leave power_limit out and set it by hand, or rehearse with rehearse=true."
-            )
+    reasons = [f"device={device} asked for, this machine is device={found}"] if found else []
+    if job["meter"]["name"] == "replay":
+        reasons.append("meter=replay asked for: the energy is that of a recording")
+    lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}
+    reasons += lacks.values()
+    if reasons or demands is None:
+        left = [key for key, none in UNTOUCHED.items() if job[key] != none and key not in lacks]
+        reasons += [f"{key}={job[key]} asked for, not applied" for key in left]
     if reasons and job["rehearse"] is False:
         raise ValueError(f"{'; '.join(reasons)}. rehearse=false refuses that; leave it out to rehearse.")
     if job["rehearse"] is True:
@@ -134,7 +165,7 @@ def rehearsals(order: Order, found: str, facts: Mapping[str, str | None]) -> lis
 def warnings(plan: Plan) -> list[str]:
     """What a person should know before the run: none of it stops it."""
     job = plan.job
-    said = []
+    said = [wish.note for _, wish in plan.turns.values() if wish.note]
     cores = len(os.sched_getaffinity(0))
     if job["workers"] > cores:
         said.append(f"workers={job['workers']} loader processes on {cores} cores: used as configured.")
@@ -171,6 +202,8 @@ def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str]) -> di
         "rehearsal": rehearsal,
         "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
         "power_limit_applied": None,
+        "power_limit_w": None,
+        "marks": {},
         "dataset": None,
     }
 

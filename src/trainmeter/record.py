@@ -4,6 +4,7 @@
     host.json     what the machine is
     epochs.jsonl  a line for each window
     steps.bin     the intervals of each step
+  power.csv     sampled power, where something samples it
     summary.json  means, spreads, totals, and how the run ended
     whole.json    written last: the job was measured to its end
 
@@ -11,6 +12,7 @@ Runs on a board's own Python: 3.6 and the standard library.
 """
 
 import array
+import csv
 import datetime
 import json
 import os
@@ -99,6 +101,31 @@ class Record:
     def last_steps(self, count):
         """The last `count` rows."""
         return self._last(count)
+
+    def append_power(self, times_ns, watts):
+        """Adds samples of power: their moments, and columns of watts by domain; NaN, where one was not read, is empty.
+
+        The columns are the same each time.
+        """
+        if not times_ns:
+            return
+        path = self.folder / "power.csv"
+        begins = not path.exists()
+        with open(str(path), "a", encoding="utf-8") as file:
+            if begins:
+                file.write(",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n")
+            for row in zip(times_ns, *watts.values()):
+                file.write(",".join([str(row[0])] + ["" if w != w else "{:.4f}".format(w) for w in row[1:]]) + "\n")
+
+    def total_powers(self):
+        """Samples of the total's power, as (monotonic ns, watts), where it was read."""
+        path = self.folder / "power.csv"
+        if not path.exists():
+            return
+        with open(str(path), encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["total_w"]:
+                    yield int(row["monotonic_ns"]), float(row["total_w"])
 
     def _last(self, count):
         rows = array.array("f")

@@ -28,10 +28,21 @@ class Timing(Choice):
     synchronous = "synchronous"
 
 
+class Clocks(Choice):
+    keep = "keep"
+    locked = "locked"
+
+
+class Fan(Choice):
+    keep = "keep"
+    max = "max"
+
+
 @dataclass
 class Machine:
     root: str = MISSING
     lock_dir: str | None = None
+    state_dir: str | None = None
 
 
 @dataclass
@@ -60,6 +71,8 @@ class Schema:
     pin_memory: Any = MISSING
     persistent_workers: bool = MISSING
     power_limit: Any = MISSING
+    clocks: Clocks = MISSING
+    fan: Fan = MISSING
     cache: Cache = MISSING
     timing: Timing = MISSING
     warmup_epochs: int = MISSING

@@ -67,7 +67,7 @@ def percentiles(steps: array) -> dict[str, float]:
 def totals(windows: Sequence[Window]) -> dict[str, float]:
     """Time and energy of all windows; an energy that any window lacks is absent."""
     result: dict[str, float] = {"epochs": sum(window["window"] == "epoch" for window in windows)}
-    for name in ("e2e_s", "energy_j", "estimated_energy_j"):
+    for name in ("e2e_s", "energy_j", "net_energy_j", "estimated_energy_j"):
         total = _sum(windows, name)
         if total is not None:
             result[name] = total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,17 @@ SWEEP_COLUMNS = {
 STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
 
 
+class Voice(logging.Handler):
+    """Has the warnings of meters, from whatever thread, printed above the progress line."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._terminal.warn(record.getMessage())
+
+
 class Terminal:
     """Prints as a run goes on; a progress line where a person watches, none in a file."""
 
@@ -53,6 +65,7 @@ class Terminal:
             disable=not self.console.is_terminal,
         )
         self._task = self._progress.add_task("", total=None)
+        logging.getLogger("trainmeter").handlers = [Voice(self)]
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""

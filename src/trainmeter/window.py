@@ -1,78 +1,106 @@
-"""A window, as the steward sees it: the counters at its borders, and the line it becomes in the record."""
+"""A window, as the steward sees it: what is read at its borders, and the line it becomes in the record."""
 
 from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from trainmeter.machine.gauges import AT_LIMIT
+from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power.meter import Meter, spent, unmetered, window_energy
+from trainmeter.power.consumption import Consumption, Reading, consumption, reading
+from trainmeter.power.meter import Meter
+from trainmeter.power.phases import phase_energy
+from trainmeter.power.series import Powers
 from trainmeter.record import Record
 from trainmeter.summary import percentiles
 
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
-"""How much longer than its window, in seconds or as a share of it, the stretch between the counters may be."""
+"""How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
 
 LARGEST_RESIDUAL = 0.001
 """The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
 
 
-class Border(NamedTuple):
-    """The counters at one end of a window, and when they were read."""
+class Panel(NamedTuple):
+    """What is read at the borders of windows."""
 
-    at_ns: int
-    joules: dict[str, float]
+    meter: Meter
+    gauges: Gauges
+    idle_w: float | None = None
+    """The power while nothing trained."""
+
+    def before(self) -> Reading:
+        """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
+        self.gauges.mark()
+        return reading(self.meter)
+
+    def after(self) -> Reading:
+        """The joules at its closing, read first."""
+        joules = reading(self.meter)
+        self.gauges.mark()
+        return joules
 
 
 class Window(NamedTuple):
-    """A closed window: its line in the record, and what there is to say of it."""
+    """A closed window: its line in the record, what there is to say of it, and what its run is marked by."""
 
     line: dict[str, Any]
     notes: list[str]
-
-
-def border(meter: Meter) -> Border:
-    """The counters now; stamped with the middle of their reading, which may take a millisecond."""
-    begun_ns = time.monotonic_ns()
-    joules = meter.read()
-    return Border((begun_ns + time.monotonic_ns()) // 2, joules)
+    marks: dict[str, str]
 
 
 def closed(
-    opened: Mapping[str, Any], measured: Mapping[str, Any], before: Border, after: Border, meter: Meter, record: Record
+    opened: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    before: Reading,
+    after: Reading,
+    panel: Panel,
+    record: Record,
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
     name = opened["window"]
-    title = f"{name} window {opened['epoch']}"
-    seconds = (after.at_ns - before.at_ns) * NANOSECOND
-    if loose(measured, before, after):
-        energy = {}
-        notes = [f"{title}: no energy, since {seconds:.3f} s passed between the counters' readings around it."]
+    used = _used(measured, before, after, panel)
+    powers = keep_powers(panel.meter, record)
+    throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
+    notes = [*used.notes, *disagreement(measured["parts"]), *throttled]
+    if name == "epoch":
+        steps = record.last_steps(measured["parts"]["steps"])
+        phases, why = _phases(measured, used, powers, steps)
+        gauges = panel.gauges.window(before.at_ns, after.at_ns)
+        metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **phases}
+        notes += why
     else:
-        energy = window_energy(before.joules, after.joules, meter, seconds)
-        notes = [f"{title}: {text}" for text in unmetered(before.joules, after.joules, meter, seconds)]
-    make = {"epoch": _epoch, "val": _val}[name]
-    metrics = make(measured, energy, seconds, record)
-    notes += [f"{title}: {text}" for text in disagreement(measured["parts"])]
-    notes += [f"{title}: {key} was {value}, and is left out." for key, value in metrics.items() if not _finite(value)]
+        metrics = _val(measured, used)
+    panel.gauges.forget(after.at_ns)
+    notes += [f"{key} was {value}, and is left out." for key, value in metrics.items() if not math.isfinite(value)]
     line = {
         "window": name,
         "epoch": opened["epoch"],
         "opened_ns": measured["opened_ns"],
         "closed_ns": measured["closed_ns"],
-        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if _finite(value)},
-        "energy": {
-            "opened_ns": before.at_ns,
-            "closed_ns": after.at_ns,
-            "joules": spent(before.joules, after.joules),
-        },
+        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)},
+        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules},
     }
-    return Window(line, notes)
+    title = f"{name} window {opened['epoch']}"
+    marks = {
+        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
+        "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
+    }
+    return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 
 
-def loose(measured: Mapping[str, Any], before: Border, after: Border) -> bool:
+def keep_powers(meter: Meter, record: Record) -> Powers:
+    """Hands over the samples of power so far, once they are in the record."""
+    powers = meter.drain(time.monotonic_ns())
+    record.append_power(powers.times_ns, {**powers.watts, "total": powers.total_w})
+    return powers
+
+
+def loose(measured: Mapping[str, Any], before: Reading, after: Reading) -> bool:
     """Whether the counters were read so far from the window's ends that their difference is not its energy."""
     window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
     between_s = (after.at_ns - before.at_ns) * NANOSECOND
@@ -85,17 +113,32 @@ def disagreement(parts: Mapping[str, float]) -> list[str]:
     return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
 
 
-def _epoch(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
-    metrics = {**measured["parts"], "train_loss": measured["loss"], "train_accuracy": measured["accuracy"], **energy}
+def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:
+    window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
+    used = consumption(before, after, panel.meter, window_s, panel.idle_w)
+    if panel.meter.domains and loose(measured, before, after):
+        seconds = (after.at_ns - before.at_ns) * NANOSECOND
+        note = f"no energy, since {seconds:.3f} s passed between the counters' readings around it."
+        return Consumption({}, {}, [note], used.lost)
+    return used
+
+
+def _epoch(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
+    metrics = {
+        **measured["parts"],
+        "train_loss": measured["loss"],
+        "train_accuracy": measured["accuracy"],
+        **used.metrics,
+    }
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
-    if "energy_j" in energy:
-        metrics["energy_per_sample_j"] = energy["energy_j"] / metrics["samples"]
-        metrics["power_mean_w"] = energy["energy_j"] / seconds
-    return {**metrics, **percentiles(record.last_steps(metrics["steps"]))}
+    if "energy_j" in metrics:
+        metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
+    return metrics
 
 
-def _val(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, record: Record) -> dict[str, float]:
-    totals = {name: joules for name, joules in energy.items() if name in ("energy_j", "estimated_energy_j")}
+def _val(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
+    of_interest = ("energy_j", "net_energy_j", "estimated_energy_j")
+    totals = {name: joules for name, joules in used.metrics.items() if name in of_interest}
     return {
         "e2e_s": measured["parts"]["e2e_s"],
         "loss": measured["loss"],
@@ -104,5 +147,20 @@ def _val(measured: Mapping[str, Any], energy: dict[str, float], seconds: float, 
     }
 
 
-def _finite(value: float) -> bool:
-    return math.isfinite(value)
+def _phases(
+    measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array
+) -> tuple[dict[str, float], list[str]]:
+    """The energy used during each phase, where power was sampled; with why not, where it cannot be told apart."""
+    if "energy_j" not in used.metrics or not powers.times_ns:
+        return {}, []
+    phases = phase_energy(
+        steps,
+        measured["opened_ns"],
+        measured["closed_ns"],
+        powers.times_ns,
+        powers.total_w,
+        used.metrics["energy_j"],
+    )
+    if phases.reason:
+        return {}, [f"no energy by phase: {phases.reason}"]
+    return {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}, []

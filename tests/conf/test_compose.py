@@ -31,6 +31,10 @@ GIVEN = {
 """What the program gives to each target beside the keys of its specification."""
 
 
+NOT_TAKEN = {("meter", "idle_s")}
+"""What the program reads itself."""
+
+
 def specifications(tree: dict, path: str = "") -> dict[str, dict]:
     """Every part of a job that names a target, by its place."""
     found = {path: tree} if "_target_" in tree else {}
@@ -47,7 +51,8 @@ def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, g
     assert found.keys() == GIVEN.keys()
     for place, specification in found.items():
         args, kwargs = GIVEN[place]
-        inspect.signature(locate(specification["_target_"])).bind(*args, **arguments(specification), **kwargs)
+        taken = {key: value for key, value in arguments(specification).items() if (place, key) not in NOT_TAKEN}
+        inspect.signature(locate(specification["_target_"])).bind(*args, **taken, **kwargs)
 
 
 @pytest.mark.parametrize(("group", "name"), [choice for choice in CHOICES if choice[0] not in ("experiment", "model")])
@@ -87,9 +92,17 @@ def test_a_device_picks_its_meter_and_the_command_line_another(composed, path):
     assert composed(f"device={path.stem}", "meter=estimate").meter.name == "estimate"
 
 
-def test_a_cpu_is_metered_by_rapl_and_an_nvidia_gpu_by_nvml(composed):
-    assert composed("device=cpu").meter.name == "rapl"
-    assert composed("device=cuda").meter.name == "nvml"
+@pytest.mark.parametrize(
+    ("device", "meter"), [("cpu", "rapl"), ("cuda", "nvml"), ("rocm", "amd"), ("nano", "rails"), ("jetson", "rails")]
+)
+def test_each_machine_is_metered_by_the_instruments_it_has(composed, device, meter):
+    assert composed(f"device={device}").meter.name == meter
+
+
+def test_a_boards_table_of_rails_is_its_meters(composed):
+    assert composed("device=nano").meter.rails.total == ["POM_5V_IN"]
+    assert composed("device=jetson").meter.rails is None
+    assert composed("device=agx_orin", "meter=jtop").meter.rails.gpu == "VDD_GPU_SOC"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import pytest
+from power.conftest import nvml_stub, with_nvml  # noqa: F401
 
 
 @pytest.fixture

@@ -1,14 +1,34 @@
 import pytest
 
-from trainmeter.machine.gpus import used
+from trainmeter.machine.gpus import find_gpus, is_named, name_of, used
 
 FIRST = {"vendor": "nvidia", "bus": "0000:01:00.0", "minor": "0", "uuid": "GPU-6d5a4f3e-0000"}
 SECOND = {"vendor": "nvidia", "bus": "0000:02:00.0", "minor": "1", "uuid": "GPU-6d77aaaa-1111"}
 TWO = [FIRST, SECOND]
+DIES = [{"vendor": "amd", "bus": f"0000:{bus}:00.0", "uuid": f"GPU-{bus}25e6fa38fdc9e1"} for bus in ("c1", "c6", "c9")]
 
 
 def anyone(gpu):
     return True
+
+
+def seeing(listed):
+    return {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
+
+
+@pytest.fixture
+def topology(tree):
+    """Writes nodes of the AMD driver's topology, by their numbers; gives the root."""
+
+    def written(**nodes):
+        folder = "sys/class/kfd/kfd/topology/nodes"
+        files = {}
+        for number, properties in nodes.items():
+            lines = "".join(f"{name} {value}\n" for name, value in properties.items())
+            files |= {f"{folder}/{number[1:]}/properties": lines, f"{folder}/{number[1:]}/name": "gfx90a\n"}
+        return tree(**files)
+
+    return written
 
 
 @pytest.mark.parametrize(
@@ -30,23 +50,69 @@ def anyone(gpu):
     ],
 )
 def test_a_process_trains_on_the_first_gpu_that_it_is_let_see(visible, found):
-    assert used(TWO, visible, anyone) == found
+    assert used(TWO, seeing(visible), anyone) == found
 
 
 def test_where_there_is_no_gpu_none_is_used():
-    assert used([], None, anyone) == []
+    assert used([], {}, anyone) == []
 
 
 def test_gpus_of_others_are_not_numbered():
-    assert used([{"vendor": "amd", "model": "MI300X"}, *TWO], "0", anyone) == [FIRST]
+    assert used([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
+    assert used([*TWO, *DIES], seeing("2"), anyone) == []
 
 
 def test_a_clusters_job_numbers_the_gpus_that_it_may_open():
-    assert used(TWO, "0", may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
+    assert used(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
 
 
 @pytest.mark.parametrize("visible", [None, "0"])
 def test_a_gpu_whose_uuid_is_not_known_yet_is_used_all_the_same(visible):
     unknown = {"vendor": "nvidia", "model": "H200", "bus": "0000:01:00.0"}
-    assert used([unknown, SECOND], visible, anyone) == [unknown]
-    assert used([unknown, SECOND], "1", anyone) == [SECOND]
+    assert used([unknown, SECOND], seeing(visible), anyone) == [unknown]
+    assert used([unknown, SECOND], seeing("1"), anyone) == [SECOND]
+
+
+@pytest.mark.parametrize(
+    ("environment", "die"),
+    [
+        ({}, 0),
+        ({"ROCR_VISIBLE_DEVICES": "2,1"}, 2),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-C625E6FA38FDC9E1"}, 1),
+        ({"HIP_VISIBLE_DEVICES": "1"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, 2),
+        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2"}, 1),
+        ({"HIP_VISIBLE_DEVICES": ""}, 0),
+        ({"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1"}, 1),
+        ({"ROCR_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, None),
+        ({"ROCR_VISIBLE_DEVICES": ""}, None),
+    ],
+)
+def test_hip_numbers_what_rocm_leaves_it(environment, die):
+    assert used(DIES, environment) == ([] if die is None else [DIES[die]])
+
+
+def test_amd_gpus_are_in_the_drivers_order_with_their_places_and_names(topology):
+    root = topology(
+        n0={"simd_count": 0, "cpu_cores_count": 64},
+        n2={"simd_count": 440, "location_id": 0xC100, "domain": 0, "unique_id": 0x1F25E6FA38FDC9E1},
+        n10={"simd_count": 440, "location_id": 0x03 << 8 | 0x1F << 3 | 1, "domain": 2, "unique_id": 0},
+    )
+    assert find_gpus(root) == [
+        {"vendor": "amd", "model": "gfx90a", "bus": "0000:c1:00.0", "uuid": "GPU-1f25e6fa38fdc9e1"},
+        {"vendor": "amd", "model": "gfx90a", "bus": "0002:03:1f.1"},
+    ]
+
+
+def test_a_gpu_without_a_uuid_is_known_by_its_place_where_that_is_enough_to_meter_it():
+    assert name_of(DIES[0]) == "GPU-c125e6fa38fdc9e1"
+    assert name_of({"vendor": "amd", "bus": "0000:03:00.0"}) == "0000:03:00.0"
+    assert name_of({"vendor": "nvidia", "bus": "0000:01:00.0"}) is None
+
+
+def test_the_uuid_that_torch_tells_is_compared_with_the_name_as_cuda_and_rocm_spell_it():
+    assert is_named("6d5a4f3e-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
+    assert not is_named("6d77aaaa-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
+    assert is_named("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
+    assert not is_named("63363235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
+    assert is_named("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")

@@ -26,6 +26,18 @@ MODULES = {
 """Boards by the device they are, as their device trees name them."""
 
 
+def cpuinfo(model, cores):
+    """What an ARM's kernel tells of its cores, by maker and part."""
+    core = "processor\t: {}\nmodel name\t: {}\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\n\n"
+    return "".join(core.format(number, model, *kind) for number, kind in enumerate(cores))
+
+
+def governed(governor, least_khz, most_khz, core=0):
+    folder = f"sys/devices/system/cpu/cpu{core}/cpufreq"
+    values = {"governor": governor, "min_freq": least_khz, "max_freq": most_khz}
+    return {f"{folder}/scaling_{name}": f"{value}\n" for name, value in values.items()}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_each_board_is_detected(board, name):
     assert detect(DEVICES, facts(board(MODULES[name]))) == name.partition("-")[0]
@@ -70,10 +82,13 @@ def test_a_recorded_board_is_described_in_full(board):
             "proc/sys/kernel/hostname": "nano-3\n",
             "proc/sys/kernel/osrelease": "4.9.337-tegra\n",
             "proc/sys/kernel/random/boot_id": "c0ffee\n",
-            "proc/cpuinfo": "".join(f"processor\t: {core}\nCPU part\t: 0xd07\n\n" for core in range(4)),
+            "proc/cpuinfo": cpuinfo("ARMv8 Processor rev 1 (v8l)", [("0x41", "0xd07")] * 4),
             "proc/meminfo": "MemTotal:        4059244 kB\nMemFree:          100000 kB\n",
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "schedutil\n",
-            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "schedutil\n",
+            **governed("schedutil", 102000, 1479000),
+            "sys/class/devfreq/57000000.gpu/min_freq": "76800000\n",
+            "sys/class/devfreq/57000000.gpu/max_freq": "921600000\n",
+            "sys/devices/pwm-fan/target_pwm": "80\n",
+            "usr/local/cuda/version.txt": "CUDA Version 10.2.300\n",
             "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 18.04.6 LTS"\n',
             "etc/nv_tegra_release": "# R32 (release), REVISION: 7.4, GCID: 33514132, BOARD: t210ref\n",
             "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=1 NAME=5W >\n",
@@ -89,15 +104,135 @@ def test_a_recorded_board_is_described_in_full(board):
         "board": {
             "model": "NVIDIA Jetson Nano Developer Kit",
             "compatible": "nvidia,p3450-0000 nvidia,jetson-nano nvidia,tegra210",
+            "module": "p3448",
+            "carrier": "p3449",
         },
-        "cpu": {"cores": 4},
+        "cpu": {"model": "Cortex-A57", "cores": 4},
         "memory_bytes": 4059244 * 1024,
+        "cuda": "10.2.300",
         "governors": ["schedutil"],
+        "clocks": "free",
         "power_mode": {"id": 1, "name": "5W"},
+        "fan": {"pwm": 80},
         "kernel": "4.9.337-tegra",
         "os": "Ubuntu 18.04.6 LTS",
         "l4t": "32.7.4",
+        "jetpack": "4.6.4",
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "module", "carrier"),
+    [
+        (["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano"], "p3448-0000", "p3449-0000"),
+        (["nvidia,p3509-0000+p3668-0000", "nvidia,p3668-0000"], "p3668-0000", "p3509-0000"),
+        (["nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005"], "p3767-0005", "p3768-0000"),
+        (["nvidia,e3900-0000+p2888-0008", "nvidia,p2888-0008"], "p2888-0008", "e3900-0000"),
+        (["nvidia,p2972-0000", "nvidia,tegra194"], "p2888", "p2822"),
+        (["nvidia,p3701-0000", "nvidia,tegra234"], "p3701-0000", None),
+        (["raspberrypi,4-model-b", "brcm,bcm2711"], None, None),
+    ],
+)
+def test_module_and_carrier_are_told_apart(board, names, module, carrier):
+    described = describe(board(names))["board"]
+    assert (described.get("module"), described.get("carrier")) == (module, carrier)
+
+
+@pytest.mark.parametrize(
+    ("release", "l4t", "jetpack"),
+    [
+        ("R32 (release), REVISION: 7.4", "32.7.4", "4.6.4"),
+        ("R35 (release), REVISION: 5.0", "35.5.0", "5.1.3"),
+        ("R36 (release), REVISION: 4.3", "36.4.3", "6.2"),
+        ("R36 (release), REVISION: 9.9", "36.9.9", "6"),
+        ("R38 (release), REVISION: 2.1", "38.2.1", "7.0"),
+        ("R39 (release), REVISION: 2.0", "39.2.0", "7.2"),
+        ("R99 (release), REVISION: 1.0", "99.1.0", None),
+    ],
+)
+def test_jetpack_is_told_by_the_release_exactly_or_by_its_first_number(tree, release, l4t, jetpack):
+    described = describe(tree(**{"etc/nv_tegra_release": f"# {release}, GCID: 1, BOARD: generic\n"}))
+    assert (described["l4t"], described.get("jetpack")) == (l4t, jetpack)
+
+
+@pytest.mark.parametrize(
+    ("cores", "model"),
+    [
+        ([("0x41", "0xd07")] * 4, "Cortex-A57"),
+        ([("0x4e", "0x003")] * 2 + [("0x41", "0xd07")] * 4, "Denver 2 + Cortex-A57"),
+        ([("0x4e", "0x004")] * 8, "Carmel"),
+        ([("0x41", "0xd42")] * 12, "Cortex-A78AE"),
+        ([("0x41", "0xd83")] * 14, "Neoverse-V3AE"),
+        ([("0x99", "0x001")] * 2, "ARM core 0x99:0x001"),
+    ],
+)
+def test_an_arms_cores_are_named_by_maker_and_part(tree, cores, model):
+    root = tree(**{"proc/cpuinfo": cpuinfo("ARMv8 Processor rev 0 (v8l)", cores)})
+    assert describe(root)["cpu"] == {"model": model, "cores": len(cores)}
+
+
+def test_a_pcs_cpu_is_named_as_it_names_itself(tree):
+    assert describe(tree(**{"proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) N100\n"}))["cpu"] == {
+        "model": "Intel(R) N100",
+        "cores": 1,
+    }
+
+
+def test_clocks_are_locked_once_no_core_and_no_gpu_has_a_choice(tree):
+    root = tree(**governed("schedutil", 1510400, 1510400), **governed("schedutil", 115200, 1510400, core=1))
+    assert describe(root)["clocks"] == "free"
+    tree(**governed("schedutil", 1510400, 1510400, core=1))
+    assert describe(root)["clocks"] == "locked"
+    gpu = "sys/class/devfreq/17000000.ga10b"
+    tree(**{f"{gpu}/min_freq": "306000000\n", f"{gpu}/max_freq": "918000000\n"})
+    assert describe(root)["clocks"] == "free"
+    tree(**{f"{gpu}/min_freq": "918000000\n"})
+    assert describe(root)["clocks"] == "locked"
+
+
+def test_thors_video_engines_are_not_its_gpu(tree):
+    engine, gpu = "sys/class/devfreq/gpu-nvd-0", "sys/class/devfreq/gpu-gpc-0"
+    root = tree(**{f"{engine}/min_freq": "1\n", f"{engine}/max_freq": "2\n"})
+    assert "clocks" not in describe(root)
+    tree(**{f"{gpu}/min_freq": "3\n", f"{gpu}/max_freq": "3\n"})
+    assert describe(root)["clocks"] == "locked"
+
+
+def test_a_fan_is_told_with_its_profile_even_when_it_stands(tree):
+    hwmon = "sys/class/hwmon/hwmon0"
+    fan = {f"{hwmon}/name": "pwmfan\n", f"{hwmon}/pwm1": "0\n"}
+    root = tree(**fan, **{"etc/nvfancontrol.conf": "\tFAN_DEFAULT_PROFILE cool\n"})
+    assert describe(root)["fan"] == {"pwm": 0, "profile": "cool"}
+    tree(**{"var/lib/nvfancontrol/status": "FAN1:FAN_PROFILE:quiet\n"})
+    assert describe(root)["fan"] == {"pwm": 0, "profile": "quiet"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat", "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Rel"],
+)
+def test_driver_and_toolkit_are_told_by_version(tree, module):
+    described = describe(
+        tree(
+            **{
+                "proc/driver/nvidia/version": f"NVRM version: {module}\nGCC version:  gcc version 12.2.0\n",
+                "usr/local/cuda/version.json": '{"cuda": {"name": "CUDA SDK", "version": "12.6.11"}, "nvcc": {}}',
+            }
+        )
+    )
+    assert described["driver"] == "535.104.05"
+    assert described["cuda"] == "12.6.11"
+
+
+def test_the_packages_power_limits_are_told_and_no_other_zones(tree):
+    limits = {"0": ("package-0", 65_000_000), "1": ("package-1", 62_500_000), "2": ("psys", 90_000_000)}
+    files = {}
+    for zone, (name, microwatts) in limits.items():
+        files |= {
+            f"sys/class/powercap/intel-rapl:{zone}/name": f"{name}\n",
+            f"sys/class/powercap/intel-rapl:{zone}/constraint_0_power_limit_uw": f"{microwatts}\n",
+        }
+    assert describe(tree(**files))["power_limits_w"] == {"package-0": 65, "package-1": 62.5}
 
 
 def test_gpus_are_named_and_numbered_as_the_driver_does(tree, nvidia, amd):

@@ -1,13 +1,19 @@
 """Machines for the meters to read: files below a temporary root, and a driver's library made by gcc."""
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from trainmeter.power import jtop_control
+from trainmeter.power.consumption import Reading, consumption
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -38,6 +44,19 @@ class Machine:
 
 
 @pytest.fixture
+def energy():
+    """energy(before, after, meter, seconds) -> the joules of a window between two readings so far apart."""
+
+    def between(before, after, meter, seconds):
+        metrics = consumption(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
+        return {
+            name: value for name, value in metrics.items() if name.endswith("_j") and name != "energy_uncertainty_j"
+        }
+
+    return between
+
+
+@pytest.fixture
 def machine(tmp_path) -> Machine:
     return Machine(tmp_path)
 
@@ -59,9 +78,41 @@ def with_nvml(nvml_stub):
     if not find_spec("zeus"):
         pytest.skip("no zeus in this environment, as on a board: NVML is read through it")
 
-    def run(program: str, *arguments: str, stub: str = "") -> str:
+    def run(program: str, *arguments: str, stub: str = "", **environment: str) -> str:
         places = {"LD_LIBRARY_PATH": str(nvml_stub), "PYTHONPATH": str(SOURCE), "STUB": stub}
         command = [sys.executable, "-c", program, *arguments]
-        return subprocess.check_output(command, text=True, env={**os.environ, **places})
+        return subprocess.check_output(command, text=True, env={**os.environ, **places, **environment})
 
     return run
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def nvml(nvml_stub, open_folder, monkeypatch):
+    """The driver's library is the stub, under the real client library, and GPUs have 250 W."""
+    pytest.importorskip("zeus", reason="no zeus in this environment, as on a board")
+    pynvml = pytest.importorskip("pynvml")
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml_stub / "libnvidia-ml.so.1")))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setenv("STUB_LIMIT", str(open_folder / "limit"))
+    monkeypatch.setenv("STUB", "")
+
+
+@pytest.fixture
+def no_jtop(monkeypatch):
+    """A user who is not root, on a machine whose jtop service does not answer."""
+
+    @contextmanager
+    def connected(interval_s):
+        raise RuntimeError("the jtop service is not active.")
+        yield
+
+    monkeypatch.setattr(jtop_control, "connected", connected)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)

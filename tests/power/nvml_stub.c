@@ -1,34 +1,85 @@
-/* An NVML with two GPUs: each reading of gpu0's counter finds 12.5 J more, of gpu1's 25 J more.
- * STUB=unsupported answers as a Jetson's NVML does, STUB=lost loses the GPUs at the second reading,
- * STUB=silent does not start, STUB=zero has counters that stand at 0, STUB=mig has gpu1 in slices; else gpu1's
- * MIG mode is off, and gpu0 knows no such mode. */
+/* An NVML with two GPUs. What it plays is named in STUB, several words apart by commas:
+ *
+ *   (nothing)     each reading of gpu0's counter finds 12.5 J more, of gpu1's 25 J more
+ *   ticks         the counters go on every 100 ms by CLOCK_MONOTONIC, at a power of STUB_W watts (200)
+ *   unsupported   answers as a Jetson's NVML does: it starts, and supports nothing
+ *   silent        does not start
+ *   zero          the counters stand at 0
+ *   nocounter     no energy counter, as before Volta
+ *   nopower       no power reading
+ *   instant       the power of this instant can be had as a field value; the usual reading lags at 9/10 of it
+ *   ga100         the GPUs' compute capability is 8.0, else 8.6
+ *   lost          the GPUs are lost at the second reading after the first, of the counter or, without one, of power
+ *   mig           gpu1 is in slices; else its MIG mode is off, and gpu0 knows no such mode
+ *   throttled     the power cap and the temperature hold the clocks down
+ *   nopermission  the power limit may not be set
+ *   deaf          the power limit may be set, and stays as it was
+ *
+ * Power limits, 100 to 300 W and 250 W at first, lie in the file STUB_LIMIT (gpu1's in STUB_LIMIT.1), in milliwatts,
+ * so that other processes see them. */
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, AMPERE = 7 };
+enum {
+    SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
+    GPU_IS_LOST = 15, AMPERE = 7, POWER_INSTANT = 186, UNSIGNED_INT = 1,
+    MIN_MW = 100000, DEFAULT_MW = 250000, MAX_MW = 300000, SW_POWER_CAP = 0x4, SW_THERMAL_SLOWDOWN = 0x20
+};
 
 typedef struct gpu { unsigned index; const char *uuid; unsigned long long mj, step_mj; int readings; } *gpu_t;
+typedef struct { unsigned id, scope; int64_t at, latency; unsigned type, code; union { unsigned mw; double any; }; } field_t;
+typedef struct { char old_id[16]; unsigned domain, bus, device, pci_device, pci_subsystem; char id[32]; } pci_t;
 
 static struct gpu gpus[] = {{0, "GPU-aaaa", 1000000, 12500, 0}, {1, "GPU-bbbb", 5000000, 25000, 0}};
 
 static int stub_is(const char *what) {
     const char *stub = getenv("STUB");
-    return stub && !strcmp(stub, what);
+    return stub && strstr(stub, what);
 }
+
+static int answer(gpu_t gpu) {
+    if (stub_is("unsupported")) return NOT_SUPPORTED;
+    return stub_is("lost") && gpu->readings > 1 ? GPU_IS_LOST : SUCCESS;
+}
+
+static unsigned power_mw(void) {
+    const char *watts = getenv("STUB_W");
+    return 1000 * (watts ? atof(watts) : 200);
+}
+
+static unsigned long long ticked_mj(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec * 10ULL + now.tv_nsec / 100000000) * power_mw() / 10;
+}
+
+/* The driver */
 
 int nvmlInitWithFlags(unsigned flags) { return stub_is("silent") ? DRIVER_NOT_LOADED : SUCCESS; }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return SUCCESS; }
+int nvmlSystemGetDriverVersion(char *version, unsigned room) { snprintf(version, room, "550.54"); return SUCCESS; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12040; return SUCCESS; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
 const char *nvmlErrorString(int code) {
     switch (code) {
+    case INVALID_ARGUMENT: return "Invalid Argument";
     case NOT_SUPPORTED: return "Not Supported";
+    case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
+
+/* What a GPU is */
+
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return SUCCESS; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
     for (unsigned i = 0; i < 2; i++)
@@ -38,19 +89,107 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t *gpu) { *gpu = &gpus[index]; return SUCCESS; }
 int nvmlDeviceGetIndex(gpu_t gpu, unsigned *index) { *index = gpu->index; return SUCCESS; }
-int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, void *info) { return NOT_SUPPORTED; }
+int nvmlDeviceGetUUID(gpu_t gpu, char *uuid, unsigned room) { snprintf(uuid, room, "%s", gpu->uuid); return SUCCESS; }
+int nvmlDeviceGetName(gpu_t gpu, char *name, unsigned room) { snprintf(name, room, "Stub GPU"); return SUCCESS; }
 int nvmlDeviceGetArchitecture(gpu_t gpu, unsigned *architecture) { *architecture = AMPERE; return SUCCESS; }
 
-int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
-    if (gpu->index == 0) return NOT_SUPPORTED;
-    *mode = *pending = stub_is("mig");
+int nvmlDeviceGetCudaComputeCapability(gpu_t gpu, int *major, int *minor) {
+    *major = 8, *minor = stub_is("ga100") ? 0 : 6;
     return SUCCESS;
 }
 
-int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
-    if (stub_is("unsupported")) return NOT_SUPPORTED;
-    if (stub_is("lost") && gpu->readings > 1) return GPU_IS_LOST;
-    gpu->readings++;
-    *mj = stub_is("zero") ? 0 : (gpu->mj += gpu->step_mj);
+int nvmlDeviceGetPciInfo_v3(gpu_t gpu, pci_t *pci) {
+    *pci = (pci_t){.bus = gpu->index + 1};
+    snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus);
     return SUCCESS;
+}
+
+int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, void *info) { return NOT_SUPPORTED; }
+
+int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
+    if (gpu->index == 0) return NOT_SUPPORTED;
+    *mode = *pending = stub_is("mig") != 0;
+    return SUCCESS;
+}
+
+/* Energy and power */
+
+int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
+    if (stub_is("nocounter")) return NOT_SUPPORTED;
+    if (answer(gpu)) return answer(gpu);
+    gpu->readings++;
+    *mj = stub_is("zero") ? 0 : stub_is("ticks") ? ticked_mj() : (gpu->mj += gpu->step_mj);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPowerUsage(gpu_t gpu, unsigned *mw) {
+    if (stub_is("nopower")) return NOT_SUPPORTED;
+    if (answer(gpu)) return answer(gpu);
+    if (stub_is("nocounter")) gpu->readings++;
+    *mw = stub_is("instant") ? power_mw() / 10 * 9 : power_mw();
+    return SUCCESS;
+}
+
+int nvmlDeviceGetFieldValues(gpu_t gpu, int count, field_t *fields) {
+    if (answer(gpu)) return answer(gpu);
+    for (field_t *field = fields; field < fields + count; field++) {
+        field->code = stub_is("instant") && field->id == POWER_INSTANT ? SUCCESS : NOT_SUPPORTED;
+        field->type = UNSIGNED_INT;
+        field->mw = power_mw();
+    }
+    return SUCCESS;
+}
+
+/* The power limit */
+
+static FILE *limit_file(gpu_t gpu, const char *mode) {
+    char path[4096];
+    if (!getenv("STUB_LIMIT")) return NULL;
+    snprintf(path, sizeof path, gpu->index ? "%s.%u" : "%s", getenv("STUB_LIMIT"), gpu->index);
+    return fopen(path, mode);
+}
+
+int nvmlDeviceGetPowerManagementLimit(gpu_t gpu, unsigned *mw) {
+    *mw = DEFAULT_MW;
+    FILE *file = limit_file(gpu, "r");
+    if (file) { if (fscanf(file, "%u", mw) != 1) *mw = DEFAULT_MW; fclose(file); }
+    return answer(gpu);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(gpu_t gpu, unsigned *mw) { return nvmlDeviceGetPowerManagementLimit(gpu, mw); }
+int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t gpu, unsigned *mw) { *mw = DEFAULT_MW; return answer(gpu); }
+int nvmlDeviceGetPowerManagementLimitConstraints(gpu_t gpu, unsigned *min_mw, unsigned *max_mw) {
+    *min_mw = MIN_MW, *max_mw = MAX_MW;
+    return answer(gpu);
+}
+
+int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
+    if (answer(gpu)) return answer(gpu);
+    if (stub_is("nopermission")) return NO_PERMISSION;
+    if (mw < MIN_MW || mw > MAX_MW) return INVALID_ARGUMENT;
+    FILE *file = stub_is("deaf") ? NULL : limit_file(gpu, "w");
+    if (file) { fprintf(file, "%u\n", mw); fclose(file); }
+    return SUCCESS;
+}
+
+/* What it does */
+
+int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(gpu); }
+int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(gpu); }
+int nvmlDeviceGetTemperatureV(gpu_t gpu, unsigned *version_sensor_celsius) { version_sensor_celsius[2] = 61; return answer(gpu); }
+int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1410; return answer(gpu); }
+int nvmlDeviceGetMaxClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1695; return answer(gpu); }
+int nvmlDeviceGetPersistenceMode(gpu_t gpu, unsigned *mode) { *mode = 1; return answer(gpu); }
+
+int nvmlDeviceGetMemoryInfo(gpu_t gpu, unsigned long long *total_free_used) {
+    total_free_used[0] = 40ULL << 30, total_free_used[1] = 30ULL << 30, total_free_used[2] = 10ULL << 30;
+    return answer(gpu);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *reasons) {
+    *reasons = stub_is("throttled") ? SW_POWER_CAP | SW_THERMAL_SLOWDOWN : 0;
+    return answer(gpu);
+}
+int nvmlDeviceGetCurrentClocksEventReasons(gpu_t gpu, unsigned long long *reasons) {
+    return nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons);
 }

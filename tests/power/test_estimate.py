@@ -1,15 +1,14 @@
 import pytest
 
 from trainmeter.power.estimate import open_estimate
-from trainmeter.power.meter import window_energy
 
 
-def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine):
+def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine, energy):
     machine.ticks(busy=1000, idle=9000, cores=4)
     meter = open_estimate(gpus=[], root=machine.root, tdp_w=65)
     before = meter.read()
     machine.ticks(busy=1000 + 2000, idle=9000 + 2000, cores=4)  # ten seconds of four cores
-    assert window_energy(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
+    assert energy(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
     assert meter.energy == {
         "source": "estimated",
         "covers": "CPU, as its busy share of 65 W",

@@ -1,11 +1,11 @@
 import os
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meter import unmetered, window_energy
 from trainmeter.power.rapl import open_rapl
 
 
@@ -29,7 +29,7 @@ def open_meter(machine, **options):
     meter.close()
 
 
-def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server):
+def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server, energy):
     with open_meter(server) as meter:
         before = meter.read()
         for folder, name, joules in [
@@ -43,7 +43,7 @@ def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server)
             ("intel-rapl-mmio:0", "package-0", 150),
         ]:
             server.zone(folder, name, joules)
-        metrics = window_energy(before, meter.read(), meter, 1)
+        metrics = energy(before, meter.read(), meter, 1)
     assert metrics == pytest.approx(
         {
             "energy_j": 88,
@@ -56,7 +56,7 @@ def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server)
     assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
 
 
-def test_a_counter_that_wraps_goes_on(machine):
+def test_a_counter_that_wraps_goes_on(machine, energy):
     machine.zone("intel-rapl:0", "package-0", machine.counter_range_j - 10)
     with open_meter(machine) as meter:
         before = meter.read()
@@ -64,8 +64,8 @@ def test_a_counter_that_wraps_goes_on(machine):
         once = meter.read()
         machine.zone("intel-rapl:0", "package-0", 4)
         twice = meter.read()
-    assert window_energy(before, once, meter, 1)["energy_j"] == pytest.approx(15)
-    assert window_energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
+    assert energy(before, once, meter, 1)["energy_j"] == pytest.approx(15)
+    assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
 
 
 def test_the_dies_of_a_package_are_domains_of_their_own(machine):
@@ -84,15 +84,13 @@ def test_dram_that_counts_nothing_is_no_domain(machine):
         assert meter.energy["covers"] == "CPU packages"
 
 
-def test_a_counter_that_cannot_be_read_leaves_the_window_without_a_total(server):
+def test_a_counter_that_cannot_be_read_leaves_the_window_without_a_total(server, energy):
     with open_meter(server) as meter:
         before = meter.read()
         server.zone("intel-rapl:0", "package-0", 150)
         (server.root / "sys/class/powercap/intel-rapl:1/energy_uj").write_text("garbage")
         after = meter.read()
-    assert window_energy(before, after, meter, 1) == {"energy_cpu0_j": 50}
-    missing = [reason.partition(",")[0].removeprefix("no energy of ") for reason in unmetered(before, after, meter, 1)]
-    assert missing == ["cpu1", "dram0", "dram1"]
+    assert energy(before, after, meter, 1) == {"energy_cpu0_j": 50}
 
 
 @pytest.mark.parametrize("joules", [0, None], ids=["counters at 0", "no powercap"])
@@ -139,3 +137,15 @@ def test_a_counter_kept_for_root_is_absent_with_the_command_that_opens_it(open_m
         assert meter.energy["source"] == "none"
         assert "intel-rapl:0/energy_uj is kept for root" in meter.energy["reason"]
         assert "sudo chmod a+r" in meter.energy["reason"]
+
+
+def test_between_its_counters_readings_the_power_is_known(machine):
+    machine.zone("intel-rapl:0", "package-0", 100)
+    begun_s = time.monotonic()
+    with open_meter(machine, period_s=0.01) as meter:
+        machine.zone("intel-rapl:0", "package-0", 130)
+        meter.read()
+        took_s = time.monotonic() - begun_s
+        powers = meter.drain(time.monotonic_ns())
+    assert powers.watts.keys() == {"cpu0"}
+    assert max(powers.total_w) > 30 / took_s * 0.5, "30 J in the moment that this took"

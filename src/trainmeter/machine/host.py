@@ -11,6 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from trainmeter.machine import cpu, jetson
+from trainmeter.machine.files import found, present, text
+from trainmeter.machine.gpus import find_gpus
+
 PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
 
@@ -18,35 +22,48 @@ GIT_LIMIT_S = 5
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, Any]:
     """The host as `host.json` keeps it; `project` is the folder whose git commit is told."""
     root = Path(root)
-    found = {
-        "hostname": _text(root / "proc/sys/kernel/hostname"),
-        "boot_id": boot_id(root),
-        "board": _board(root),
-        "cpu": _cpu(root),
-        "memory_bytes": _memory_bytes(root),
-        "gpus": _gpus(root),
-        "governors": sorted(set(_texts(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))),
-        "power_mode": _power_mode(root),
-        "kernel": _text(root / "proc/sys/kernel/osrelease"),
-        "os": _found(r'^PRETTY_NAME="?([^"\n]+)', _text(root / "etc/os-release")),
-        "l4t": _l4t(root),
-        "python": platform.python_version(),
-        "packages": _packages(),
-        "git": _git(project) if project else None,
-    }
-    return _present(found)
+    l4t = jetson.l4t(root)
+    return present(
+        {
+            "hostname": text(root / "proc/sys/kernel/hostname"),
+            "boot_id": boot_id(root),
+            "board": _board(root),
+            "cpu": cpu.describe(root),
+            "memory_bytes": _memory_bytes(root),
+            "gpus": find_gpus(root),
+            "driver": _driver(root),
+            "cuda": _cuda(root),
+            "governors": cpu.governors(root),
+            "clocks": jetson.clocks(root),
+            "power_mode": jetson.power_mode(root),
+            "power_limits_w": cpu.power_limits_w(root),
+            "fan": jetson.fan(root),
+            "kernel": text(root / "proc/sys/kernel/osrelease"),
+            "os": found(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release")),
+            "l4t": l4t,
+            "jetpack": jetson.jetpack(l4t),
+            "python": platform.python_version(),
+            "packages": _packages(),
+            "git": _git(project) if project else None,
+        }
+    )
+
+
+SPECIFIC = ("board", "tegra", "gpu")
+"""The facts that a device is found by, the most telling first."""
 
 
 def facts(root: str | Path = "/") -> dict[str, str | None]:
-    """What a device's `match` is held against: `board`, the device tree's names of it, `gpu`, the vendor."""
+    """What a device's `match` is held against: `board`, the device tree's names of it, and the same once more as
+    `tegra`, for what fits any Jetson; `gpu`, the vendor."""
     root = Path(root)
-    gpus = _gpus(root)
-    return {"board": _board(root).get("compatible"), "gpu": gpus[0]["vendor"] if gpus else None}
+    gpus, names = find_gpus(root), _board(root).get("compatible")
+    return {"board": names, "tegra": names, "gpu": gpus[0]["vendor"] if gpus else None}
 
 
 def boot_id(root: str | Path = "/") -> str:
     """What tells one start of the machine from the next; empty where the kernel does not say."""
-    return _text(Path(root) / "proc/sys/kernel/random/boot_id")
+    return text(Path(root) / "proc/sys/kernel/random/boot_id")
 
 
 def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
@@ -66,58 +83,32 @@ def detect(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, 
 
 
 def _rank(match: Mapping[str, str]) -> int:
-    return next((rank for rank, key in enumerate(("board", "gpu")) if key in match), 2)
+    return next((rank for rank, key in enumerate(SPECIFIC) if key in match), len(SPECIFIC))
 
 
 def _board(root: Path) -> dict[str, str]:
     for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
-        names = {"model": _text(tree / "model"), "compatible": _text(tree / "compatible")}
-        if any(names.values()):
-            return _present(names)
+        names = present({"model": text(tree / "model"), "compatible": text(tree / "compatible")})
+        if names:
+            return {**names, **jetson.parts(names.get("compatible", ""))}
     return {}
 
 
-def _cpu(root: Path) -> dict[str, Any]:
-    listing = _text(root / "proc/cpuinfo")
-    cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
-    return _present({"model": _found(r"^(?:model name|Hardware)\s*:\s*(.+)", listing), "cores": cores})
-
-
 def _memory_bytes(root: Path) -> int:
-    return int(_found(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo")) or 0) * 1024
+    return int(found(r"^MemTotal:\s*(\d+) kB", text(root / "proc/meminfo")) or 0) * 1024
 
 
-def _gpus(root: Path) -> list[dict[str, str]]:
-    nvidia = [
-        {
-            "vendor": "nvidia",
-            "model": _found(r"^Model:\s*(.+)", _text(path)),
-            "bus": path.parent.name,
-            "minor": _found(r"^Device Minor:\s*(\d+)", _text(path)),
-            "uuid": _found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", _text(path)),
-        }
-        for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
-    ]
-    amd = [
-        {"vendor": "amd", "model": _text(node.with_name("name"))}
-        for node in sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*/properties"))
-        if int(_found(r"^simd_count (\d+)", _text(node)) or 0)  # a node without is a CPU
-    ]
-    return [_present(gpu) for gpu in nvidia + amd]
+def _driver(root: Path) -> str:
+    """The version of NVIDIA's driver."""
+    return found(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", text(root / "proc/driver/nvidia/version"))
 
 
-def _power_mode(root: Path) -> dict[str, Any]:
-    """nvpmodel's mode: its number, and the name that this board gives it."""
-    number = _found(r"^pmode:(\d+)", _text(root / "var/lib/nvpmodel/status"))
-    if not number:
-        return {}
-    name = _found(rf"POWER_MODEL\s+ID=0*{int(number)}\s+NAME=(\S+)", _text(root / "etc/nvpmodel.conf"))
-    return {"id": int(number), **_present({"name": name})}
-
-
-def _l4t(root: Path) -> str:
-    found = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", _text(root / "etc/nv_tegra_release"))
-    return ".".join(found.groups()) if found else ""
+def _cuda(root: Path) -> str:
+    """The version of the CUDA toolkit that the machine has; torch brings one of its own."""
+    folder = root / "usr/local/cuda"
+    return found(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', text(folder / "version.json")) or found(
+        r"CUDA Version ([\d.]+)", text(folder / "version.txt")
+    )
 
 
 def _packages() -> dict[str, str]:
@@ -148,26 +139,3 @@ def _run_git(project: Path, *command: str) -> str:
         check=True,
     )
     return answer.stdout.strip()
-
-
-def _text(path: Path) -> str:
-    """The file's text, its NULs as spaces; empty where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode(errors="replace").replace("\0", " ").strip()
-    except OSError:
-        return ""
-
-
-def _texts(root: Path, pattern: str) -> list[str]:
-    return [text for path in sorted(root.glob(pattern)) if (text := _text(path))]
-
-
-def _found(pattern: str, text: str) -> str:
-    match = re.search(pattern, text, re.MULTILINE)
-    return match[1].strip() if match else ""
-
-
-def _present(values: dict[str, Any]) -> dict[str, Any]:
-    """What was found: empty text, 0 cores and no GPUs are what was not."""
-    return {key: value for key, value in values.items() if value}

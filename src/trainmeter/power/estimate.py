@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from trainmeter.power.meter import Absent, Counter, Counters, Domain, Meter
+from trainmeter.power.meter import Absent, Counter, Domain, Instruments, Meter
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -31,7 +31,7 @@ def open_estimate(
     covers = f"CPU, as its busy share of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
     counter = Counter(domain, lambda: read_stat(stat)[1] * tdp_w / cores)
-    return Counters({"cpu": counter}, covers=covers, reason=because)
+    return Instruments(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
 
 
 def read_stat(stat: Path) -> tuple[int, float]:

@@ -1,11 +1,14 @@
 """A meter is a cumulative counter of joules: what a window cost is the reading after it less that before."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
 
 from trainmeter.build import build
+from trainmeter.power.series import NO_POWERS, Powers, Sampling
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +29,24 @@ class Domain(NamedTuple):
     """A part of the machine that is metered apart."""
 
     source: str  # one of SOURCES
-    period_s: float  # how often the instrument renews its number
+    period_s: float  # how often the instrument renews its number, or a power is sampled
     covers: str
+    step: float = 0.0  # how finely the instrument tells: joules of a counter, watts of a power; 0: unknown
+    averaging_s: float = 0.0  # over how long a power is averaged before it is told; 0: unknown, or not at all
+
+
+class Counter(NamedTuple):
+    """One domain's instrument that counts: `read` gives joules, or raises OSError or ValueError when it cannot."""
+
+    domain: Domain
+    read: Callable[[], float]
+
+
+class Power(NamedTuple):
+    """One domain's instrument that tells power: `read` gives watts, or raises OSError or ValueError."""
+
+    domain: Domain
+    read: Callable[[], float]
 
 
 class Meter(Protocol):
@@ -43,11 +62,32 @@ class Meter(Protocol):
     def read(self) -> dict[str, float]:
         """The joules of each domain since some moment in the past, by their instruments now."""
 
-    def total(self, joules: Joules) -> float | None:
+    def total(self, values: Mapping[str, float]) -> float | None:
         """The domains that make the total, added up; None where one of them is missing."""
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
+        """How well the stretch between two readings was sampled; None where nothing is."""
+
+    def drain(self, before_ns: int) -> Powers:
+        """Hands over the samples of power before a moment, and forgets them."""
 
     def close(self) -> None:
         """Lets go of the instruments."""
+
+
+class Sampled(Protocol):
+    """Powers that are sampled, and the joules that they make: a `Sampler`, or a service's own samples."""
+
+    domains: dict[str, Domain]
+
+    def joules(self) -> dict[str, float]:
+        """Each power's joules up to now; without those that cannot be read."""
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
+
+    def drain(self, before_ns: int) -> Powers: ...
+
+    def close(self) -> None: ...
 
 
 class Absent:
@@ -60,48 +100,68 @@ class Absent:
     def read(self) -> dict[str, float]:
         return {}
 
-    def total(self, joules: Joules) -> None:
+    def total(self, values: Mapping[str, float]) -> None:
         return None
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> None:
+        return None
+
+    def drain(self, before_ns: int) -> Powers:
+        return NO_POWERS
 
     def close(self) -> None:
         pass
 
 
-class Counter(NamedTuple):
-    """One domain's instrument: `read` gives joules, or raises OSError or ValueError when it cannot."""
+class Instruments:
+    """The meter that is made of counters, read at borders, and of powers, sampled in between.
 
-    domain: Domain
-    read: Callable[[], float]
-
-
-class Counters:
-    """The meter that is made of counters, all of which make the total."""
+    `total` names the domains that make the total: the others lie inside them, or check them. A domain that is both
+    counted and sampled has its joules by the counter.
+    """
 
     def __init__(
         self,
-        counters: Mapping[str, Counter],
         *,
+        total: Sequence[str],
         covers: str,
+        counters: Mapping[str, Counter] | None = None,
+        powers: Sampled | None = None,
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.domains = {name: counter.domain for name, counter in counters.items()}
-        source = max((domain.source for domain in self.domains.values()), key=SOURCES.index)
+        self._counters = counters or {}
+        self._powers = powers
+        self._total = tuple(total)
+        self._close = close
+        self.domains = dict(powers.domains) if powers else {}
+        self.domains |= {name: counter.domain for name, counter in self._counters.items()}
+        source = max((self.domains[name].source for name in total), key=SOURCES.index)
         self.energy: dict[str, str | None] = {"source": source, "covers": covers, "reason": reason}
-        self.close = close
-        self._counters = counters
 
     def read(self) -> dict[str, float]:
-        joules = {}
+        joules = self._powers.joules() if self._powers else {}
         for name, counter in self._counters.items():
+            joules.pop(name, None)  # sampled beside: they count from another moment, and never stand in
             try:
                 joules[name] = counter.read()
             except (OSError, ValueError) as error:
                 log.warning("The energy of %s cannot be read: %s", name, error)
         return joules
 
-    def total(self, joules: Joules) -> float | None:
-        return sum(joules[name] for name in self.domains) if self.domains.keys() <= joules.keys() else None
+    def total(self, values: Mapping[str, float]) -> float | None:
+        return sum(values[name] for name in self._total) if values.keys() >= set(self._total) else None
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
+        return self._powers.sampling(opened_ns, closed_ns) if self._powers else None
+
+    def drain(self, before_ns: int) -> Powers:
+        return self._powers.drain(before_ns) if self._powers else NO_POWERS
+
+    def close(self) -> None:
+        if self._powers:
+            self._powers.close()
+        self._close()
 
 
 def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
@@ -109,7 +169,8 @@ def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | Path
 
     A machine that lacks it gets what stands in for it: an estimate, or an absent meter, with the reason.
     """
-    return build(spec, gpus=gpus, root=root)
+    instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # which is for whoever reads it
+    return build(instrument, gpus=gpus, root=root)
 
 
 def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
@@ -117,44 +178,6 @@ def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) ->
     return Absent(reason)
 
 
-def spent(before: Joules, after: Joules) -> dict[str, float]:
-    """The joules between two readings, of each domain that has any.
-
-    A counter that ran backwards was reset, and one that stood still is slower than the window: neither tells
-    what was used, so the domain is left out.
-    """
-    read_twice = before.keys() & after.keys()
-    return {name: after[name] - before[name] for name in read_twice if after[name] > before[name]}
-
-
-def window_energy(before: Joules, after: Joules, meter: Meter, seconds: float) -> dict[str, float]:
-    """The metrics of a window that lasted so long between its readings: total and domains, or the estimate alone.
-
-    A domain has joules where its counter went on (`spent`) and ticked at least TICKS times: in a window too short
-    for one of them, the total is absent too. A run is a window like any other, from its first reading to its last,
-    and has its total even where each of its epochs is too short.
-    """
-    joules = {name: value for name, value in spent(before, after).items() if lasts(meter.domains[name], seconds)}
-    total = meter.total(joules)
-    totals = {} if total is None else {"energy_j": total}
-    if meter.energy["source"] == "estimated":
-        return {f"estimated_{name}": value for name, value in totals.items()}
-    return {**totals, **{f"energy_{name}_j": value for name, value in sorted(joules.items())}}
-
-
-def unmetered(before: Joules, after: Joules, meter: Meter, seconds: float) -> list[str]:
-    """Why a window has no joules of each domain that has none, to stand behind the window's name in the notes."""
-    joules = spent(before, after)
-    reasons = []
-    for name, domain in sorted(meter.domains.items()):
-        if not lasts(domain, seconds):
-            ticks = f"ticks every {domain.period_s:g} s: energy takes {TICKS} ticks"
-            reasons.append(f"{seconds:.3g} s is too short for {name}'s counter, which {ticks}.")
-        elif name not in joules:
-            reasons.append(f"no energy of {name}, whose counter gave nothing, stood still or ran backwards.")
-    return reasons
-
-
 def lasts(domain: Domain, seconds: float) -> bool:
     """Whether a window is long enough for what a domain's instrument says of it."""
-    return seconds >= TICKS * domain.period_s
+    return seconds >= TICKS * max(domain.period_s, domain.averaging_s)

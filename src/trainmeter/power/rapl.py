@@ -6,29 +6,54 @@ counter in a process of its own that imports our program anew, and knows no `mac
 
 import re
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
+from trainmeter.metrics import NANOSECOND
 from trainmeter.power.estimate import open_estimate
-from trainmeter.power.meter import Counter, Counters, Domain, Meter
+from trainmeter.power.meter import Counter, Domain, Instruments, Meter, Power
+from trainmeter.power.sampler import Sampler
 
 PERIOD_S = 0.001
-KEEP_UP_S = 20.0  # the smallest counters hold 65 kJ: read this often, none wraps twice unseen below 3 kW
+"""How often a counter is renewed."""
+LONGEST_S = 20.0
+"""The smallest counters hold 65 kJ: read this often, none wraps twice unseen below 3 kW."""
 
 
-def open_rapl(*, gpus: Sequence[str], root: str | PathLike[str], tdp_w: float | None = None) -> Meter:
-    """The counters of all CPU packages and their DRAM; without them the estimate, where `tdp_w` is given."""
+def open_rapl(
+    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.02, tdp_w: float | None = None
+) -> Meter:
+    """The counters of all CPU packages and their DRAM; without them the estimate, where `tdp_w` is given.
+
+    Every `period_s` they are read for the power in between; so often, no wrap goes unseen.
+    """
     try:
         zones = find_zones(Path(root) / "sys/class/powercap")
     except RuntimeError as reason:
         return open_estimate(gpus=gpus, root=root, tdp_w=tdp_w, because=str(reason))
-    stop = threading.Event()
-    threading.Thread(target=keep_up, args=(list(zones.values()), stop), name="rapl", daemon=True).start()
     counters = {name: Counter(domain(name), zone.read) for name, zone in zones.items()}
+    powers = {
+        name: Power(Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), rate(counter.read))
+        for name, counter in counters.items()
+    }
+    sampler = Sampler(powers, total=list(zones), period_s=min(period_s, LONGEST_S))
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
-    return Counters(counters, covers=covers, close=stop.set)
+    return Instruments(counters=counters, powers=sampler, total=list(zones), covers=covers)
+
+
+def rate(read: Callable[[], float]) -> Callable[[], float]:
+    """Turns a reading of joules into one of watts: the mean power since the reading before."""
+    last: tuple[int, float] = time.monotonic_ns(), read()
+
+    def watts() -> float:
+        nonlocal last
+        before_ns, before_j = last
+        last = now_ns, now_j = time.monotonic_ns(), read()
+        return (now_j - before_j) / ((now_ns - before_ns) * NANOSECOND)
+
+    return watts
 
 
 class Zone:
@@ -92,11 +117,3 @@ def domain(name: str) -> Domain:
 
 def is_dram(name: str) -> bool:
     return name.startswith("dram")
-
-
-def keep_up(zones: Sequence[Zone], stop: threading.Event) -> None:
-    """Reads each counter often enough that no wrap is missed in a window of hours."""
-    while not stop.wait(KEEP_UP_S):
-        for zone in zones:
-            with suppress(OSError, ValueError):  # the meter's own read says so
-                zone.read()

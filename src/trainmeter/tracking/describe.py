@@ -13,6 +13,7 @@ from trainmeter.job import measures
 from trainmeter.record import Record
 
 LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
+LONGEST_TIMELINE = 500
 ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
 
 
@@ -43,6 +44,7 @@ def tags(record: Record) -> dict[str, str]:
         "not_applied": "; ".join(run["rehearsal"]) or None,
         **{tag: run["energy"].get(key) for key, tag in ENERGY_TAGS.items()},
         "power_limit_applied": run["power_limit_applied"],
+        **run.get("marks", {}),
         "failure": failure.get("kind"),
     }
     mlflow = {
@@ -90,6 +92,14 @@ def dataset(record: Record) -> dict[str, str] | None:
         "source": json.dumps({"url" if web else "uri": source}),
         "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
     }
+
+
+def timeline(record: Record) -> list[tuple[int, float]]:
+    """The total's sampled power over the run, as (monotonic ns, watts), thinned to means of stretches alike."""
+    powers = list(record.total_powers())
+    stretch = math.ceil(len(powers) / LONGEST_TIMELINE) or 1
+    thinned = [powers[first : first + stretch] for first in range(0, len(powers), stretch)]
+    return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in thinned]
 
 
 def points(metrics: dict[str, float | None]) -> dict[str, float]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 RECORD_ID = "trainmeter.record_id"
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
+POWER = "power/total_w"
 LARGEST_BATCH = 100
 NS_PER_MS = 1_000_000
 
@@ -59,6 +60,8 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
         return
     if summary:
         _log_summary(summary, store, run, _ms(ended_s(record)))
+        yield published
+        _log_power(record, windows, store, run)
         yield published
     for _ in _log_files(record, store, run):
         yield published
@@ -157,6 +160,20 @@ def _log_summary(summary: dict, store: Store, run: Run, when_ms: int) -> None:
     points = describe.points(summary["metrics"])
     metrics = [Metric(name, value, when_ms, 0) for name, value in points.items() if name not in run.data.metrics]
     store.client.log_batch(run.info.run_id, metrics)
+
+
+def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> None:
+    """The power over the run, as a curve in milliseconds since it began."""
+    from mlflow.entities import Metric
+
+    powers = describe.timeline(record)
+    if not powers or POWER in run.data.metrics:
+        return
+    boot_ms, begun_ns = _boot_ms(record, windows), powers[0][0]
+    points = [(at_ns // NS_PER_MS, (at_ns - begun_ns) // NS_PER_MS, watts) for at_ns, watts in powers]
+    store.client.log_batch(
+        run.info.run_id, [Metric(POWER, watts, boot_ms + at_ms, step_ms) for at_ms, step_ms, watts in points]
+    )
 
 
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:

@@ -1,0 +1,179 @@
+"""How well energy is measured: errors against known power, other tools beside ours, and what the sampling costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from boards import Tree, write
+from played import Curve, play, ramp, square
+from rich.console import Console
+from rich.table import Table
+from tools import Plan, Window
+from waves import WAVES, errors, simulated
+
+from trainmeter.job import ROOT
+from trainmeter.metrics import NANOSECOND
+
+PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
+SIMULATED = {1: 1000, 10: 200}
+"""How many windows of so many seconds."""
+MEMORY = Path("/dev/shm")
+TOOLS = {"ours": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
+SETTLING_S, SEGMENT_S = 6.0, 18.0
+EVERY_S, LASTS = 1.013, (1, 10)
+"""Windows begin a second apart, and not quite: at all phases of what is periodic."""
+STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
+TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), 61
+COST_S, COSTS = 4.0, 3
+SAMPLING = """
+import sys, time
+from trainmeter.power.meter import open_meter
+spec = {"_target_": "trainmeter.power.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
+meter = open_meter({**spec, "period_s": float(sys.argv[2])}, gpus=[], root=sys.argv[1])
+meter.read()
+begun, used = time.monotonic(), time.process_time()
+time.sleep(float(sys.argv[3]))
+print((time.process_time() - used) / (time.monotonic() - begun))
+"""
+
+
+def main() -> None:
+    show_simulated()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        tree = write(Path(folder) / "board", "orin_nano")
+        show_cost(tree)
+        show_tools(tree)
+        show_counter(Path(folder))
+
+
+def show_simulated() -> None:
+    """Our arithmetic on a simulated clock, for a sensor that rounds as a board's does."""
+    table = new_table("Error of energy in percent, simulated clock", "power", "period ms")
+    for window_s in SIMULATED:
+        add_columns(table, f"{window_s} s", "95 %")
+    for name in WAVES:
+        for period_s in PERIODS_S:
+            found = [simulated(name, window_s=length, period_s=period_s, windows=n) for length, n in SIMULATED.items()]
+            each = [cell for of in found for cell in (signed(of.bias), percent(of.p95), tenths(of.held))]
+            table.add_row(name, f"{1000 * period_s:g}", *each)
+    Console().print(table)
+
+
+def show_cost(tree: Tree) -> None:
+    """The share of a core that a process takes which samples a board's three rails, and does nothing else."""
+    shares: dict[float, list[float]] = {period_s: [] for period_s in reversed(PERIODS_S)}
+    for _ in range(COSTS):
+        for period_s, some in shares.items():
+            command = [sys.executable, "-c", SAMPLING, str(tree.root), str(period_s), str(COST_S)]
+            some.append(float(subprocess.check_output(command)))
+    table = new_table("Cost of sampling", "samples a second", "percent of a core")
+    for period_s, some in shares.items():
+        table.add_row(f"{1 / period_s:g}", percent(statistics.median(some)))
+    Console().print(table)
+
+
+def show_tools(tree: Tree) -> None:
+    """Ours and others on one board at the same time, in real time."""
+    curves = segments()
+    along = [(place * SEGMENT_S + at_s, share) for place, part in enumerate(curves.values()) for at_s, share in part]
+    plan = Plan("", str(tree.root), in_ns(SETTLING_S), EVERY_S, int(len(curves) * SEGMENT_S / EVERY_S), LASTS)
+    running = {title: started(plan._replace(tool=tool)) for title, tool in TOOLS.items()}
+    time.sleep(SETTLING_S - 0.5)  # all have found the board by then
+    with play(tree, along) as told:
+        windows = {title: said(process) for title, process in running.items()}
+    table = new_table("Error of energy in percent, replayed board", "power", "meter")
+    for last in LASTS:
+        add_columns(table, f"{last * EVERY_S:.0f} s", "worst")
+    for place, name in enumerate(curves):
+        begun_ns = told.times_ns[0] + round(place * SEGMENT_S / NANOSECOND)
+        ended_ns = begun_ns + round(SEGMENT_S / NANOSECOND)
+        for title, found in windows.items():
+            within = [window for window in found if begun_ns < window.opened_ns and window.closed_ns < ended_ns]
+            table.add_row(name, title, *(cell for last in LASTS for cell in cells(within, last, told.energy_j)))
+    Console().print(table)
+
+
+def segments() -> dict[str, Curve]:
+    """Shares of the board's watts, from a half to one and a half, for a segment each."""
+    half_s = SEGMENT_S / 2
+    up = ramp(0.5, 1.5, seconds=half_s)
+    return {
+        "constant": [(0.0, 1.0)],
+        "steps": [(turn * 1.7, 1.5 if turn % 2 else 0.5) for turn in range(int(SEGMENT_S / 1.7))],
+        "ramps": [*up, *((half_s + at_s, 2.0 - share) for at_s, share in up)],
+        "square": square(0.5, 1.5, seconds=SEGMENT_S),
+    }
+
+
+def show_counter(folder: Path) -> None:
+    """NVML's counter, which ticks every 0.1 s, in a stub of the driver's library at constant power."""
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", STUB], check=True)
+    plan = Plan("nvml", "/", in_ns(SETTLING_S), TICKS_EVERY_S, TICKS_MARKS, TICKS_LAST)
+    windows = said(started(plan, LD_LIBRARY_PATH=str(folder), STUB="ticks", STUB_W=str(STUB_W)))
+    table = new_table("Error of energy in percent, counter that ticks every 0.1 s", "window s")
+    add_columns(table, "NVML", "worst")
+    for last in TICKS_LAST:
+        steady = cells(windows, last, lambda opened_ns, closed_ns: STUB_W * (closed_ns - opened_ns) * NANOSECOND)
+        table.add_row(f"{last * TICKS_EVERY_S:.1f}", *steady)
+    Console().print(table)
+
+
+def new_table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", pad_edge=False)
+
+
+def add_columns(table: Table, title: str, worst: str) -> None:
+    for column in (f"{title}: bias", worst, "held"):
+        table.add_column(column, justify="right")
+
+
+def signed(share: float) -> str:
+    return f"{100 * share:+.2f}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def tenths(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def cells(windows: Sequence[Window], last: int, energy_j: Callable[[int, int], float]) -> list[str]:
+    """Bias and largest error of the windows that last so many marks, and how often the uncertainty held it."""
+    rows = [(window, energy_j(window.opened_ns, window.closed_ns)) for window in windows if window.last == last]
+    known = [(of.joules, of.uncertainty_j or 0.0, true_j) for of, true_j in rows if of.joules is not None]
+    if not known:
+        return ["no energy", "", ""]
+    found = errors(known)
+    states = any(window.uncertainty_j is not None for window, _ in rows)
+    return [signed(found.bias), percent(found.largest), tenths(found.held) if states else ""]
+
+
+def in_ns(seconds: float) -> int:
+    """A moment from now."""
+    return time.monotonic_ns() + round(seconds / NANOSECOND)
+
+
+def started(plan: Plan, **environment: str) -> subprocess.Popen:
+    """A tool in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("tools.py")), json.dumps(plan._asdict())]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+
+
+def said(process: subprocess.Popen) -> list[Window]:
+    """The windows of a tool, once it has measured them; none of one that is not installed."""
+    out, _ = process.communicate()
+    return [Window(*window) for window in json.loads(out or "[]")]
+
+
+if __name__ == "__main__":
+    main()

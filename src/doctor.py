@@ -1,0 +1,81 @@
+"""Says what this machine can measure and set, from where and how often; and if not, why, and what would change that.
+
+python src/doctor.py                 a table
+python src/doctor.py format=json     the same for machines: a list of objects
+python src/doctor.py device=nano     what a job for that device would find here
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from trainmeter.job import matches
+
+if TYPE_CHECKING:
+    from trainmeter.doctor import Row
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="doctor")
+def main(config: DictConfig) -> None:
+    # What follows is imported late: --help and --cfg answer at once.
+    from trainmeter.doctor import examine
+    from trainmeter.machine import host
+
+    if config.format not in ("table", "json"):
+        sys.exit(f"format={config.format}: give table or json.")
+    try:
+        found = host.detect(matches(), host.facts(config.machine.root))
+        rows = list(examine(on(config, found), found))
+    except ValueError as error:
+        sys.exit(str(error))
+    if config.format == "json":
+        print(json.dumps([row._asdict() for row in rows], indent=2))
+    else:
+        show(rows)
+
+
+def on(config: DictConfig, found: str) -> dict[str, Any]:
+    """What was asked, as plain values; composed once more for the device found where none was named."""
+    chosen = HydraConfig.get()
+    if chosen.runtime.choices["device"] == "auto":
+        others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
+        config = hydra.compose("doctor", overrides=[*others, f"device={found}"])
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return plain
+
+
+def show(rows: Iterable[Row]) -> None:
+    """The table; reasons and remedies wrap, so that it fits a narrow terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("quantity", "here", "every", "from where, and what it covers; or why not", box=None, pad_edge=False)
+    for row in rows:
+        here = "[green]yes[/]" if row.offered else "[yellow]no[/]"
+        every = "" if row.period_s is None else f"{row.period_s:g} s"
+        table.add_row(escape(row.quantity), here, every, escape(told(row)))
+    Console(highlight=False).print(table)
+
+
+def told(row: Row) -> str:
+    """All that a row says behind its first columns."""
+    facts = [
+        ": ".join(filter(None, (row.source, row.covers))),
+        row.now and f"now {row.now}",
+        row.choices and f"can be {row.choices}",
+        row.why,
+    ]
+    said = "; ".join(fact.removesuffix(".") for fact in facts if fact)
+    return f"{said}\nwhat would help: {row.remedy}" if row.remedy else said
+
+
+if __name__ == "__main__":
+    main()

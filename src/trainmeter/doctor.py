@@ -1,0 +1,197 @@
+"""What this machine offers to measure and to set, quantity by quantity; what it does not, why, and what would help."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainmeter.job import ROOT
+from trainmeter.machine import host
+from trainmeter.machine.disk import disk_of
+from trainmeter.machine.gpus import Gpu, find_gpus, name_of, used
+from trainmeter.machine.page_cache import cached_share, files
+from trainmeter.machine.utilization import open_gauges
+from trainmeter.metrics import NANOSECOND
+from trainmeter.power import limit
+from trainmeter.power.consumption import consumption, reading
+from trainmeter.power.desk import Desk
+from trainmeter.power.fan import open_fan
+from trainmeter.power.jetson_clocks import open_jetson_clocks
+from trainmeter.power.knob import Knob
+from trainmeter.power.meter import Domain, Meter, lasts, open_meter
+from trainmeter.power.permission import permission
+
+LOOK_S = 0.6
+"""How long the meter is watched."""
+TORCH_LIMIT_S = 20
+QUANTITIES = {
+    "cpu_utilization": ("CPU utilization", "all cores"),
+    "gpu_utilization": ("GPU utilization", "the GPU used"),
+    "gpu_clock_mean_hz": ("GPU clock", "the GPU used"),
+    "ram_peak_bytes": ("memory", "RAM of the whole machine"),
+    "temperature_max_c": ("temperature", "the hottest sensor"),
+    "throttling": ("throttling", "what slows the machine down"),
+}
+"""What the gauges' quantities are called, and what they cover."""
+
+
+class Row(NamedTuple):
+    """One quantity: whether it is to be had here, and all there is to know of that; None: nothing to say."""
+
+    quantity: str
+    offered: bool
+    source: str | None = None
+    period_s: float | None = None
+    covers: str | None = None
+    now: str | None = None
+    choices: str | None = None
+    why: str | None = None  # it is not to be had, or is less than was asked for
+    remedy: str | None = None
+
+
+def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
+    """Asks this machine for all that a job with this device, meter, dataset and storage could use of it.
+
+    `found` is the device that this machine is.
+    """
+    root, device = job["machine"]["root"], job["device"]
+    facts = host.facts(root)
+    here = host.fits(device["match"], facts)
+    accelerator = device["accelerator"] if here else "auto"
+    on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
+    gpus = used(find_gpus(Path(root)), os.environ) if on_gpu else []
+    names = [name for gpu in gpus if (name := name_of(gpu))]
+    desk = Desk(job["machine"]["state_dir"], root=root, boot_id=host.boot_id(), command="doctor")
+    yield device_row(device, found, here, gpus)
+    yield from left(desk)
+    with closing(open_meter(job["meter"], gpus=names, root=root)) as meter:
+        yield from energy(meter, job["meter"]["name"])
+    yield knob("power limit", lambda: limit.power_limit(on_gpu, gpus, root), limit.ABSENT["power_limit"])
+    yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), limit.ABSENT["clocks"])
+    yield knob("fan", lambda: open_fan(root), limit.ABSENT["fan"])
+    yield from gauges(names, root)
+    yield page_cache(ROOT / job["dataset"]["root"])
+    yield disk_reads(ROOT / job["dataset"]["root"])
+    yield trace(device["python"] if here else None)
+
+
+def device_row(device: Mapping[str, Any], found: str, here: bool, gpus: list[Gpu]) -> Row:
+    """The device asked for, and whether this machine is one."""
+    if not here:
+        asked = f"device={device['name']} was asked for, this machine is device={found}: runs are rehearsals"
+        return Row("device", False, why=asked, remedy="leave device out, or run it on such a machine")
+    models = ", ".join(str(gpu.get("model", gpu["vendor"])) for gpu in gpus)
+    title = " with ".join(filter(None, (device["title"], models)))
+    return Row("device", True, f"device={device['name']}", covers=title)
+
+
+def left(desk: Desk) -> Iterator[Row]:
+    """The knobs that killed runs have left turned."""
+    try:
+        memos = desk.left()
+    except RuntimeError as error:
+        yield Row("left turned", False, why=str(error))
+        return
+    for memo in memos:
+        by = f"left at {memo.ours or 'an unknown setting'} by a run that was killed ({memo.when}: {memo.command})"
+        remedy = f"the next run puts back {memo.was}; by hand: {memo.by_hand}"
+        yield Row(f"left turned: {memo.knob}", False, why=by, remedy=remedy)
+
+
+def energy(meter: Meter, name: str) -> Iterator[Row]:
+    """The total, and each domain's power, by looking for a moment at what the meter tells."""
+    source, covers, reason = (meter.energy[key] or "" for key in ("source", "covers", "reason"))
+    if source == "none":
+        yield Row("energy", False, why=reason)
+        return
+    before = reading(meter)
+    time.sleep(LOOK_S)
+    after = reading(meter)
+    seconds = (after.at_ns - before.at_ns) * NANOSECOND
+    told = consumption(before, after, meter, seconds)
+
+    def row(quantity: str, joules: float | None, parts: Collection[Domain], source: str, covers: str, why: str) -> Row:
+        watts = joules is not None and all(lasts(part, seconds) for part in parts) and f"{joules / seconds:.3g} W"
+        offered, period_s = joules is not None and source != "estimated", max(part.period_s for part in parts)
+        return Row(quantity, offered, f"{source} (meter={name})", period_s, covers, watts or None, why=why or None)
+
+    total = meter.total(told.joules)
+    lacking = "" if total is not None else "a part of it tells nothing"
+    yield row("energy", total, meter.domains.values(), source, covers, reason or lacking)
+    for domain, part in meter.domains.items():
+        joules = told.joules.get(domain)
+        lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")
+        yield row(f"power: {domain}", joules, [part], part.source, part.covers, lacking)
+
+
+def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
+    """A knob: where it stands, where it can be turned to, and whether this user may."""
+    try:
+        found = find()
+        if not found:
+            return Row(quantity, False, why=f"this machine has {absent}")
+        how, remedy = permission(found.name)
+        return Row(
+            quantity,
+            offered=bool(how),
+            source=f"{found.name}, {how}" if how else found.name,
+            now=found.get(),
+            choices=found.choices(),
+            why=None if how else "this user may not set it",
+            remedy=remedy,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        return Row(quantity, False, why=str(error))
+
+
+def gauges(gpus: list[str], root: str) -> Iterator[Row]:
+    """Means and peaks of what the machine does."""
+    with closing(open_gauges(gpus=gpus, root=root)) as opened:
+        sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.missing()}
+    for quantity, (name, covers) in QUANTITIES.items():
+        if absent := missing.get(quantity):
+            yield Row(name, False, why=absent.why, remedy=absent.remedy or None)
+        else:
+            own = [source for source in sources if source.quantity == quantity]
+            yield Row(name, True, ", ".join(source.source for source in own), own[0].period_s, covers)
+
+
+def page_cache(folder: Path) -> Row:
+    """Whether it can be known what of the dataset is in the page cache: only of files that are this user's."""
+    first = next(files(folder), None)
+    if first and cached_share([first]) is None:
+        why = f"what is cached of another user's files is not told: {folder}"
+        return Row("page cache", False, why=why, remedy=f"make them yours: sudo chown -R $USER {folder}")
+    return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ', once it is made'}")
+
+
+def disk_reads(folder: Path) -> Row:
+    """The disk whose reads would be counted."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        source = f"/proc/diskstats, {disk_of(there)}"
+    except (OSError, ValueError) as error:
+        return Row("disk reads", False, why=str(error), remedy="a dataset on a disk: storage.root=")
+    return Row("disk reads", False, source, why="not logged yet: a later version counts them")
+
+
+def trace(python: str | None) -> Row:
+    """Whether the interpreter that trains has torch, whose profiler takes the trace; torch itself is not imported."""
+    interpreter = python or sys.executable
+    asked = "import sys, importlib.util; sys.exit(not importlib.util.find_spec('torch'))"
+    try:
+        code = subprocess.run(
+            [interpreter, "-c", asked], stdin=subprocess.DEVNULL, capture_output=True, timeout=TORCH_LIMIT_S
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Row("trace", False, why=f"the Python that trains does not run: {error}", remedy="device.python=...")
+    if code:
+        remedy = "install torch there, or name an interpreter that has it: device.python=..."
+        return Row("trace", False, why=f"{interpreter} has no torch: nothing trains", remedy=remedy)
+    return Row("trace", True, "torch's profiler", covers="a few steps after the last epoch")

@@ -1,0 +1,87 @@
+"""What only a Jetson says of itself: module and carrier, JetPack, power mode, clocks, fan."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from trainmeter.machine.files import found, present, text
+
+KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
+"""Developer kits that go by a number of their own: their module and their carrier."""
+
+GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
+"""What the kernel calls the GPU's frequency; the video engines of a Thor go by another."""
+
+JETPACKS = {
+    "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
+    "32.4.4": "4.4.1", "32.5": "4.5", "32.5.1": "4.5.1", "32.5.2": "4.5.1", "32.6.1": "4.6", "32.7.1": "4.6.1",
+    "32.7.2": "4.6.2", "32.7.3": "4.6.3", "32.7.4": "4.6.4", "32.7.5": "4.6.5", "32.7.6": "4.6.6",
+    "34": "5",
+    "35": "5", "35.1": "5.0.2", "35.2.1": "5.1", "35.3.1": "5.1.1", "35.4.1": "5.1.2", "35.5": "5.1.3",
+    "35.6": "5.1.4", "35.6.1": "5.1.5", "35.6.2": "5.1.5",
+    "36": "6", "36.3": "6.0", "36.4": "6.1", "36.4.3": "6.2", "36.4.4": "6.2.1", "36.4.7": "6.2.1", "36.5": "6.2.2",
+    "36.5.2": "6.2.3",
+    "38": "7", "38.2": "7.0", "38.2.1": "7.0", "38.2.2": "7.0", "38.4": "7.1",
+    "39": "7", "39.2": "7.2",
+}  # fmt: skip
+"""JetPack by Linux for Tegra; by its first number where a release is not known."""
+
+
+def parts(compatible: str) -> dict[str, str]:
+    """The part numbers of module and carrier, from the device tree's names of the board."""
+    numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
+    if not numbers:
+        return {}
+    if pair := re.search(r"([a-z]\d{4}-\d{4})[-\w]*\+(p\d{4}-\d{4})", compatible):
+        carrier, module = pair.groups()
+        return {"module": module, "carrier": carrier}
+    module, carrier = KITS.get(numbers[0][:5], (numbers[0], ""))
+    return present({"module": module, "carrier": carrier})
+
+
+def l4t(root: Path) -> str:
+    """The release of Linux for Tegra, such as 36.4.3."""
+    release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", text(root / "etc/nv_tegra_release"))
+    return ".".join(release.groups()) if release else ""
+
+
+def jetpack(release: str) -> str:
+    """The JetPack that a release of Linux for Tegra belongs to: exactly, or its first number alone."""
+    return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
+
+
+def power_mode(root: Path) -> dict[str, Any]:
+    """nvpmodel's mode: its number, and the name that this board gives it."""
+    number = found(r"^pmode:(\d+)", text(root / "var/lib/nvpmodel/status"))
+    if not number:
+        return {}
+    name = found(rf"POWER_MODEL\s+ID=0*{int(number)}\s+NAME=(\S+)", text(root / "etc/nvpmodel.conf"))
+    return {"id": int(number), **present({"name": name})}
+
+
+def gpu_devfreq(root: Path) -> Path | None:
+    """The folder that tells and bounds the clock of a board's GPU."""
+    folders = sorted(root.glob("sys/class/devfreq/*"))
+    return next((folder for folder in folders if GPU.search(folder.name)), None)
+
+
+def clocks(root: Path) -> str:
+    """`locked` where every core and the GPU has one frequency left, as jetson_clocks leaves them; else `free`."""
+    lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
+    if gpu := gpu_devfreq(root):
+        lowest.append(gpu / "min_freq")
+    bounds = [(text(low), text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
+    told = [(low, high) for low, high in bounds if low and high]
+    if not told:
+        return ""
+    return "locked" if all(low == high for low, high in told) else "free"
+
+
+def fan(root: Path) -> dict[str, Any]:
+    """How fast the fan is asked to turn, 0 to 255, and the profile that it follows."""
+    named = (path.parent for path in root.glob("sys/class/hwmon/hwmon*/name") if text(path) in ("pwmfan", "pwm-fan"))
+    speeds = [root / "sys/devices/pwm-fan/target_pwm", *(folder / "pwm1" for folder in named)]
+    profile = found(r"FAN_PROFILE[:\s]+(\w+)", text(root / "var/lib/nvfancontrol/status"))
+    default = found(r"FAN_DEFAULT_PROFILE\s+(\w+)", text(root / "etc/nvfancontrol.conf"))
+    pwm = next((said for path in speeds if (said := text(path)).isdigit()), "")
+    return {**({"pwm": int(pwm)} if pwm else {}), **present({"profile": profile or default})}

@@ -1,0 +1,125 @@
+"""What a stretch of time used: its energy by domain, how far that can be trusted, and why any of it is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from trainmeter.metrics import NANOSECOND
+from trainmeter.power.meter import TICKS, Domain, Joules, Meter, lasts
+from trainmeter.power.series import Sampling
+
+
+class Reading(NamedTuple):
+    """The joules of a meter so far, and when they were read."""
+
+    at_ns: int
+    joules: dict[str, float]
+
+
+class Consumption(NamedTuple):
+    """What was used between two readings: joules by domain, metrics under their short names, and what to say."""
+
+    joules: dict[str, float]
+    """Also of domains for whose instrument the stretch was too short to tell."""
+    metrics: dict[str, float]
+    notes: list[str]
+    lost: dict[str, str]
+    """Why a domain's sensor told nothing."""
+
+
+def reading(meter: Meter) -> Reading:
+    """The joules now; stamped with the middle of their reading, which may take a millisecond."""
+    begun_ns = time.monotonic_ns()
+    joules = meter.read()
+    return Reading((begun_ns + time.monotonic_ns()) // 2, joules)
+
+
+def consumption(
+    before: Reading, after: Reading, meter: Meter, window_s: float, idle_w: float | None = None
+) -> Consumption:
+    """What was used between two readings that enclose a window of so many seconds; net of `idle_w` too.
+
+    A domain has joules where it was read at both ends, was not lost in between, and the stretch is long enough for its
+    instrument; where that is not so for a part of the total, the total is absent too.
+    """
+    seconds = (after.at_ns - before.at_ns) * NANOSECOND
+    sampling = meter.sampling(before.at_ns, after.at_ns)
+    unread = sampling.lost if sampling else {}
+    lost = {name: why for name, why in unread.items() if meter.domains[name].source == "sampled"}
+    used = spent(before.joules, after.joules, meter.domains)
+    known = {name: used[name] for name in sorted(used) if name not in lost}
+    joules = {name: value for name, value in known.items() if lasts(meter.domains[name], seconds)}
+    total_j = meter.total(joules)
+    metrics = {} if total_j is None else _total(total_j, joules, seconds, window_s, meter, sampling)
+    if "energy_j" in metrics and idle_w is not None:
+        metrics["net_energy_j"] = metrics["energy_j"] - idle_w * seconds
+    if meter.energy["source"] != "estimated":
+        metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
+    missing = {name: _missing(name, domain, used, lost, seconds) for name, domain in sorted(meter.domains.items())}
+    # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
+    notes = [note for name, note in missing.items() if note and (total_j is None or name in lost)]
+    return Consumption(known, metrics, notes, lost)
+
+
+def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
+    """The joules between two readings, of each domain that has any.
+
+    A counter that ran backwards was reset, and one that stood still is slower than the window: neither tells what was
+    used, so the domain is left out. A sampled power may well be 0 W.
+    """
+    read_twice = before.keys() & after.keys()
+    return {
+        name: after[name] - before[name]
+        for name in read_twice
+        if after[name] > before[name] or domains[name].source == "sampled"
+    }
+
+
+def idle_w(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> float | None:
+    """The mean power of the total while nothing trains; None where it is not measured, or not long enough."""
+    if meter.energy["source"] not in ("counter", "sampled") or seconds <= 0:
+        return None
+    before = reading(meter)
+    sleep(seconds)
+    after = reading(meter)
+    metrics = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
+    return metrics.get("power_mean_w")
+
+
+def _total(
+    total_j: float, joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None
+) -> dict[str, float]:
+    if meter.energy["source"] == "estimated":
+        return {"estimated_energy_j": total_j}
+    mean_w = total_j / seconds
+    # A counter's reading is up to a period old at either end; between the readings lies more than the window.
+    half_width_j = abs(mean_w) * max(0.0, seconds - window_s)
+    half_width_j += sum(
+        joules[name] / seconds * domain.period_s + domain.step
+        for name, domain in meter.domains.items()
+        if domain.source == "counter" and name in joules
+    )
+    metrics = {"energy_j": total_j, "power_mean_w": mean_w}
+    if sampling:
+        metrics |= {"power_samples": sampling.samples, "power_gap_max_s": sampling.gap_max_s}
+        metrics |= {} if sampling.peak_w is None else {"power_peak_w": sampling.peak_w}
+        half_width_j += sampling.half_width_j if meter.energy["source"] == "sampled" else 0.0
+    return {**metrics, "energy_uncertainty_j": half_width_j}
+
+
+def _missing(name: str, domain: Domain, used: Joules, lost: Mapping[str, str], seconds: float) -> str | None:
+    """Why a domain has no joules, to stand behind the window's name in the notes; None where it has."""
+    if not lasts(domain, seconds):
+        why = (
+            f"whose sensor averages over {domain.averaging_s:g} s"
+            if domain.averaging_s > domain.period_s
+            else f"which is renewed every {domain.period_s:g} s"
+        )
+        return f"{seconds:.3g} s is too short for {name}, {why}: energy takes {TICKS} times that."
+    if name in lost:
+        return f"no energy of {name}, {lost[name]}."
+    if name not in used:
+        return f"no energy of {name}, whose counter gave nothing, stood still or ran backwards."
+    return None

@@ -1,0 +1,109 @@
+"""What a knob was found at, kept on the disk for as long as it is turned: a run that is killed loses nothing.
+
+The files are those of one user on one machine, `<state>/<hostname>/<knob>.json`, since a home may be shared by many.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from trainmeter.record import read_json, write_json
+
+
+class Memo(NamedTuple):
+    """What was there, what was set, by whom and when."""
+
+    knob: str
+    devices: list[str]
+    root: str
+    was: str
+    ours: str | None  # None while it is being turned
+    by_hand: str
+    """The command by which a person puts it back."""
+    pid: int
+    began: str | None
+    """When that process began, which tells it from a later one of the same number."""
+    boot_id: str
+    when: str
+    command: str
+
+
+class Desk:
+    """Where memos lie: in `state_dir`, or by default where a user's programs keep their state."""
+
+    def __init__(self, state_dir: str | None, *, root: str, boot_id: str, command: str) -> None:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        self.folder = (Path(state_dir) if state_dir else Path(home, "trainmeter")) / platform.node()
+        self.root, self.boot_id, self.command = root, boot_id, command
+
+    def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> Memo:
+        """Writes down what a knob stands at, before it is turned; RuntimeError where another run has turned it."""
+        pid = os.getpid()
+        when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        by = (pid, began(pid), self.boot_id, when, self.command)
+        memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
+        if self._file(memo).exists():
+            other = self._read(self._file(memo))
+            raise RuntimeError(
+                f"{knob} is held by pid {other.pid} ({other.command}) since {other.when}. Wait for it; if it is gone, "
+                f"put {knob} back to {other.was} by hand ({other.by_hand}) and remove {self._file(memo)}."
+            )
+        return self.keep(memo)
+
+    def keep(self, memo: Memo) -> Memo:
+        """Writes a memo; it is on the disk when this returns."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self._file(memo), memo._asdict())
+            sync(self.folder)
+        except OSError as error:
+            raise RuntimeError(
+                f"no knob is turned unless what was there is written down, and that failed: {error}. "
+                "Name a folder that can be written: machine.state_dir="
+            ) from error
+        return memo
+
+    def drop(self, memo: Memo) -> None:
+        self._file(memo).unlink(missing_ok=True)
+
+    def left(self) -> list[Memo]:
+        """The memos of runs that ended without putting back, the newest first."""
+        memos = [self._read(file) for file in self.folder.glob("*.json")]
+        return sorted((memo for memo in memos if not self._is_held(memo)), key=lambda memo: memo.when, reverse=True)
+
+    def _is_held(self, memo: Memo) -> bool:
+        """Whether another process that still lives holds the knob: of ours, none does when this is asked."""
+        same_process = memo.boot_id == self.boot_id and memo.began is not None and began(memo.pid) == memo.began
+        return same_process and memo.pid != os.getpid()
+
+    def _file(self, memo: Memo) -> Path:
+        return self.folder / (re.sub(r"[^\w.-]", "_", "-".join([memo.knob, *memo.devices])) + ".json")
+
+    def _read(self, file: Path) -> Memo:
+        try:
+            return Memo(**read_json(file))
+        except (OSError, ValueError, TypeError) as error:
+            raise RuntimeError(f"{file} tells what a knob was at, and cannot be read: {error}. Remove it.") from error
+
+
+def began(pid: int) -> str | None:
+    """When a process of this machine began, in the kernel's ticks since it started; None where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+def sync(folder: Path) -> None:
+    """Has a folder's list of files on the disk, as `fsync` has a file's content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""The thread that samples power while a run is measured."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from trainmeter.power.meter import Power
+from trainmeter.power.series import Powers, Sampling, Series
+from trainmeter.rounds import Rounds
+
+log = logging.getLogger(__name__)
+
+LONGEST_SILENCE_S = 0.8
+"""A power that cannot be read for longer is lost, and told within a second; what is shorter is bridged."""
+
+PATIENCE_S = 0.8
+"""How long a border waits for its fresh sample: an instrument that hangs costs the border no more."""
+
+
+class Sampler:
+    """Reads powers every `period_s` or so, and at once when asked to.
+
+    `total` names those that together are the total power.
+    """
+
+    def __init__(self, powers: Mapping[str, Power], *, total: Sequence[str], period_s: float) -> None:
+        self.domains = {name: power.domain for name, power in powers.items()}
+        self._powers = powers
+        self._series = Series(
+            powers,
+            total=total,
+            bridge_s=max(LONGEST_SILENCE_S, 3 * period_s),
+            steps_w={name: domain.step for name, domain in self.domains.items()},
+            averaging_s=max((domain.averaging_s for domain in self.domains.values()), default=0.0),
+        )
+        self._told: set[str] = set()
+        self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
+
+    def joules(self) -> dict[str, float]:
+        """Each power's joules by a sample taken now; without those that cannot be read."""
+        self._rounds.now()
+        return self._series.joules(time.monotonic_ns())
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+        """How well the stretch between two moments was sampled."""
+        return self._series.sampling(opened_ns, closed_ns)
+
+    def drain(self, before_ns: int) -> Powers:
+        """Hands over the samples before a moment, and forgets them."""
+        return self._series.drain(before_ns)
+
+    def close(self) -> None:
+        """Ends the thread as soon as it has read."""
+        self._rounds.close()
+
+    def _take(self) -> None:
+        """One sample of all powers, stamped with the middle of its reading."""
+        begun_ns = time.monotonic_ns()
+        watts, failed = {}, {}
+        for name, power in self._powers.items():
+            try:
+                watts[name] = power.read()
+            except (OSError, ValueError) as error:
+                failed[name] = str(error)
+        lost = self._series.add((begun_ns + time.monotonic_ns()) // 2, watts, failed)
+        for name in set(lost) - self._told:
+            log.warning("The power of %s cannot be read any more: %s", name, failed.get(name))
+        self._told = set(lost)

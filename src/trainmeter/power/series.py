@@ -1,0 +1,182 @@
+"""Samples of power by the monotonic clock: the joules that they make, and how well they tell a stretch of time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from trainmeter.metrics import NANOSECOND
+
+NORMAL_95 = 1.96
+
+
+class Sampling(NamedTuple):
+    """How well a stretch of time was sampled."""
+
+    samples: int
+    gap_max_s: float
+    """The longest that the total went unread."""
+    failed: int
+    """Reads that failed; those between two good ones are bridged by a straight line."""
+    lost: dict[str, str]
+    """Why a domain has no energy in this stretch."""
+    peak_w: float | None
+    half_width_j: float
+    """What the total's energy may be wrong by, in 95 of 100 stretches, for being sampled and rounded."""
+
+
+class Powers(NamedTuple):
+    """Samples in the order of time: watts by domain, and of the total; NaN where one was not read."""
+
+    times_ns: array
+    watts: dict[str, array]
+    total_w: array
+
+
+NO_POWERS = Powers(array("q"), {}, array("d"))
+
+
+class Line:
+    """One domain's joules so far: the area below the straight lines between its good samples."""
+
+    def __init__(self) -> None:
+        self.at_ns: int | None = None
+        self.watts = 0.0
+        self.joules = 0.0
+        self.gaps: list[tuple[int, int, str]] = []
+        """From when to when nothing was known, and why."""
+        self.why = "it was never read"
+
+    def add(self, at_ns: int, watts: float, bridge_ns: int) -> None:
+        if self.at_ns is not None:
+            if at_ns - self.at_ns > bridge_ns:
+                self.gaps.append((self.at_ns, at_ns, self.why))
+            else:
+                self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
+        self.at_ns, self.watts, self.why = at_ns, watts, "no sample was taken"
+
+    def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
+        """The joules up to a moment at or after the last sample; None once that is too old to go by."""
+        if self.at_ns is None or at_ns - self.at_ns > bridge_ns:
+            return None
+        return self.joules + (at_ns - self.at_ns) * NANOSECOND * self.watts
+
+    def lost(self, opened_ns: int, closed_ns: int, bridge_ns: int) -> str | None:
+        """Why the energy between two moments is not known, or None where it is."""
+        if self.at_ns is None:
+            return self.why
+        if self.at_ns < opened_ns:
+            return f"not once read in it: {self.why}"
+        gaps = [*self.gaps, (self.at_ns, closed_ns, self.why)]
+        within = [gap for gap in gaps if gap[0] < closed_ns and gap[1] > opened_ns and gap[1] - gap[0] > bridge_ns]
+        return f"unread for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
+
+
+class Series:
+    """Samples of several domains, added by one thread and asked for by another.
+
+    A read that failed is bridged by a straight line from the good sample before it to the one after; not over more
+    than `bridge_s`, for in such a gap nothing is known. `total` names the domains that together are the total power;
+    `steps_w` is how finely each is told, `averaging_s` over how long each is averaged before.
+    """
+
+    def __init__(
+        self,
+        domains: Iterable[str],
+        *,
+        total: Sequence[str],
+        bridge_s: float,
+        steps_w: Mapping[str, float] | None = None,
+        averaging_s: float = 0.0,
+    ) -> None:
+        self._lines = {name: Line() for name in domains}
+        self._total = tuple(total)
+        self._bridge_ns = round(bridge_s / NANOSECOND)
+        self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
+        self._averaging_s = averaging_s
+        self._begun_ns: int | None = None
+        self._times_ns = array("q")
+        self._watts = {name: array("d") for name in self._lines}
+        self._lock = threading.Lock()
+
+    def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> list[str]:
+        """Adds what was read at a moment, and why the rest was not; returns what is thereby known to be lost."""
+        failed = failed or {}
+        with self._lock:
+            begun_ns = self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+            self._times_ns.append(at_ns)
+            for name, line in self._lines.items():
+                self._watts[name].append(watts.get(name, math.nan))
+                if name in watts:
+                    line.add(at_ns, watts[name], self._bridge_ns)
+                elif name in failed:
+                    line.why = failed[name]
+            known_ns = at_ns - self._bridge_ns
+            lines = self._lines.items()
+            return [name for name, line in lines if (begun_ns if line.at_ns is None else line.at_ns) < known_ns]
+
+    def joules(self, at_ns: int) -> dict[str, float]:
+        """Each domain's joules up to a moment, which is not before the last sample; without those that are lost."""
+        with self._lock:
+            known = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
+        return {name: joules for name, joules in known.items() if joules is not None}
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+        """How well the stretch between two moments was sampled, as far as its samples were not drained."""
+        with self._lock:
+            first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
+            failed = sum(math.isnan(watts) for values in self._watts.values() for watts in values[first:last])
+            around = slice(max(0, first - 1), last + 1)
+            samples = self._good(self._times_ns[around], {name: self._watts[name][around] for name in self._total})
+            reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
+        inside = [(at_ns, watts) for at_ns, watts in samples if opened_ns <= at_ns <= closed_ns]
+        borders_ns = [opened_ns, *(at_ns for at_ns, _ in inside), closed_ns]
+        return Sampling(
+            samples=len(inside),
+            gap_max_s=max(after - before for before, after in pairwise(borders_ns)) * NANOSECOND,
+            failed=failed,
+            lost={name: why for name, why in reasons.items() if why},
+            peak_w=max((watts for _, watts in inside), default=None),
+            half_width_j=self._half_width_j(samples, (closed_ns - opened_ns) * NANOSECOND),
+        )
+
+    def drain(self, before_ns: int) -> Powers:
+        """Hands over the samples before a moment, and forgets them."""
+        with self._lock:
+            count = bisect_left(self._times_ns, before_ns)
+            times_ns, self._times_ns = self._times_ns[:count], self._times_ns[count:]
+            watts = {name: values[:count] for name, values in self._watts.items()}
+            self._watts = {name: values[count:] for name, values in self._watts.items()}
+            for line in self._lines.values():
+                line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
+        of_total = [watts[name] for name in self._total]
+        return Powers(times_ns, watts, array("d", map(sum, zip(*of_total, strict=True))))
+
+    def _good(self, times_ns: array, watts: Mapping[str, array]) -> list[tuple[int, float]]:
+        """The moments at which the whole total was read, and its watts."""
+        sums = map(sum, zip(*watts.values(), strict=True))
+        return [(at_ns, total) for at_ns, total in zip(times_ns, sums, strict=True) if not math.isnan(total)]
+
+    def _half_width_j(self, samples: Sequence[tuple[int, float]], seconds: float) -> float:
+        """What the energy may be wrong by: for being sampled, for being averaged before, and for being rounded.
+
+        Each sample stands for half of the time to either neighbor. What it departs from the straight line between
+        them is what a straight line may be wrong by: for noise two thirds of its square are the error's variance,
+        for a step a sixth. The greater holds for both, and a ramp has none. A sensor that averages shifts what
+        happens near a border over it; one that rounds may always do so to the same side.
+        """
+        variance = 0.0
+        for (before_ns, before_w), (at_ns, watts), (after_ns, after_w) in zip(
+            samples, samples[1:], samples[2:], strict=False
+        ):
+            span_ns = after_ns - before_ns
+            off_w = watts - before_w - (after_w - before_w) * (at_ns - before_ns) / span_ns
+            variance += (off_w * span_ns * NANOSECOND / 2) ** 2 * 2 / 3
+        watts_read = [watts for _, watts in samples] or [0.0]
+        swing_w = max(watts_read) - min(watts_read)
+        return NORMAL_95 * math.sqrt(variance) + self._averaging_s * swing_w / 2 + self._step_w / 2 * seconds

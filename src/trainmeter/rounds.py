@@ -1,0 +1,68 @@
+"""A thread that looks at something now and then, and at once when asked to."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+
+MOST = 0.01
+"""The share of a core that rounds may take: on a slow board they are further apart."""
+
+
+class Rounds:
+    """Goes round every `period_s` or so, in uneven steps, so that no periodic load is always met at one phase.
+
+    All looking is done by this one thread: what hangs in it holds up who asks for `patience_s`, once, and never again.
+    """
+
+    def __init__(self, look: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
+        self._look = look
+        self._period_s = period_s
+        self._patience_s = patience_s
+        self._turn = threading.Condition()
+        self._asked = self._answered = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._go, name=name, daemon=True)
+        self._thread.start()
+
+    def now(self) -> None:
+        """Returns when the thread has looked once more, or hangs."""
+        with self._turn:
+            hangs = self._asked > self._answered
+            self._asked += 1
+            asked = self._asked
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self._answered >= asked, 0 if hangs else self._patience_s)
+
+    def close(self) -> bool:
+        """Ends the thread; whether it has ended, or hangs."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+        self._thread.join(self._patience_s)
+        return not self._thread.is_alive()
+
+    def _go(self) -> None:
+        usual_s = 0.0  # of a core's time
+        for pause_s in pauses(self._period_s, random.Random()):
+            begun_s, cost_s = time.monotonic(), time.thread_time()
+            with self._turn:
+                asked = self._asked
+            self._look()
+            with self._turn:
+                self._answered = asked
+                self._turn.notify_all()
+                usual_s += (time.thread_time() - cost_s - usual_s) / 16
+                left_s = begun_s + max(pause_s, usual_s / MOST) - time.monotonic()
+                self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, left_s))
+                if self._closed:
+                    return
+
+
+def pauses(period_s: float, chance: random.Random) -> Iterator[float]:
+    """The time from one look to the next, `period_s` on average, evenly spread from half to one and a half of it."""
+    while True:
+        yield chance.uniform(0.5, 1.5) * period_s

@@ -1,0 +1,265 @@
+"""Jetsons as trees of files, for `machine.root`: their rails at known watts, and what else a board shows of itself.
+
+Labels, chips, shunts and totals are those of the boards; the watts are ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+SHUNT_STEP_UV, BUS_STEP_MV = 40, 8  # how finely an INA3221 tells
+WIDTH = 12  # of a file that is rewritten in place, so that nothing of the number before it remains
+
+
+class Rail(NamedTuple):
+    """A channel, and about how many watts it carries when the board is at its own total."""
+
+    label: str
+    watts: float
+    volts: float = 5.0
+    shunt_mohm: int = 5
+
+    def shown(self, share: float = 1.0) -> tuple[int, int]:
+        """Millivolts and milliamperes at that share of its watts, as the chip tells them."""
+        step_ma = SHUNT_STEP_UV / self.shunt_mohm
+        bus_mv = round(self.volts * 1000 / BUS_STEP_MV) * BUS_STEP_MV
+        return bus_mv, round(round(1e6 * self.watts * share / bus_mv / step_ma) * step_ma)
+
+
+class Chip(NamedTuple):
+    """A power monitor on its bus, with its channels in order."""
+
+    address: str
+    rails: tuple[Rail, ...]
+    name: str = "ina3221"
+
+
+class Board(NamedTuple):
+    """A Jetson: its device tree's names, its chips, and the rails that add up to the module's power."""
+
+    model: str
+    compatible: tuple[str, ...]
+    chips: tuple[Chip, ...]
+    total: tuple[str, ...]
+    releases: Mapping[str, str]
+    """L4T by layout of the sensor's files: iio up to JetPack 4, hwmon from 5 on."""
+    modes: tuple[str, ...]
+
+    @property
+    def rails(self) -> dict[str, Rail]:
+        """Every channel that is connected, by label."""
+        return {rail.label: rail for chip in self.chips for rail in chip.rails if rail.label != "NC"}
+
+    def shown_w(self, share: float = 1.0) -> dict[str, float]:
+        """Watts of each rail as its files tell them."""
+        return {label: mv * ma / 1e6 for label, rail in self.rails.items() for mv, ma in [rail.shown(share)]}
+
+    def total_w(self, share: float = 1.0) -> float:
+        """What a meter that is right says the module takes."""
+        watts = self.shown_w(share)
+        return sum(watts[label] for label in self.total)
+
+
+ORIN = (Rail("VDD_IN", 8.0), Rail("VDD_CPU_GPU_CV", 3.0), Rail("VDD_SOC", 1.5))
+ORIN_MODES = ("15W", "25W", "MAXN_SUPER")
+BOARDS = {
+    "nano": Board(
+        "NVIDIA Jetson Nano Developer Kit",
+        ("nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210"),
+        (Chip("6-0040", (Rail("POM_5V_IN", 5.0), Rail("POM_5V_GPU", 2.0), Rail("POM_5V_CPU", 1.2))),),
+        ("POM_5V_IN",),
+        {"iio": "R32 (release), REVISION: 7.4"},
+        ("MAXN", "5W"),
+    ),
+    "nx": Board(
+        "NVIDIA Jetson Xavier NX Developer Kit",
+        ("nvidia,p3509-0000+p3668-0000", "nvidia,tegra194"),
+        (Chip("7-0040", ORIN),),
+        ("VDD_IN",),
+        {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"},
+        ("MODE_15W_2CORE", "MODE_15W_4CORE", "MODE_15W_6CORE"),
+    ),
+    "agx": Board(
+        "Jetson-AGX",
+        ("nvidia,p2822-0000+p2888-0001", "nvidia,jetson-xavier", "nvidia,tegra194"),
+        (
+            Chip("1-0040", (Rail("GPU", 6.0, 19.0), Rail("CPU", 3.0, 19.0), Rail("SOC", 2.5, 19.0))),
+            Chip("1-0041", (Rail("CV", 0.5, 19.0), Rail("VDDRQ", 1.5, 19.0), Rail("SYS5V", 3.0, 5.0))),
+        ),
+        ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"),
+        {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"},
+        ("MAXN", "MODE_10W", "MODE_15W", "MODE_30W_ALL"),
+    ),
+    "orin_nano": Board(
+        "NVIDIA Jetson Orin Nano Developer Kit Super",
+        ("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234"),
+        (Chip("1-0040", ORIN),),
+        ("VDD_IN",),
+        {"hwmon": "R36 (release), REVISION: 4.3"},
+        ORIN_MODES,
+    ),
+    "orin_nx": Board(
+        "NVIDIA Jetson Orin NX Engineering Reference Developer Kit",
+        ("nvidia,p3768-0000+p3767-0000", "nvidia,p3767-0000", "nvidia,tegra234"),
+        (Chip("1-0040", ORIN),),
+        ("VDD_IN",),
+        {"hwmon": "R36 (release), REVISION: 4.3"},
+        ("MAXN", "10W", "15W", "25W"),
+    ),
+    "agx_orin": Board(
+        "NVIDIA Jetson AGX Orin Developer Kit",
+        ("nvidia,p3737-0000+p3701-0005", "nvidia,p3701-0005", "nvidia,tegra234"),
+        (
+            Chip(
+                "1-0040",
+                (Rail("VDD_GPU_SOC", 9.0, 20.0, 2), Rail("VDD_CPU_CV", 4.0, 20.0, 2), Rail("VIN_SYS_5V0", 5.0, 5.0, 2)),
+            ),
+            Chip("1-0041", (Rail("NC", 0.2), Rail("VDDQ_VDD2_1V8AO", 1.1, 5.0, 2), Rail("NC", 0.3))),
+        ),
+        ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"),
+        {"hwmon": "R36 (release), REVISION: 4.3"},
+        ("MAXN", "MODE_15W", "MODE_30W", "MODE_50W"),
+    ),
+    "thor": Board(
+        "NVIDIA Jetson AGX Thor Developer Kit",
+        ("nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
+        (
+            Chip("2-0044", (Rail("VIN", 45.0, 20.0, 2),), name="ina238"),
+            Chip(
+                "2-0040",
+                (Rail("VDD_GPU", 20.0, 12.0, 2), Rail("VDD_CPU_SOC_MSS", 9.0, 12.0, 2), Rail("VIN_SYS_5V0", 8.0)),
+            ),
+        ),
+        ("VIN",),
+        {"hwmon": "R38 (release), REVISION: 2.0"},
+        ("MAXN", "120W", "90W", "70W"),
+    ),
+    # Without a table in conf/device: what is known of it is what its rails are called.
+    "tx2": Board(
+        "quill",
+        ("nvidia,p2597-0000+p3310-1000", "nvidia,quill", "nvidia,tegra186"),
+        (
+            Chip("0-0040", (Rail("VDD_SYS_GPU", 2.0), Rail("VDD_SYS_SOC", 1.0), Rail("VDD_4V0_WIFI", 0.2))),
+            Chip("0-0041", (Rail("VDD_IN", 7.0), Rail("VDD_SYS_CPU", 1.5), Rail("VDD_SYS_DDR", 0.8))),
+        ),
+        ("VDD_IN",),
+        {"iio": "R32 (release), REVISION: 7.4"},
+        ("MAXN", "MAXQ"),
+    ),
+}
+LAYOUTS = [(name, layout) for name, board in BOARDS.items() for layout in board.releases]
+"""Every board in every layout that it exists in."""
+
+
+class Tree(NamedTuple):
+    """A board written below a root."""
+
+    root: Path
+    board: Board
+    layout: str
+    hwmon: int
+
+    def channels(self, share: float = 1.0) -> Iterator[tuple[str, dict[Path, str]]]:
+        """Each channel's label, and the files that tell its power, as they are at that share of the board's watts."""
+        for index, chip in enumerate(self.board.chips):
+            for channel, rail in enumerate(chip.rails):
+                readings = _readings(chip.name, channel, self.layout, *rail.shown(share))
+                folder = self.folder(index)
+                yield rail.label, {folder / name: f"{value}".ljust(WIDTH, "\n") for name, value in readings.items()}
+
+    def files(self, label: str) -> list[Path]:
+        """The files that tell one rail's power."""
+        return [path for name, files in self.channels() if name == label for path in files]
+
+    def show(self, share: float) -> float:
+        """Sets every rail to that share of its watts; returns the total that they tell."""
+        for _, files in self.channels(share):
+            for path, text in files.items():
+                path.write_text(text)
+        return self.board.total_w(share)
+
+    def folder(self, index: int) -> Path:
+        """Where the files of a chip lie."""
+        device = self.root / "sys/bus/i2c/devices" / self.board.chips[index].address
+        return device / (f"iio:device{index}" if self.layout == "iio" else f"hwmon/hwmon{self.hwmon + index}")
+
+
+def write(root: Path, name: str, layout: str | None = None, *, hwmon: int = 3) -> Tree:
+    """Writes a board below `root`; its first chip is that number of hwmon, which differs from boot to boot."""
+    board = BOARDS[name]
+    tree = Tree(root, board, layout or list(board.releases)[-1], hwmon)
+    for path, text in _machine(board, tree.layout).items():
+        _put(root / path, text)
+    _put(root / "sys/bus/i2c/devices/0-0050/name", "24c02\n")  # what is on the bus beside
+    for index, chip in enumerate(board.chips):
+        driver = chip.name + ("x" if tree.layout == "iio" else "")
+        _put(root / "sys/bus/i2c/devices" / chip.address / "name", f"{driver}\n")
+        _link(root / "sys/bus/i2c/drivers" / driver / chip.address, root / "sys/bus/i2c/devices" / chip.address)
+        for file, text in _beside(chip, tree.layout).items():
+            _put(tree.folder(index) / file, f"{text}\n")
+        if tree.layout == "hwmon":
+            _link(root / "sys/class/hwmon" / tree.folder(index).name, tree.folder(index))
+    tree.show(1.0)
+    return tree
+
+
+def _readings(chip: str, channel: int, layout: str, bus_mv: int, current_ma: int) -> dict[str, int]:
+    """A channel's files: iio has mV, mA and mW, counted from 0; hwmon mV and mA from 1; an INA238 microwatts too."""
+    if layout == "iio":
+        values = {"voltage": bus_mv, "current": current_ma, "power": bus_mv * current_ma // 1000}
+        return {f"in_{quantity}{channel}_input": value for quantity, value in values.items()}
+    values = {f"in{channel + 1}_input": bus_mv, f"curr{channel + 1}_input": current_ma}
+    return values | ({"power1_input": bus_mv * current_ma} if chip == "ina238" else {})
+
+
+def _beside(chip: Chip, layout: str) -> dict[str, object]:
+    """What else a chip's folder holds: labels, limits, and the shunts' voltages, which look like rails and are none."""
+    if chip.name == "ina238":
+        return {"name": chip.name, "in0_input": 8, "temp1_input": 41_000}  # it has no label
+    if layout == "iio":
+        limits = {f"crit_current_limit_{channel}": "32760 ma" for channel in range(len(chip.rails))}
+        return {**limits, **{f"rail_name_{channel}": rail.label for channel, rail in enumerate(chip.rails)}}
+    found: dict[str, object] = {"name": chip.name, "samples": 1, "update_interval": 0}
+    for channel, rail in enumerate(chip.rails, 1):
+        shunt_uv = rail.shown()[1] * rail.shunt_mohm
+        found |= {f"in{channel}_label": rail.label, f"in{channel}_enable": 1, f"in{channel + 3}_input": shunt_uv}
+        found |= {f"curr{channel}_max": 32_760, f"shunt{channel}_resistor": rail.shunt_mohm * 1000}
+    return found | {"in7_input": 99, "in7_label": "sum of shunt voltages"}
+
+
+def _machine(board: Board, layout: str) -> dict[str, str]:
+    """The files that are a Jetson's whatever its rails: which it is, how it is set, how busy and warm."""
+    tree = "sys/firmware/devicetree/base"
+    modes = "".join(f"< POWER_MODEL ID={number} NAME={name} >\n" for number, name in enumerate(board.modes))
+    gpu = "sys/class/devfreq/" + ("57000000.gpu" if board is BOARDS["nano"] else "17000000.gpu")
+    files = {
+        f"{tree}/model": f"{board.model}\0",
+        f"{tree}/compatible": "".join(f"{name}\0" for name in board.compatible),
+        "etc/nv_tegra_release": f"# {board.releases[layout]}, GCID: 1, BOARD: generic, EABI: aarch64, DATE: then\n",
+        "etc/nvpmodel.conf": f"{modes}< PM_CONFIG DEFAULT=0 >\n",
+        "var/lib/nvpmodel/status": "pmode:0000 fmode:quiet\n",
+        "proc/stat": "cpu  4000 10 1500 96000 5 7 8 0 0 0\ncpu0 2000 5 750 48000 3 4 4 0 0 0\n",
+        "proc/meminfo": "MemTotal:        7802000 kB\nMemFree:         5000000 kB\nMemAvailable:    6000000 kB\n",
+        f"{gpu}/cur_freq": "612000000\n",
+        f"{gpu}/min_freq": "306000000\n",
+        f"{gpu}/max_freq": "1020000000\n",
+    }
+    for number, (kind, celsius) in enumerate({"CPU-therm": 46.5, "GPU-therm": 44.0, "PMIC-Die": 100.0}.items()):
+        zone = f"sys/class/thermal/thermal_zone{number}"
+        files |= {f"{zone}/type": f"{kind}\n", f"{zone}/temp": f"{round(celsius * 1000)}\n"}
+    for kind, khz in {"min": 115_200, "cur": 1_510_400, "max": 1_510_400}.items():
+        files[f"sys/devices/system/cpu/cpu0/cpufreq/scaling_{kind}_freq"] = f"{khz}\n"
+    return files | {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "schedutil\n"}
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _link(path: Path, to: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(os.path.relpath(to, path.parent))

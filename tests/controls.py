@@ -1,0 +1,228 @@
+"""What can be set on a machine, as files below a root, and the programs that set it, as a board has them.
+
+The programs act on the files below the root; those that take root act for `sudo` alone, or for root itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+CPU = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_{}_freq"
+GPU = "sys/class/devfreq/17000000.gpu/{}_freq"
+
+
+class Mode(NamedTuple):
+    number: int
+    name: str
+    cores: int
+    mask: int | None = None  # TPC_PG_MASK; None: the board switches nothing of its GPU off
+
+
+class Table(NamedTuple):
+    """A board's power modes, as NVIDIA ships them."""
+
+    default: int
+    modes: Sequence[Mode]
+
+
+def table(default: int, text: str) -> Table:
+    """`id name cores mask`, a line a mode."""
+    rows = [line.split() for line in text.strip().splitlines()]
+    return Table(default, [Mode(int(row[0]), row[1], int(row[2]), *map(int, row[3:])) for row in rows])
+
+
+TABLES = {
+    "nano": table(0, "0 MAXN 4\n1 5W 2"),
+    "nx": table(
+        5,
+        """0 MODE_15W_2CORE 2 1
+        1 MODE_15W_4CORE 4 1
+        2 MODE_15W_6CORE 6 1
+        3 MODE_10W_2CORE 2 1
+        4 MODE_10W_4CORE 4 1
+        5 MODE_10W_DESKTOP 4 1
+        6 MODE_20W_2CORE 2 1
+        7 MODE_20W_4CORE 4 1
+        8 MODE_20W_6CORE 6 1""",
+    ),
+    "agx": table(
+        7,
+        """0 MAXN 8 0
+        1 MODE_10W 2 5
+        2 MODE_15W 4 0
+        3 MODE_30W_ALL 8 0
+        4 MODE_30W_6CORE 6 0
+        5 MODE_30W_4CORE 4 0
+        6 MODE_30W_2CORE 2 0
+        7 MODE_15W_DESKTOP 4 0""",
+    ),
+    "orin_nano": table(1, "0 15W 6 240\n1 25W 6 240\n2 MAXN_SUPER 6 240\n3 7W 4 252"),
+    "orin_nx": table(4, "0 MAXN_SUPER 8 240\n1 10W 4 252\n2 15W 4 252\n3 25W 8 240\n4 40W 8 240"),
+    "agx_orin": table(2, "0 MAXN 12 0\n1 MODE_15W 4 248\n2 MODE_30W 8 240\n3 MODE_50W 12 0"),
+    "thor": table(1, "0 MAXN 14 0\n1 120W 14 0\n2 90W 12 3\n3 70W 12 7"),
+    # As a vendor of carrier boards may write it: numbers left out, and a mode that is named for no watts.
+    "gaps": table(5, "2 QUIET 2 0\n5 MODE_15W 4 0\n9 MODE_20W_AI 4 0"),
+}
+
+
+def nvpmodel_conf(name: str) -> str:
+    """The board's nvpmodel.conf: what can be set and where, the modes, and which is the default."""
+    default, modes = TABLES[name]
+    cores = max(mode.cores for mode in modes)
+    lines = ["# Power modes", "", "< PARAM TYPE=FILE NAME=CPU_ONLINE >"]
+    lines += [f"CORE_{core} /sys/devices/system/cpu/cpu{core}/online" for core in range(cores)]
+    lines += ["", "<PARAM TYPE=FILE NAME=TPC_POWER_GATING>", "TPC_PG_MASK /sys/devices/gpu.0/tpc_pg_mask"]
+    lines += ["", "< PARAM TYPE=CLOCK NAME=EMC >", "MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap"]
+    for mode in modes:
+        lines += ["", f"# {mode.name}: {mode.cores} cores", f"< POWER_MODEL ID={mode.number} NAME={mode.name} >"]
+        lines += [f"CPU_ONLINE CORE_{core} {int(core < mode.cores)}" for core in range(cores)]
+        lines += [f"TPC_POWER_GATING TPC_PG_MASK {mode.mask}"] * (mode.mask is not None)
+        lines += ["EMC MAX_FREQ 0 # no cap"]
+    return "\n".join(
+        [*lines, "", "# mandatory section to configure the default mode", f"< PM_CONFIG DEFAULT={default} >"]
+    )
+
+
+NVPMODEL = """
+now=$(sed -n 's/.*pmode:0*\\([0-9][0-9]*\\).*/\\1/p' "$ROOT/nvpmodel/status")
+name() { sed -n "s/^$1 \\([^ ]*\\) .*/\\1/p" "$ROOT/nvpmodel/modes"; }
+mask() { sed -n "s/^$1 [^ ]* \\(.*\\)/\\1/p" "$ROOT/nvpmodel/modes"; }
+if [ "$1" = -q ]; then
+    echo "NVPM WARN: fan mode is not set!"
+    echo "NV Power Mode: $(name "$now")"
+    echo "$now"
+    exit
+fi
+root_only
+[ -e "$ROOT/deaf" ] && exit 0
+if [ "$(mask "$now")" != "$(mask "$2")" ]; then
+    echo "NVPM WARN: Golden image context is already created"
+    echo "NVPM WARN: Reboot required for changing to this power mode: $2"
+    echo "NVPM WARN: DO YOU WANT TO REBOOT NOW? enter YES/yes to confirm:"
+    read -r answer
+    case $answer in YES|yes) touch "$ROOT/rebooted";; *) echo "NVPM ERROR: bad input!"; exit 0;; esac
+fi
+echo "pmode:000$2" > "$ROOT/nvpmodel/status"
+"""
+JETSON_CLOCKS = """
+root_only
+cd "$ROOT" || exit
+lows=$(ls sys/devices/system/cpu/cpu*/cpufreq/scaling_min_freq sys/class/devfreq/*/min_freq)
+case $1 in
+--store)
+    if [ -e "$2" ]; then echo "File $2 already exists. Can I overwrite it? Y/N:"; read -r answer || exit 1; fi
+    for low in $lows; do echo "$low:$(cat "$low")"; done > "$2";;
+--restore)
+    [ -e "$2" ] || { echo "Error: restore file $2 not found!"; exit 1; }
+    [ -e deaf ] || while IFS=: read -r low value; do echo "$value" > "$low"; done < "$2";;
+*)
+    [ -e deaf ] || for low in $lows; do cat "$(echo "$low" | sed 's/min_freq/max_freq/')" > "$low"; done;;
+esac
+"""
+SYSTEMCTL = """
+service="$ROOT/nvfancontrol"
+case $1 in
+is-active) if [ -e "$service" ]; then echo active; else echo inactive; exit 3; fi;;
+start) root_only; [ -e "$ROOT/deaf" ] || { touch "$service"; echo 80 > "$ROOT/sys/class/hwmon/hwmon2/pwm1"; };;
+stop) root_only; [ -e "$ROOT/deaf" ] || rm -f "$service";;
+esac
+"""
+SUDO = """
+echo "sudo: unable to resolve host board: Name or service not known" >&2
+[ "$1" = -n ] || { echo "sudo: a terminal is required" >&2; exit 1; }
+shift
+[ -e "$ROOT/no_sudo" ] && { echo "sudo: a password is required" >&2; exit 1; }
+[ "$1" = tee ] && chmod u+w "$2"
+AS_ROOT=1 "$@"
+"""
+
+
+class Board:
+    """A machine below `root`, with its programs in a folder for the PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.programs = root, root / "bin"
+
+    def put(self, **files: object) -> None:
+        for path, text in files.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(f"{text}\n")
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text().strip()
+
+    def program(self, name: str, script: str) -> None:
+        """A program of that name; `root_only` ends it for all but those whom sudo, or AS_ROOT, lets be root."""
+        guard = '[ -n "$AS_ROOT" ] || { echo "Error: root only"; exit 1; }'
+        self.programs.mkdir(parents=True, exist_ok=True)
+        file = self.programs / name
+        file.write_text(f"#!/bin/sh\nROOT='{self.root}'\nroot_only() {{ {guard}; }}\n{script}")
+        file.chmod(0o755)
+
+    def with_modes(self, name: str, current: int | None = None) -> Board:
+        """A board's power modes, at its default or another, and nvpmodel."""
+        default, modes = TABLES[name]
+        self.put(**{"etc/nvpmodel.conf": nvpmodel_conf(name)})
+        self.put(**{"nvpmodel/modes": "\n".join(f"{mode.number} {mode.name} {mode.mask}" for mode in modes)})
+        self.put(**{"nvpmodel/status": f"pmode:{default if current is None else current:04}"})
+        (self.root / "var/lib").mkdir(parents=True, exist_ok=True)
+        (self.root / "var/lib/nvpmodel").symlink_to(self.root / "nvpmodel")
+        self.program("nvpmodel", NVPMODEL)
+        return self
+
+    def mode(self) -> int:
+        return int(self.read("nvpmodel/status").removeprefix("pmode:"))
+
+    def with_clocks(self) -> Board:
+        """Two cores and a GPU whose clocks may go up and down, and jetson_clocks."""
+        for core in (0, 1):
+            self.put(**{CPU.format(core, "min"): 115200, CPU.format(core, "max"): 1510400})
+        self.put(**{GPU.format("min"): 306000000, GPU.format("max"): 624750000})
+        self.put(
+            **{"sys/class/devfreq/15480000.gpu-nvd-0/min_freq": 1, "sys/class/devfreq/15480000.gpu-nvd-0/max_freq": 2}
+        )
+        self.program("jetson_clocks", JETSON_CLOCKS)
+        return self
+
+    def with_kernel_fan(self) -> Board:
+        """A fan that the kernel sets by temperature, as on JetPack 4."""
+        self.put(**{"sys/devices/pwm-fan/target_pwm": 77, "sys/devices/pwm-fan/temp_control": 1})
+        return self
+
+    def with_service_fan(self) -> Board:
+        """A fan that nvfancontrol sets by temperature, as on JetPack 5 and later."""
+        self.put(**{"sys/class/hwmon/hwmon1/name": "ina3221", "sys/class/hwmon/hwmon2/name": "pwmfan"})
+        self.put(**{"sys/class/hwmon/hwmon2/pwm1": 77, "nvfancontrol": "active"})
+        self.put(**{"etc/nvfancontrol.conf": "<FAN 1>\n\tFAN_DEFAULT_CONTROL close_loop\n\tFAN_DEFAULT_PROFILE quiet"})
+        self.program("systemctl", SYSTEMCTL)
+        return self
+
+    def with_rapl(self, packages: int = 2, watts: float = 95) -> Board:
+        """CPU packages with a long-term limit of 120 W at most, and around them what is no package's limit."""
+        for package in range(packages):
+            self.zone(f"intel-rapl:{package}", f"package-{package}", watts)
+            self.zone(f"intel-rapl:{package}:0", "core", 70)
+        self.zone(f"intel-rapl:{packages}", "psys", 200)
+        self.zone("intel-rapl-mmio:0", "package-0", watts)
+        return self
+
+    def zone(self, folder: str, name: str, watts: float) -> None:
+        zone = f"sys/class/powercap/{folder}"
+        self.put(**{f"{zone}/name": name, f"{zone}/enabled": 1, f"{zone}/energy_uj": 1})
+        self.put(**{f"{zone}/constraint_0_name": "short_term", f"{zone}/constraint_0_power_limit_uw": 150_000_000})
+        self.put(**{f"{zone}/constraint_1_name": "long_term", f"{zone}/constraint_1_max_power_uw": 120_000_000})
+        self.put(**{f"{zone}/constraint_1_power_limit_uw": round(watts * 1e6)})
+
+    def with_amdgpu(self, bus: str = "0000:03:00.0") -> Board:
+        hwmon = f"sys/bus/pci/devices/{bus}/hwmon/hwmon4"
+        self.put(**{f"{hwmon}/power1_cap": 250_000_000, f"{hwmon}/power1_cap_min": 0})
+        self.put(**{f"{hwmon}/power1_cap_max": 303_000_000})
+        return self
+
+    def on_path(self) -> str:
+        """The PATH on which these programs stand before all others."""
+        self.program("sudo", SUDO)
+        return f"{self.programs}{os.pathsep}{os.environ['PATH']}"

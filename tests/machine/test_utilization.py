@@ -1,0 +1,263 @@
+import os
+import threading
+import time
+from contextlib import contextmanager
+
+import boards
+import pytest
+
+from trainmeter.machine.utilization import PATIENCE_S, Missing, open_gauges
+
+
+@contextmanager
+def gauges(root, gpus=()):
+    opened = open_gauges(gpus=gpus, root=root)
+    yield opened
+    opened.close()
+
+
+def window(gauges, *inside, before=lambda: None, after=lambda: None):
+    """The metrics of a window with a mark before it, one inside after each change of the machine, and one after it."""
+    return gauges.window(*borders(gauges, *inside, before=before, after=after))
+
+
+def borders(gauges, *inside, before=lambda: None, after=lambda: None):
+    before()
+    gauges.mark()
+    opened_ns = time.monotonic_ns()
+    for change in inside:
+        change()
+        gauges.mark()
+    closed_ns = time.monotonic_ns()
+    after()
+    gauges.mark()
+    return opened_ns, closed_ns
+
+
+def stat(busy, idle, steal=0):
+    """A /proc/stat in which all cores together were busy, idle and robbed for so many ticks."""
+    return {"proc/stat": f"cpu  {busy - 30} 10 15 {idle - 5} 5 2 3 {steal} 77 0\ncpu0 1 2 3\nintr 12345 0 0\n"}
+
+
+def meminfo(available):
+    return {"proc/meminfo": f"MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  {available} kB\n"}
+
+
+def zone(number, kind, degrees):
+    folder = f"sys/class/thermal/thermal_zone{number}"
+    return {f"{folder}/type": f"{kind}\n", f"{folder}/temp": f"{degrees}\n"}
+
+
+LOAD = "sys/devices/platform/17000000.gpu/load"
+
+
+def test_the_cpus_share_is_what_was_busy_between_the_marks(tree):
+    root = tree(**stat(busy=1000, idle=9000))
+    with gauges(root) as opened:
+        metrics = window(opened, after=lambda: tree(**stat(busy=1060, idle=9020, steal=20)))
+    assert metrics == {"cpu_utilization": 0.6}
+
+
+def test_a_cpu_whose_ticks_stand_still_has_no_share(tree):
+    with gauges(tree(**stat(busy=1000, idle=9000))) as opened:
+        assert window(opened) == {}
+
+
+def test_a_gpus_load_is_the_mean_of_the_samples_within_the_window_alone(tree):
+    loads = [lambda value=value: tree(**{LOAD: f"{value}\n"}) for value in (1000, 200, 600, 1000)]
+    with gauges(tree(**{LOAD: "0\n"})) as opened:
+        metrics = window(opened, *loads[1:3], before=loads[0], after=loads[3])
+        assert metrics == {"gpu_utilization": pytest.approx(0.4)}
+        assert window(opened) == {}, "no sample lies within"
+
+
+def test_peaks_count_the_borders_too(tree):
+    root = tree(**meminfo(400), **zone(0, "CPU-therm", 40_000))
+    with gauges(root) as opened:
+        metrics = window(
+            opened,
+            before=lambda: tree(**meminfo(300)),
+            after=lambda: tree(**meminfo(500), **zone(0, "CPU-therm", 61_500)),
+        )
+    assert metrics == {"ram_peak_bytes": 700 * 1024, "temperature_max_c": 61.5}
+
+
+def test_of_what_was_read_long_before_nothing_is_told(tree):
+    with gauges(tree(**meminfo(400))) as opened:
+        opened.mark()
+        later_ns = time.monotonic_ns() + 5_000_000_000
+        assert opened.window(later_ns, later_ns + 1_000_000_000) == {}
+        assert opened.throttled(later_ns, later_ns + 1_000_000_000) == []
+
+
+def test_gauges_are_read_twice_a_second_without_being_asked(tree):
+    with gauges(tree(**{LOAD: "500\n"})) as opened:
+        opened_ns = time.monotonic_ns()
+        time.sleep(0.9)
+        assert opened.window(opened_ns, time.monotonic_ns()) == {"gpu_utilization": 0.5}
+
+
+@pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])
+def test_a_temperature_that_cannot_be_is_left_out(tree, degrees):
+    with gauges(tree(**zone(0, "CPU-therm", 40_000), **zone(1, "GPU-therm", degrees))) as opened:
+        assert window(opened) == {"temperature_max_c": 40}
+
+
+def test_a_zone_that_always_says_100_degrees_is_no_sensor(tree):
+    with gauges(tree(**zone(0, "PMIC-Die", 100_000))) as opened:
+        assert window(opened) == {}
+
+
+def test_the_sensors_of_a_pcs_cpu_are_read(tree):
+    folder = "sys/class/hwmon/hwmon2"
+    with gauges(tree(**{f"{folder}/name": "k10temp\n", f"{folder}/temp1_input": "71250\n"})) as opened:
+        assert window(opened) == {"temperature_max_c": 71.25}
+
+
+def test_a_read_that_fails_leaves_the_quantity_out_of_that_sample(tree):
+    root = tree(**{LOAD: "400\n"})
+    with gauges(root) as opened:
+        assert window(opened, (root / LOAD).unlink) == {}
+        metrics = window(opened, lambda: tree(**{LOAD: "1300\n"}), lambda: tree(**{LOAD: "800\n"}))
+    assert metrics == {"gpu_utilization": 0.8}
+
+
+def test_an_instrument_that_hangs_holds_up_no_border(tree):
+    root = tree(**zone(0, "CPU-therm", 40_000))
+    temperature = root / "sys/class/thermal/thermal_zone0/temp"
+    with gauges(root) as opened:
+        opened.mark()
+        temperature.unlink()
+        os.mkfifo(temperature)  # opening it waits for one who writes
+        begun_s = time.monotonic()
+        assert window(opened, lambda: None, lambda: None) == {"temperature_max_c": 40}
+        assert time.monotonic() - begun_s < 2 * PATIENCE_S, "one border waits, the others know"
+        opened.close()
+        os.close(os.open(temperature, os.O_RDWR))  # lets the thread go
+
+
+def test_what_was_read_before_a_moment_is_forgotten_but_for_the_last_of_it(tree):
+    with gauges(tree(**meminfo(100))) as opened:
+        first_ns, _ = borders(opened)
+        second = borders(opened, before=lambda: tree(**meminfo(300)), after=lambda: tree(**meminfo(400)))
+        assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 900 * 1024}
+        opened.forget(second[0])
+        assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 700 * 1024}
+        assert opened.window(*second) == {"ram_peak_bytes": 700 * 1024}, "the mark before it is still there"
+
+
+def test_nothing_reads_on_once_the_gauges_are_closed(tree):
+    before = set(threading.enumerate())
+    opened = open_gauges(gpus=[], root=tree(**meminfo(400)))
+    assert set(threading.enumerate()) - before
+    opened.close()
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "sys/devices/gpu.0/load",
+        "sys/devices/platform/gpu.0/load",
+        "sys/devices/platform/17000000.ga10b/load",
+        "sys/devices/platform/bus@0/17000000.gpu/load",
+    ],
+)
+def test_a_boards_gpu_is_read_wherever_its_kernel_shows_it(tree, load):
+    with gauges(tree(**{load: "730\n"})) as opened:
+        assert window(opened, lambda: None) == {"gpu_utilization": 0.73}
+        assert [source[:2] for source in opened.sources()] == [("gpu_utilization", f"/{load}")]
+
+
+@pytest.mark.parametrize(("name", "layout"), boards.LAYOUTS)
+def test_every_board_tells_its_memory_temperature_and_clock(tmp_path, name, layout):
+    boards.write(tmp_path, name, layout)
+    with gauges(tmp_path) as opened:
+        assert window(opened, lambda: None) == {
+            "ram_peak_bytes": 1_802_000 * 1024,
+            "temperature_max_c": 46.5,
+            "gpu_clock_mean_hz": 612e6,
+        }
+
+
+@pytest.mark.parametrize("gpu", ["GPU-00a1b2c3d4e5f607", "0000:03:00.0"])
+def test_an_amd_gpu_is_read_by_its_name_or_its_place_on_the_bus_and_no_other(tree, gpu):
+    cards = {}
+    for card, slot, unique_id, busy in [(0, "0000:03:00.0", "00a1b2c3d4e5f607", 40), (1, "0000:43:00.0", "ff", 99)]:
+        folder = f"sys/class/drm/card{card}/device"
+        cards |= {
+            f"{folder}/gpu_busy_percent": f"{busy}\n",
+            f"{folder}/unique_id": f"{unique_id}\n",
+            f"{folder}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={slot}\n",
+            f"{folder}/hwmon/hwmon3/temp1_input": f"{busy + 20}000\n",
+            f"{folder}/hwmon/hwmon3/temp2_input": f"{busy + 25}000\n",
+            f"{folder}/hwmon/hwmon3/freq1_input": "1700000000\n",
+        }
+    with gauges(tree(**cards), [gpu]) as opened:
+        assert window(opened, lambda: None) == {
+            "gpu_utilization": 0.4,
+            "gpu_clock_mean_hz": 1.7e9,
+            "temperature_max_c": 65,
+        }
+        assert {source.source for source in opened.sources()} == {"amdgpu"}
+
+
+def throttle_counts(first, second):
+    folder = "sys/devices/system/cpu/cpu"
+    cores = {0: first, 1: first, 2: second}
+    return {
+        **{f"{folder}{core}/thermal_throttle/package_throttle_count": f"{count}\n" for core, count in cores.items()},
+        **{f"{folder}{core}/topology/physical_package_id": f"{core // 2}\n" for core in cores},
+    }
+
+
+def over_currents(count):
+    return {"sys/class/hwmon/hwmon4/oc1_event_cnt": "0\n", "sys/class/hwmon/hwmon4/oc3_event_cnt": f"{count}\n"}
+
+
+def cooling(**states):
+    written = {}
+    for number, (kind, state) in enumerate(states.items()):
+        folder = f"sys/class/thermal/cooling_device{number}"
+        written |= {f"{folder}/type": f"{kind.replace('_', '-')}\n", f"{folder}/cur_state": f"{state}\n"}
+    return written
+
+
+def slowed(gauges, *inside, **around):
+    return gauges.throttled(*borders(gauges, *inside, **around))
+
+
+def test_counters_that_go_on_within_the_window_tell_of_throttling(tree):
+    with gauges(tree(**throttle_counts(7, 0), **over_currents(5))) as opened:
+        assert slowed(opened, lambda: None) == []
+        assert slowed(opened, before=lambda: tree(**throttle_counts(8, 0))) == [], "it was before the window"
+        changes = [lambda: tree(**throttle_counts(9, 0)), lambda: tree(**over_currents(6))]
+        assert slowed(opened, *changes, after=lambda: tree(**throttle_counts(12, 0))) == [
+            "CPU package 0 slowed for heat in 2 of 3 samples",
+            "board slowed for over-current (oc3) in 1 of 3 samples",
+        ]
+
+
+def test_a_cooling_device_that_slows_tells_of_throttling_and_a_fan_does_not(tree):
+    calm, hot = cooling(cpu_throttle_alert=0, pwm_fan=3), cooling(cpu_throttle_alert=1, pwm_fan=3)
+    with gauges(tree(**calm)) as opened:
+        assert slowed(opened, lambda: tree(**hot), after=lambda: tree(**calm)) == [
+            "cpu-throttle-alert slowed for heat in 1 of 2 samples"
+        ]
+
+
+def test_what_a_machine_does_not_tell_is_missing_with_the_reason(tree):
+    with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", -256_000))) as opened:
+        assert {source.quantity for source in opened.sources()} == {"cpu_utilization"}
+        missing = {absent.quantity: absent for absent in opened.missing()}
+    assert missing.keys() == {
+        "gpu_utilization",
+        "gpu_clock_mean_hz",
+        "ram_peak_bytes",
+        "temperature_max_c",
+        "throttling",
+    }
+    assert missing["gpu_utilization"] == Missing("gpu_utilization", "no GPU is used that tells its load", "")
+    assert "meminfo" in missing["ram_peak_bytes"].why
+    assert "tells -256 C" in missing["temperature_max_c"].why
+    assert "machine of its own" in missing["temperature_max_c"].remedy

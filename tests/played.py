@@ -1,0 +1,114 @@
+"""A board's rails along a curve, in real time and in the files themselves: the power that meters are held to.
+
+`python played.py` is the player.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from boards import Tree
+
+Curve = Sequence[tuple[float, float]]
+"""(seconds since the begin, share of the board's watts from then on)"""
+
+
+def constant() -> Curve:
+    return [(0.0, 1.0)]
+
+
+def step(low: float, high: float, *, at_s: float) -> Curve:
+    return [(0.0, low), (at_s, high)]
+
+
+def ramp(low: float, high: float, *, seconds: float, every_s: float = 0.005) -> Curve:
+    """A straight line, in stairs that no sampling sees."""
+    stairs = round(seconds / every_s)
+    return [(stair * every_s, low + (high - low) * (stair + 0.5) / stairs) for stair in range(stairs)]
+
+
+def square(low: float, high: float, *, seconds: float, cycle_s: float = 0.12) -> Curve:
+    """High and low by turns, as the batches of a training are."""
+    return [(half * cycle_s / 2, low if half % 2 else high) for half in range(round(2 * seconds / cycle_s))]
+
+
+class Told:
+    """The total that a played board told, and since when, by CLOCK_MONOTONIC: the truth that meters are held to."""
+
+    def __init__(self) -> None:
+        self.times_ns: list[int] = []
+        self.watts: list[float] = []
+        self.joules: list[float] = []
+
+    def add(self, at_ns: int, watts: float) -> None:
+        """From this moment on it told so many watts."""
+        self.joules.append(self.joules_at(at_ns) if self.times_ns else 0.0)
+        self.times_ns.append(at_ns)
+        self.watts.append(watts)
+
+    def energy_j(self, opened_ns: int, closed_ns: int) -> float:
+        """The energy between two moments, both after the first change."""
+        return self.joules_at(closed_ns) - self.joules_at(opened_ns)
+
+    def joules_at(self, at_ns: int) -> float:
+        last = bisect_right(self.times_ns, at_ns) - 1
+        if last < 0:
+            raise ValueError("Nothing was told before this moment.")
+        return self.joules[last] + (at_ns - self.times_ns[last]) * 1e-9 * self.watts[last]
+
+
+@contextmanager
+def play(tree: Tree, curve: Curve) -> Iterator[Told]:
+    """A process of its own rewrites the board's power files along the curve, in real time, until the block ends.
+
+    What the block is given is filled then, with what was really written and when.
+    """
+    files = [path for _, some in tree.channels() for path in some]
+    last = [""] * len(files)
+    changes = []
+    for at_s, share in curve:
+        texts = [text for _, some in tree.channels(share) for text in some.values()]
+        changed = [(file, text) for file, text in enumerate(texts) if text != last[file]]
+        changes.append((at_s, tree.board.total_w(share), changed))
+        last = texts
+    told = Told()
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as player:
+        print(json.dumps([[str(path) for path in files], changes]), file=player.stdin, flush=True)
+        player.stdout.readline()  # the first change is made
+        try:
+            yield told
+        finally:
+            said, _ = player.communicate()  # it ends when nobody speaks to it any more
+            for at_ns, watts in json.loads(said):
+                told.add(at_ns, watts)
+
+
+def _rewrite(files: Sequence[str], changes: Sequence[tuple[float, float, Sequence[tuple[int, str]]]]) -> None:
+    """The player: makes each change at its time, and says at the end when that really was."""
+    handles = [os.open(path, os.O_WRONLY) for path in files]
+    made: list[tuple[int, float]] = []
+    begun = time.monotonic()
+    for at_s, total_w, texts in changes:
+        if select.select([sys.stdin], [], [], max(0.0, begun + at_s - time.monotonic()))[0]:
+            break
+        for file, text in texts:
+            os.pwrite(handles[file], text.encode(), 0)
+        made.append((time.monotonic_ns(), total_w))
+        if len(made) == 1:
+            print(flush=True)
+    sys.stdin.read()
+    print(json.dumps(made))
+
+
+if __name__ == "__main__":
+    _rewrite(*json.loads(sys.stdin.readline()))

@@ -1,0 +1,92 @@
+"""A jtop.service for tests, which the real client takes for one: `python jtop_service.py SOCKET SCRIPT`.
+
+SCRIPT is JSON: `power`, which it tells as the service does (or, without, rails that are as many watts as the machine
+has been up for in seconds, up to 1000), `interval_s`, `version`, `every` (a sample is told so often), `late_s` (so long
+after it was taken), `last` (no other follows), `deaf` (it answers nobody). It is killed when it is no longer wanted.
+"""
+
+import json
+import queue
+import sys
+import threading
+import time
+from itertools import count
+from multiprocessing.managers import SyncManager
+from typing import Any
+
+import jtop
+from jtop.core.common import get_key
+
+MODES = {"models": ["15W", "7W"], "default": {"name": "15W", "id": 0}}
+
+
+class Service:
+    def __init__(self, script: dict[str, Any]) -> None:
+        self.script = script
+        self.requests: queue.Queue = queue.Queue()
+        self.event = threading.Event()
+        self.data: dict[str, Any] = {}
+        self.ticking: threading.Thread | None = None
+
+    def hear(self) -> None:
+        """Answers each client's first request as the service does; the rest it puts in the queue is its pulse."""
+        while True:
+            request = self.requests.get()
+            if "init" in request:  # our own answer, not yet fetched
+                self.requests.put(request)
+                time.sleep(0.01)
+            elif "interval" in request and not self.script.get("deaf"):
+                interval_s = self.script.get("interval_s", request["interval"])
+                if not self.ticking:
+                    self.ticking = threading.Thread(target=self.tick, args=(interval_s,), daemon=True)
+                    self.ticking.start()
+                self.requests.put({"init": self.facts(interval_s)})
+
+    def facts(self, interval_s: float) -> dict[str, Any]:
+        return {
+            "version": self.script.get("version", jtop.__version__),
+            "board": {"hardware": {"Module": "a stand-in"}},
+            "interval": interval_s,
+            "memory": "",
+            "fan": {},
+            "jc": False,
+            "nvpmodel": MODES,
+        }
+
+    def tick(self, interval_s: float) -> None:
+        for number in count():
+            with open("/proc/uptime") as file:
+                uptime_s = float(file.read().split()[0])
+            time.sleep(self.script.get("late_s", 0))
+            self.data.update(self.sample(uptime_s))
+            for _ in range(self.script.get("every", 1)):
+                self.event.set()
+                time.sleep(interval_s / self.script.get("every", 1))
+            if number == self.script.get("last"):
+                return
+
+    def sample(self, uptime_s: float) -> dict[str, Any]:
+        milliwatts = round(uptime_s % 1000 * 1000)
+        rising = {"rail": {"VDD_SOC": {"power": milliwatts}}, "tot": {"name": "VDD_IN", "power": 2 * milliwatts}}
+        return {
+            "uptime": uptime_s,
+            "power": self.script.get("power", rising),
+            "gpu": {},
+            "mem": {"RAM": {"tot": 1, "used": 1}, "SWAP": {"tot": 0, "used": 0}},
+            "fan": {},
+            "nvp": {"status": [True, True], "thread": False, "model": {"name": "15W", "id": 0}},
+        }
+
+
+class Manager(SyncManager):
+    pass
+
+
+if __name__ == "__main__":
+    service = Service(json.loads(sys.argv[2]))
+    for name, shared in (("get_queue", service.requests), ("sync_data", service.data), ("sync_event", service.event)):
+        Manager.register(name, callable=lambda shared=shared: shared)
+    threading.Thread(target=service.hear, daemon=True).start()
+    server = Manager(address=sys.argv[1], authkey=get_key().encode()).get_server()
+    print("ready", flush=True)
+    server.serve_forever()

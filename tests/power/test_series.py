@@ -1,0 +1,166 @@
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from trainmeter.power.series import Sampling, Series
+
+S = 1_000_000_000
+BRIDGE_S = 0.8
+
+
+def series(*domains: str, total: tuple[str, ...] | None = None, **how) -> Series:
+    names = domains or ("VDD_IN",)
+    return Series(names, total=total or names, bridge_s=BRIDGE_S, **how)
+
+
+def sampled(watts: Callable[[float], float], times_s, **how) -> Series:
+    """The series of one rail, whose watts were read at those seconds."""
+    made = series(**how)
+    for at_s in times_s:
+        made.add(round(at_s * S), {"VDD_IN": watts(at_s)})
+    return made
+
+
+def joules(made: Series, until_s: float) -> float:
+    return made.joules(round(until_s * S))["VDD_IN"]
+
+
+def uneven(seconds: float, period_s: float, seed: int) -> list[float]:
+    """Moments from 0 to the end, as far apart as a sampler's are."""
+    chance, times = random.Random(seed), [0.0]
+    while times[-1] < seconds:
+        times.append(times[-1] + chance.uniform(0.5, 1.5) * period_s)
+    return [*times[:-1], seconds]
+
+
+TIMES = uneven(1.0, 0.02, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("watts", "energy_j"),
+    [(lambda at_s: 10.0, 10.0), (lambda at_s: 5 + 10 * at_s, 10.0), (lambda at_s: 0.0, 0.0)],
+    ids=["constant", "ramp", "off"],
+)
+def test_a_straight_line_has_its_joules_exactly_however_uneven_the_samples(watts, energy_j):
+    made = sampled(watts, TIMES)
+    sampling = made.sampling(0, S)
+    assert joules(made, 1.0) == pytest.approx(energy_j)
+    assert sampling.half_width_j == pytest.approx(0, abs=1e-6)
+    assert sampling.samples == len(TIMES)  # those at the borders among them
+
+
+def test_a_step_is_wrong_by_half_of_the_interval_it_falls_into_and_the_uncertainty_holds_it():
+    made = sampled(lambda at_s: 5.0 if at_s < 0.5 else 15.0, [0.0, 0.2, 0.49, 0.52, 0.9, 1.0])
+    error_j = joules(made, 1.0) - 10.0
+    assert error_j == pytest.approx(10 * (0.5 - (0.49 + 0.52) / 2))
+    assert abs(error_j) < made.sampling(0, S).half_width_j
+
+
+@pytest.mark.parametrize("period_s", [0.01, 0.02, 0.05])
+def test_the_stated_uncertainty_of_a_square_wave_holds_the_error_of_19_windows_in_20(period_s):
+    cycle_s, held, errors = 0.12, 0, []
+    for seed in range(200):
+        phase_s = random.Random(seed).uniform(0, cycle_s)
+        made = sampled(lambda at_s: 15.0 if (at_s + phase_s) % cycle_s < 0.06 else 5.0, uneven(1.2, period_s, seed))  # noqa: B023
+        errors.append(joules(made, 1.2) - 12.0)  # ten whole cycles
+        held += abs(errors[-1]) <= made.sampling(0, round(1.2 * S)).half_width_j
+    assert held >= 190
+    assert abs(sum(errors)) / len(errors) < 0.01 * 12
+
+
+def test_what_a_sensor_rounds_it_may_always_round_to_the_same_side():
+    made = sampled(lambda at_s: 10.0, TIMES, steps_w={"VDD_IN": 0.04})
+    assert made.sampling(0, S).half_width_j == pytest.approx(0.02)
+
+
+def test_what_a_sensor_averages_may_belong_before_the_border():
+    times = [0.1 * tenth for tenth in range(11)]
+    ramp = sampled(lambda at_s: 10 * at_s, times, averaging_s=0.2)
+    assert ramp.sampling(0, S).half_width_j == pytest.approx(0.2 * 10 / 2)
+
+
+def test_joules_between_two_samples_go_on_with_the_last_power():
+    assert joules(sampled(lambda at_s: 10.0, [0.0, 0.5]), 0.6) == pytest.approx(6.0)
+
+
+def test_a_failed_read_is_bridged_by_a_straight_line_and_counted():
+    made = series()
+    made.add(0, {"VDD_IN": 10.0})
+    for at_s in (0.1, 0.2, 0.3):
+        assert made.add(round(at_s * S), {}, {"VDD_IN": "empty"}) == []
+    made.add(round(0.4 * S), {"VDD_IN": 20.0})
+    sampling = made.sampling(0, round(0.4 * S))
+    assert joules(made, 0.4) == pytest.approx(6.0)
+    assert (sampling.samples, sampling.failed, sampling.lost) == (2, 3, {})
+    assert sampling.gap_max_s == pytest.approx(0.4)
+    assert made.sampling(0, round(0.3 * S)).failed == 3
+
+
+def test_a_domain_unread_for_longer_than_the_bridge_is_told_and_has_no_energy_in_that_stretch():
+    made = series("VDD_IN", "VDD_SOC", total=("VDD_IN",))
+    made.add(0, {"VDD_IN": 10.0, "VDD_SOC": 1.0})
+    told = {tenth: made.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"}) for tenth in range(1, 11)}
+    assert {tenth for tenth, lost in told.items() if lost == ["VDD_IN"]} == {9, 10}  # after 0.8 s
+    assert made.joules(S) == {"VDD_SOC": pytest.approx(1.0)}
+    assert made.sampling(0, S).lost == {"VDD_IN": "unread for 1.0 s: No such device"}
+
+
+def test_a_domain_that_came_back_has_no_energy_where_it_was_gone_and_has_some_before_and_after():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5, 4.0])
+    assert made.sampling(0, S).lost == {}
+    assert made.sampling(3 * S, 4 * S).lost == {}
+    for opened_s, closed_s in ((0, 4), (0, 2), (2, 4), (1.5, 2.5)):
+        assert made.sampling(round(opened_s * S), round(closed_s * S)).lost == {
+            "VDD_IN": "unread for 2.0 s: no sample was taken"
+        }
+
+
+def test_a_gap_that_reaches_past_what_is_handed_over_is_not_forgotten():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5])
+    made.drain(2 * S)
+    assert made.sampling(2 * S, round(3.5 * S)).lost == {"VDD_IN": "unread for 2.0 s: no sample was taken"}
+
+
+def test_a_stretch_in_which_no_read_succeeds_has_no_energy_however_short_it_is():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.1])
+    for at_s in (0.2, 0.3, 0.4):
+        made.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
+    assert made.sampling(0, S // 5).lost == {}
+    assert made.sampling(S // 5, round(0.4 * S)).lost == {"VDD_IN": "not once read in it: No such device"}
+
+
+def test_a_domain_that_was_never_read_has_no_energy_and_says_why():
+    made = series()
+    assert made.add(0, {}, {"VDD_IN": "Permission denied"}) == []  # once is no loss yet
+    assert made.add(S, {}, {"VDD_IN": "Permission denied"}) == ["VDD_IN"]
+    assert made.joules(S) == {}
+    assert made.sampling(0, S).lost == {"VDD_IN": "Permission denied"}
+
+
+def test_the_total_is_sampled_only_where_all_its_parts_are():
+    made = series("GPU", "CPU", "SOC", total=("GPU", "CPU"))
+    for at_s, watts in enumerate(({"GPU": 3.0, "CPU": 1.0}, {"GPU": 9.0}, {"GPU": 4.0, "CPU": 2.0, "SOC": 50.0})):
+        made.add(at_s * S // 10, watts)
+    sampling = made.sampling(0, S // 5)
+    assert (sampling.samples, sampling.peak_w, sampling.gap_max_s) == (2, 6.0, 0.2)
+    powers = made.drain(S)
+    assert [power if power == power else None for power in powers.total_w] == [4.0, None, 6.0]
+    assert math.isnan(powers.watts["CPU"][1])
+
+
+def test_a_stretch_without_samples_has_no_peak_and_is_one_gap():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.4])
+    sampling = made.sampling(S // 10, S * 3 // 10)
+    assert sampling == Sampling(0, pytest.approx(0.2), 0, {}, None, pytest.approx(0.0))
+
+
+def test_samples_are_handed_over_once_and_the_joules_go_on():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.1, 0.2, 0.3])
+    first, second, nothing = made.drain(S // 5), made.drain(S), made.drain(2 * S)
+    assert list(first.times_ns) == [0, S // 10]
+    assert list(second.times_ns) == [S // 5, S * 3 // 10]
+    assert [list(powers.watts["VDD_IN"]) for powers in (first, second, nothing)] == [[10.0, 10.0], [10.0, 10.0], []]
+    assert list(first.total_w) == [10.0, 10.0]
+    assert joules(made, 0.3) == pytest.approx(3.0)

@@ -1,0 +1,60 @@
+"""Runs that meter and limit a GPU, as commands: the driver's library is a stub, its client and zeus are real."""
+
+import pytest
+from power.conftest import nvml_stub  # noqa: F401 (a fixture)
+
+GPU = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-aaaa\nDevice Minor: \t 0\n"
+
+
+@pytest.fixture
+def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
+    """on_a_gpu(overrides) -> a run on a machine with one GPU, which uses 200 W."""
+    pytest.importorskip("zeus", reason="no zeus in this environment, as on a board")
+    path = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    path.parent.mkdir(parents=True)
+    path.write_text(GPU)
+    asked = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
+    environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
+
+    def run(*flags, stub="ticks", **overrides):
+        typed = project.quick(*flags, **asked, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
+        return project.run("train", *typed, STUB=stub, **environment)
+
+    return run
+
+
+def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_back(on_a_gpu, project, tmp_path):
+    done = on_a_gpu(power_limit=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
+    assert run["energy"] == {"source": "counter", "covers": "GPUs used (whole boards)", "reason": None}
+    assert run["power_limit_applied"] == "150 W"
+    assert (tmp_path / "limit").read_text().strip() == "250000"
+    seconds = metrics["epoch/energy_j"] / metrics["epoch/power_mean_w"]
+    assert metrics["epoch/energy_j"] == pytest.approx(200 * seconds, abs=2 * 20), "two ticks of 20 J"
+    assert metrics["epoch/power_samples"] > 10
+    assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
+    assert metrics["epoch/gpu_utilization"] > 0
+
+
+def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, project):
+    done = on_a_gpu(stub="unsupported")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = project.record().run()
+    assert run["energy"]["source"] == "none"
+    assert "Not Supported" in run["energy"]["reason"]
+    assert not [name for name in project.record().summary()["metrics"] if "energy" in name or "power" in name]
+
+
+@pytest.mark.parametrize(
+    ("stub", "watts", "says"),
+    [
+        ("ticks", 400, "100 to 300 W"),
+        ("nopermission", 150, "zeusd"),
+        ("ticks", "MAXN", "limits in watts: 100 to 300 W"),
+    ],
+)
+def test_a_limit_that_cannot_be_set_is_an_error_that_says_what_can(on_a_gpu, stub, watts, says):
+    done = on_a_gpu(stub=stub, power_limit=watts)
+    assert done.returncode == 1
+    assert says in " ".join(done.stdout.split())

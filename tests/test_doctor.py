@@ -1,0 +1,267 @@
+"""The doctor as a person runs it, on machines that are trees of files."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import boards
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from power.conftest import nvml_stub  # noqa: F401
+
+from trainmeter.doctor import examine
+from trainmeter.power.desk import Desk
+
+ROOT = Path(__file__).parents[1]
+ALWAYS = {
+    "device", "energy", "power limit", "clocks", "fan", "CPU utilization", "GPU utilization", "GPU clock", "memory",
+    "temperature", "throttling", "page cache", "disk reads", "trace",
+}  # fmt: skip
+RAPL = "sys/class/powercap/intel-rapl:0"
+
+
+@pytest.fixture
+def doctor(tmp_path):
+    """doctor("device=cpu", ...) -> how the command ended, in a folder of its own, which it leaves empty."""
+
+    def run(*arguments, before=()):
+        here = tmp_path / "here"
+        here.mkdir(exist_ok=True)
+        ended = subprocess.run(
+            [*before, sys.executable, ROOT / "src/doctor.py", f"machine.state_dir={tmp_path / 'state'}", *arguments],
+            cwd=here,
+            env={**os.environ, "COLUMNS": "80"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert list(here.iterdir()) == []
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def rows(doctor):
+    """What `format=json` prints, by quantity."""
+
+    def told(*arguments, **how):
+        ended = doctor("format=json", *arguments, **how)
+        assert ended.returncode == 0, ended.stderr
+        return by_quantity(json.loads(ended.stdout))
+
+    return told
+
+
+@pytest.fixture
+def examined(tmp_path):
+    """The same rows as the command makes them, without the command: for a device by name."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+
+        def told(*typed):
+            config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *typed])
+            rows = examine(OmegaConf.to_container(config, resolve=True), "cpu")
+            return by_quantity([row._asdict() for row in rows])
+
+        yield told
+
+
+def by_quantity(rows):
+    """Rows by quantity, each without what it has nothing to say of."""
+    told = {row.pop("quantity"): {key: value for key, value in row.items() if value is not None} for row in rows}
+    assert len(told) == len(rows)
+    assert told.keys() >= ALWAYS
+    return told
+
+
+@pytest.fixture
+def bound_by_modes():
+    """What stands before a command so that even root reads and writes no more than a file's mode allows it."""
+    if os.geteuid() != 0:
+        return []
+    if not shutil.which("setpriv"):
+        pytest.skip("no setpriv here, and root reads everything")
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+
+def put(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows):
+    tree = boards.write(tmp_path / "board", "agx_orin")
+    told = rows(f"machine.root={tree.root}")
+    assert told["device"] == {"offered": True, "source": "device=agx_orin", "covers": "Jetson AGX Orin"}
+    assert float(told["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
+    assert told["energy"] == {
+        "offered": True,
+        "source": "sampled (meter=rails)",
+        "period_s": 0.02,
+        "covers": "module (VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0)",
+    }
+    for rail, watts in tree.board.shown_w().items():
+        assert float(told[f"power: {rail}"]["now"].removesuffix(" W")) == pytest.approx(watts, rel=0.02)
+    assert told["power limit"]["now"] == "MAXN (id:0)"
+    assert "MODE_50W (id:3)" in told["power limit"]["choices"]
+    assert told["temperature"]["offered"]
+    assert told["GPU clock"]["source"] == "devfreq 17000000.gpu"
+    assert told["disk reads"]["offered"] is False
+
+
+def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
+    tree = boards.write(tmp_path / "board", "nano")
+    shown = doctor(f"machine.root={tree.root}")
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    first = {" ".join(line.split()[:3]) for line in lines}
+    assert {"device yes device=nano:", "energy yes 0.02", "power: POM_5V_IN yes"} <= first
+    assert "5W (id:1)" in " ".join(shown.stdout.split())
+
+
+def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_stub):  # noqa: F811
+    information = "Model: \t\t NVIDIA RTX A4000\nGPU UUID: \t GPU-aaaa\n"
+    root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
+    if not find_spec("zeus"):
+        pytest.skip("no zeus in this environment, as on a board: NVML is read through it")
+    told = rows(f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
+    assert told["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
+    assert told["energy"]["offered"]
+    assert told["energy"]["source"] == "counter (meter=nvml)"
+    assert told["power: gpu0"]["offered"]
+    assert told["power limit"]["now"] == "250 W"
+    assert told["power limit"]["choices"] == "100 to 300 W"
+    for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
+        assert told[quantity]["source"] == "NVML, gpu0"
+
+
+def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):
+    told = rows(f"machine.root={tmp_path}")
+    assert told["device"]["source"] == "device=cpu"
+    assert not any(told[quantity]["offered"] for quantity in ALWAYS - {"device", "page cache", "trace"})
+    assert "sudo modprobe intel_rapl_msr" in told["energy"]["why"]
+    assert told["power limit"] == {"offered": False, "why": "this machine has no limit to set"}
+    assert "modprobe coretemp" in told["temperature"]["remedy"]
+    assert told["memory"]["remedy"] == "mount /proc"
+
+
+def test_a_counter_kept_for_root_is_told_with_the_command_that_opens_it(tmp_path, rows, bound_by_modes):
+    root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
+    put(root, {f"{RAPL}/energy_uj": "100000000\n"})
+    (root / RAPL / "energy_uj").chmod(0)
+    told = rows(f"machine.root={root}", before=bound_by_modes)
+    assert told["energy"]["offered"] is False
+    assert "energy_uj is kept for root" in told["energy"]["why"]
+    assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in told["energy"]["why"]
+
+
+def test_a_counter_that_stands_still_is_not_offered(tmp_path, examined):
+    root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
+    put(root, {f"{RAPL}/energy_uj": "100000000\n"})
+    told = examined(f"machine.root={root}", "device=cpu")
+    assert told["energy"]["offered"] is told["power: cpu0"]["offered"] is False
+    assert "stands still" in told["power: cpu0"]["why"]
+
+
+def test_an_estimate_is_no_measurement(tmp_path, examined):
+    root = put(tmp_path / "pc", {"proc/stat": "cpu  1000 10 15 5000 5 2 3 0 0 0\ncpu0 1 2 3\n"})
+    told = examined(f"machine.root={root}", "device=cpu", "meter=estimate", "meter.tdp_w=65")
+    assert told["energy"]["offered"] is told["power: cpu"]["offered"] is False
+    assert told["energy"]["source"] == "estimated (meter=estimate)"
+
+
+def test_a_device_that_this_machine_is_not_would_be_a_rehearsal(tmp_path, examined):
+    told = examined(f"machine.root={tmp_path}", "device=nano")
+    assert told["device"]["offered"] is False
+    assert told["device"]["why"].endswith("device=nano was asked for, this machine is device=cpu: runs are rehearsals")
+    assert "INA3221" in told["energy"]["why"], "its own meter was asked"
+
+
+def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_path, examined):
+    tree = boards.write(tmp_path / "board", "nano")
+    desk = Desk(
+        str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
+    )
+    desk.keep(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
+    left = examined(f"machine.root={tree.root}", "device=nano")["left turned: nvpmodel"]
+    assert left["why"].startswith("left at 5W (id:1) by a run that was killed")
+    assert "train.py device=nano" in left["why"]
+    assert left["remedy"] == "the next run puts back MAXN (id:0); by hand: sudo nvpmodel -m 0"
+
+
+@pytest.mark.parametrize(("code", "offered"), [(0, True), (1, False)])
+def test_a_trace_takes_torch_in_the_python_that_trains(tmp_path, examined, code, offered):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {code}\n")
+    python.chmod(0o755)
+    told = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
+    assert told["trace"]["offered"] is offered
+    if not offered:
+        assert told["trace"]["why"] == f"{python} has no torch: nothing trains"
+
+
+def test_a_python_that_is_not_there_takes_no_trace(tmp_path, examined):
+    told = examined(f"machine.root={tmp_path}", "device=cpu", "device.python=/nowhere/python3")
+    assert told["trace"]["offered"] is False
+    assert "/nowhere/python3" in told["trace"]["why"]
+
+
+def test_what_is_cached_of_anothers_files_is_not_known(tmp_path, rows, bound_by_modes):
+    image = tmp_path / "data/digits/one.png"
+    put(tmp_path, {"data/digits/one.png": "pixels"})
+    image.chmod(0o444)
+    assert rows(f"storage.root={tmp_path / 'data'}")["page cache"]["offered"], "it is the user's own"
+    if os.geteuid() != 0:
+        pytest.skip("no root here to give a file away")
+    os.chown(image, 65534, 65534)
+    told = rows(f"storage.root={tmp_path / 'data'}", before=bound_by_modes)["page cache"]
+    assert told["offered"] is False
+    assert "another user's files" in told["why"]
+    assert told["remedy"].startswith("make them yours: sudo chown")
+
+
+def test_reads_of_what_lies_in_memory_reach_no_disk(examined):
+    told = examined("device=cpu", "storage.root=/dev/shm")["disk reads"]
+    if "tmpfs" not in Path("/proc/self/mountinfo").read_text():
+        pytest.skip("no tmpfs here")
+    assert told["offered"] is False
+    assert "tmpfs" in told["why"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("format=xml", "format=xml: give table or json."),
+        ("device=toaster", "Could not find 'device/toaster'"),
+        ("batch=8", "Key 'batch' is not in struct"),
+        ("+meter.tdp_w=-1 meter=estimate", "no CPU's rated power"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(doctor, typed, said):
+    ended = doctor(*typed.split())
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_torch_is_never_imported(doctor):
+    ended = doctor("format=json", before=["env", "PYTHONPROFILEIMPORTTIME=1"])
+    modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
+    assert "hydra" in modules
+    assert not modules & {"torch", "mlflow", "rich"}
+
+
+def test_the_help_shows_what_can_be_typed(doctor):
+    shown = doctor("--help")
+    assert shown.returncode == 0
+    for text in ("format=json", "machine.root=", "device, meter, dataset and storage"):
+        assert text in shown.stdout

@@ -1,0 +1,85 @@
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from trainmeter.rounds import Rounds
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def rounds():
+    """Starts rounds, and closes them at the test's end."""
+    started = []
+
+    def start(look, *, period_s=HOUR_S, patience_s=5.0):
+        started.append(Rounds(look, period_s=period_s, patience_s=patience_s, name="test"))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def test_it_looks_now_and_then_in_uneven_steps(rounds):
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        if len(looks) > 20:
+            enough.set()
+
+    rounds(look, period_s=0.01)
+    assert enough.wait(5)
+    steps = [after - before for before, after in pairwise(looks[:20])]
+    assert min(steps) >= 0.005
+    assert max(steps) > 1.2 * min(steps)
+
+
+def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):
+    looks = []
+    patient = rounds(lambda: looks.append(time.monotonic()))
+    for _ in range(3):
+        asked = time.monotonic()
+        patient.now()
+        assert looks[-1] >= asked
+
+
+def test_a_look_that_had_begun_before_does_not_count(rounds):
+    begun, go_on = threading.Event(), threading.Event()
+    looks = []
+
+    def look():
+        looks.append(time.monotonic())
+        begun.set()
+        go_on.wait(5)
+
+    slow = rounds(look)
+    assert begun.wait(5)
+    asked = time.monotonic()
+    threading.Timer(0.02, go_on.set).start()
+    slow.now()
+    assert looks[-1] >= asked
+
+
+def test_what_hangs_is_waited_for_once_and_does_not_keep_the_rounds_from_closing(rounds):
+    go_on = threading.Event()
+    hanging = rounds(go_on.wait, patience_s=0.05)
+    begun = time.monotonic()
+    for _ in range(20):
+        hanging.now()
+    assert 0.05 <= time.monotonic() - begun < 0.5
+    assert not hanging.close(), "it has not ended"
+    go_on.set()
+    assert hanging.close()
+
+
+def test_closed_it_looks_no_more(rounds):
+    looks = []
+    over = rounds(lambda: looks.append(None), period_s=0.01)
+    assert over.close()
+    count = len(looks)
+    time.sleep(0.05)
+    assert len(looks) == count

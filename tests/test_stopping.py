@@ -1,0 +1,72 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from trainmeter.stopping import STOPPING, held_off, undisturbed
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run():
+    """Each of them ends a run by an exception, as src/train.py has it."""
+
+    def stop(number, frame):
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in STOPPING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_waits_until_what_must_not_be_disturbed_is_over(number):
+    done = []
+
+    def act():
+        with undisturbed():
+            os.kill(os.getpid(), number)
+            done.append("all of it")
+
+    with pytest.raises(SystemExit) as stopped:
+        act()
+    assert done == ["all of it"]
+    assert stopped.value.code == 128 + number
+
+
+def test_a_signal_that_another_thread_gets_waits_too():
+    """The kernel gives it to any thread, and Python's main one then acts on it."""
+    with held_off() as came:
+        thread = threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGTERM))
+        thread.start()
+        thread.join()
+        time.sleep(0.01)
+    assert came == [signal.SIGTERM]
+
+
+def test_a_signal_outlives_an_error_within():
+    def fail():
+        with undisturbed():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise ValueError("within")
+
+    with pytest.raises(SystemExit) as stopped:
+        fail()
+    assert isinstance(stopped.value.__context__, ValueError)
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    with undisturbed():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_afterwards_signals_act_at_once_again():
+    with held_off() as came:
+        pass
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert came == []
