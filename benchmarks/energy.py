@@ -36,7 +36,7 @@ COST_S, COSTS = 4.0, 3
 SAMPLING = """
 import sys, time
 from trainmeter.power.meter import open_meter
-spec = {"_target_": "trainmeter.power.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
+spec = {"_target_": "trainmeter.power.meters.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
 meter = open_meter({**spec, "period_s": float(sys.argv[2])}, gpus=[], root=sys.argv[1])
 meter.read()
 begun, used = time.monotonic(), time.process_time()

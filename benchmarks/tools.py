@@ -148,8 +148,12 @@ class Jtop:
 
 
 OURS: dict[str, dict[str, Any]] = {
-    "rails": {"_target_": "trainmeter.power.rails.open_rails", "period_s": PERIOD_S, "rails": {"total": ["VDD_IN"]}},
-    "nvml": {"_target_": "trainmeter.power.nvml.open_nvml"},
+    "rails": {
+        "_target_": "trainmeter.power.meters.rails.open_rails",
+        "period_s": PERIOD_S,
+        "rails": {"total": ["VDD_IN"]},
+    },
+    "nvml": {"_target_": "trainmeter.power.meters.nvml.open_nvml"},
 }
 GPUS = {"nvml": ["GPU-aaaa"]}
 

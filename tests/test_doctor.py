@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
 from trainmeter.doctor import examine
-from trainmeter.power.desk import Desk
+from trainmeter.power.knobs.desk import Desk
 
 ROOT = Path(__file__).parents[1]
 ALWAYS = {

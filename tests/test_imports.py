@@ -34,10 +34,14 @@ ALONE_IN = {
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/job.py"},
     "omegaconf": {*ENTRIES, "trainmeter/job.py", "trainmeter/schema.py"},
-    "zeus": {"trainmeter/power/nvml.py", "trainmeter/power/nvml_limit.py"},
-    "pynvml": {"trainmeter/machine/nvml_gauges.py", "trainmeter/power/nvml.py", "trainmeter/power/nvml_limit.py"},
-    "amdsmi": {"trainmeter/power/amd.py"},
-    "jtop": {"trainmeter/power/jtop.py"},
+    "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
+    "pynvml": {
+        "trainmeter/machine/nvml_gauges.py",
+        "trainmeter/power/meters/nvml.py",
+        "trainmeter/power/knobs/nvml_limit.py",
+    },
+    "amdsmi": {"trainmeter/power/meters/amd.py"},
+    "jtop": {"trainmeter/power/meters/jtop.py"},
     "pandas": set(),
 }
 TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items()}

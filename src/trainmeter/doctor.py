@@ -18,14 +18,14 @@ from trainmeter.machine.gpus import Gpu, find_gpus, name_of, used
 from trainmeter.machine.page_cache import cached_share, files
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power import limit
 from trainmeter.power.consumption import consumption, reading
-from trainmeter.power.desk import Desk
-from trainmeter.power.fan import open_fan
-from trainmeter.power.jetson_clocks import open_jetson_clocks
-from trainmeter.power.knob import Knob
+from trainmeter.power.knobs.demands import ABSENT, power_limit
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.fan import open_fan
+from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from trainmeter.power.knobs.knob import Knob
+from trainmeter.power.knobs.permission import permission
 from trainmeter.power.meter import Domain, Meter, lasts, open_meter
-from trainmeter.power.permission import permission
 
 LOOK_S = 0.6
 """How long the meter is watched."""
@@ -72,9 +72,9 @@ def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
     yield from left(desk)
     with closing(open_meter(job["meter"], gpus=names, root=root)) as meter:
         yield from energy(meter, job["meter"]["name"])
-    yield knob("power limit", lambda: limit.power_limit(on_gpu, gpus, root), limit.ABSENT["power_limit"])
-    yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), limit.ABSENT["clocks"])
-    yield knob("fan", lambda: open_fan(root), limit.ABSENT["fan"])
+    yield knob("power limit", lambda: power_limit(on_gpu, gpus, root), ABSENT["power_limit"])
+    yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), ABSENT["clocks"])
+    yield knob("fan", lambda: open_fan(root), ABSENT["fan"])
     yield from gauges(names, root)
     yield page_cache(ROOT / job["dataset"]["root"])
     yield disk_reads(ROOT / job["dataset"]["root"])

@@ -23,9 +23,9 @@ from trainmeter.machine import gpus, lock, page_cache
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
-from trainmeter.power import limit
 from trainmeter.power.consumption import idle_w
-from trainmeter.power.knob import Holding, held
+from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.knob import Holding, held
 from trainmeter.power.meter import Meter, open_meter
 from trainmeter.summary import reached
 from trainmeter.terminal import Terminal
@@ -40,7 +40,7 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
     outcome = Outcome(order.number, order.overrides, order.of_sweep)
     try:
-        limit.put_back(desk_of(order), terminal.warn)
+        put_back(desk_of(order), terminal.warn)
         plan = settle(order)
         if plan.of_sweep and plan.whole_already:
             return outcome.was_whole(plan.record)

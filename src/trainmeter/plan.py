@@ -18,11 +18,10 @@ from typing import Any
 from trainmeter.datasets import manifest
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
-from trainmeter.power import limit
-from trainmeter.power.desk import Desk
-from trainmeter.power.knob import Knob, Wish
+from trainmeter.power.knobs.demands import Demand, demanded, wishes
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.record import Record, read_json, write_json
-
 
 UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 """The keys that ask for a knob, and what leaves it as it is."""
@@ -102,9 +101,9 @@ def settle(order: Order) -> Plan:
     used = gpus.used(described.get("gpus", ()), os.environ) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
-    demands = limit.demands(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
+    demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
     rehearsal = rehearsals(order, None if fits else found, demands)
-    turns = [] if rehearsal else limit.wishes(demands or [])
+    turns = [] if rehearsal else wishes(demands or [])
     return Plan(
         job=here.job,
         run=_run(here, described, rehearsal),
@@ -140,7 +139,7 @@ def withdraw(order: Order) -> None:
             folder.rmdir()
 
 
-def rehearsals(order: Order, found: str | None, demands: Sequence[limit.Demand] | None) -> list[str]:
+def rehearsals(order: Order, found: str | None, demands: Sequence[Demand] | None) -> list[str]:
     """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
 
     `found` is what this machine is where it is another device, `demands` are the knobs asked for, None if none is to

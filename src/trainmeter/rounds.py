@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-
 MOST = 0.01
 """The share of a core that rounds may take: on a slow board they are further apart."""
 

@@ -8,16 +8,16 @@ import sys
 import pytest
 from controls import Board
 
-from trainmeter.power.desk import Desk
-from trainmeter.power.limit import put_back
-from trainmeter.power.privilege import answer
+from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.privilege import answer
 
 LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 HOLDS = """
 import sys, time
-from trainmeter.power.desk import Desk
-from trainmeter.power.knob import held
-from trainmeter.power.rapl_limit import open_rapl_limit
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.knob import held
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 
 root = sys.argv[1]
 knob = open_rapl_limit(root)

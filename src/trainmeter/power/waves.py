@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trainmeter.power.levels import Equations, Solution, solve
+from trainmeter.power.levels import Equations, solve
 from trainmeter.power.sensor import Search, Sensor, correlated, trend
 from trainmeter.power.timeline import Timeline
 
@@ -65,7 +65,9 @@ def make(
             solved.joules[:, :phases] @ by_phase
             + solved.joules[:, phases:] @ by_drift * (by_phase / mean_w if multiplies else 1)
         )
-    return _rounded_as(watts, np.column_stack(waves) + _noise(timeline, search.found, equations, times_s, watts, rng)), np.array(known_j)
+    return _rounded_as(
+        watts, np.column_stack(waves) + _noise(timeline, search.found, equations, times_s, watts, rng)
+    ), np.array(known_j)
 
 
 def _noise(timeline, sensor, equations, times_s, watts, rng):

@@ -1,0 +1,113 @@
+"""Which knobs a job asks for, which of them this machine has, and what a run that was killed has left turned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from trainmeter.power.knobs.amd_cap import open_amd_cap
+from trainmeter.power.knobs.desk import Desk, Memo
+from trainmeter.power.knobs.fan import open_fan
+from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from trainmeter.power.knobs.knob import Knob, Say, Wish, returned, stuck
+from trainmeter.power.knobs.nvml_limit import open_nvml_limit
+from trainmeter.power.knobs.nvpmodel import open_nvpmodel
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from trainmeter.stopping import undisturbed
+
+ABSENT = {"power_limit": "no limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
+
+
+class Demand(NamedTuple):
+    """What a job asks for by one key, and the knob that this machine has for it."""
+
+    key: str
+    asked: Any
+    knob: Knob | None
+
+    @property
+    def lack(self) -> str | None:
+        """What to say where there is no such knob: it makes the run a rehearsal."""
+        return None if self.knob else f"{self.key}={self.asked} asked for, this machine has {ABSENT[self.key]}"
+
+
+def demanded(
+    job: Mapping[str, Any], *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: Desk
+) -> list[Demand]:
+    """What a job asks to be turned, in the order of turning; `gpus` are those used, as `host.describe` tells of them.
+
+    RuntimeError where a knob is there but cannot be asked.
+    """
+    asked = []
+    if job["power_limit"] is not None:
+        asked.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
+    if job["clocks"] != "keep":
+        asked.append(Demand("clocks", job["clocks"], open_jetson_clocks(root, desk.folder)))
+    if job["fan"] != "keep":
+        asked.append(Demand("fan", job["fan"], open_fan(root)))
+    return asked
+
+
+def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
+    """What limits the power of the device that trains: of a Jetson the whole module, whichever part of it trains."""
+    if knob := open_nvpmodel(root):
+        return knob
+    if not trains_on_gpu:
+        return open_rapl_limit(root)
+    vendors = {gpu["vendor"] for gpu in gpus}
+    if vendors == {"nvidia"} and all("uuid" in gpu for gpu in gpus):
+        return open_nvml_limit([gpu["uuid"] for gpu in gpus])
+    if vendors == {"amd"} and all("bus" in gpu for gpu in gpus):
+        return open_amd_cap([gpu["bus"] for gpu in gpus], root)
+    raise RuntimeError("power_limit limits the GPUs used, and which those are is not known: name them by device.")
+
+
+def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:
+    """What is to be turned to where; ValueError for what is out of range, RuntimeError for what takes a reboot."""
+    return [(demand.knob, demand.knob.wish(demand.asked)) for demand in demands if demand.knob]
+
+
+def put_back(desk: Desk, say: Say) -> None:
+    """Puts back what runs that were killed have left turned; RuntimeError, once all were tried, for what is stuck.
+
+    Where somebody has set a knob anew since, or a reboot has, theirs is left.
+    """
+    failures = []
+    for memo in desk.left():
+        with undisturbed():
+            try:
+                say(cleared(memo, desk))
+            except Exception as error:  # whatever it is, the others are put back
+                failures.append(stuck(memo, error))
+    if failures:
+        raise RuntimeError(" ".join(failures))
+
+
+def cleared(memo: Memo, desk: Desk) -> str:
+    """Does what a memo left behind asks for, and says what that was."""
+    knob = reopened(memo, desk)
+    left = f"left at {memo.ours or 'another setting'} by a run that was killed"
+    if knob is None or (memo.boot_id != desk.boot_id and not knob.lasts):
+        desk.drop(memo)
+        return f"{memo.knob} was {left}; the machine has started anew since."
+    by = f"(pid {memo.pid}, {memo.when}: {memo.command})"
+    return returned(knob, memo, desk) or f"{memo.knob} is back at {memo.was}; it was {left} {by}."
+
+
+def reopened(memo: Memo, desk: Desk) -> Knob | None:
+    """The knob that a memo tells of; None where the machine has it no longer."""
+    match memo.knob:
+        case "nvpmodel":
+            return open_nvpmodel(memo.root)
+        case "jetson_clocks":
+            return open_jetson_clocks(memo.root, desk.folder)
+        case "fan":
+            return open_fan(memo.root)
+        case "NVML":
+            return open_nvml_limit(memo.devices)
+        case "amdgpu":
+            return open_amd_cap(memo.devices, memo.root)
+        case "RAPL":
+            return open_rapl_limit(memo.root)
+        case _:
+            raise RuntimeError(f"there is no knob {memo.knob}.")

@@ -1,0 +1,102 @@
+"""A Jetson's fan: at full speed its own power and the chip's temperature are the same in every run.
+
+A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile is who sets the duty: `manual`, nobody;
+`temp_control`, JetPack 4's kernel; else a profile of nvfancontrol, JetPack 5's service and later ones'.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmeter.power.knobs import jtop_control, privilege
+from trainmeter.power.knobs.jtop_control import jtop_or_sudo
+from trainmeter.power.knobs.knob import Wish, settled
+
+FULL = 255
+MANUAL, KERNEL = "manual", "temp_control"
+
+
+class Fan:
+    name = "fan"
+    devices: Sequence[str] = ()
+    lasts = True  # jtop's service sets what it was asked for at each start anew
+
+    def __init__(self, root: Path, duty: Path) -> None:
+        self._root, self._duty = root, duty
+        self._kernel = duty.with_name(KERNEL)
+
+    def get(self) -> str:
+        return f"{self._profile()} {self._duty.read_text().strip()}"
+
+    def set(self, setting: str) -> None:
+        """Sets the duty for good, or hands it back to who set it: by jtop's service, as root, or by sudo."""
+        profile, duty = setting.split()
+        said = jtop_or_sudo(
+            lambda: jtop_control.set_fan(profile, 100 * int(duty) / FULL), lambda: self._by_sudo(profile, duty)
+        )
+        settled(self, setting, said, took)
+
+    def choices(self) -> str:
+        return "max"
+
+    def wish(self, asked: Any) -> Wish:
+        if asked != "max":
+            raise ValueError(f"fan={asked}: give keep or {self.choices()}.")
+        return Wish(f"{MANUAL} {FULL}")
+
+    def by_hand(self, setting: str) -> str:
+        profile, duty = setting.split()
+        if profile == MANUAL:
+            return f"echo {duty} | sudo tee {shlex.quote(str(self._duty))}"
+        if profile == KERNEL:
+            return f"echo 1 | sudo tee {shlex.quote(str(self._kernel))}"
+        return "sudo systemctl start nvfancontrol"
+
+    def _by_sudo(self, profile: str, duty: str) -> str:
+        said = ""
+        if self._kernel.exists():
+            privilege.write(self._kernel, str(int(profile == KERNEL)))
+        elif profile != MANUAL:
+            return privilege.as_root("systemctl", "start", "nvfancontrol")
+        elif self._profile() != MANUAL:
+            said = privilege.as_root("systemctl", "stop", "nvfancontrol")
+        privilege.write(self._duty, duty)
+        return said
+
+    def _profile(self) -> str:
+        if self._kernel.exists():
+            return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
+        return service_profile(self._root) or MANUAL
+
+
+def open_fan(root: str | Path) -> Fan | None:
+    """The knob of a Jetson's fan; None where there is none."""
+    root = Path(root)
+    duties = [root / "sys/devices/pwm-fan/target_pwm"]
+    for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
+        if re.fullmatch(r"pwm.?fan", name.read_text().strip()):
+            duties.append(name.with_name("pwm1"))
+    return next((Fan(root, duty) for duty in duties if duty.exists()), None)
+
+
+def service_profile(root: Path) -> str | None:
+    """The profile by which nvfancontrol sets the fan; None where that service is not at work."""
+    if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", "nvfancontrol").strip() != "active":
+        return None
+    try:
+        profile = re.search(r"FAN_DEFAULT_PROFILE\s+(\w+)", (root / "etc/nvfancontrol.conf").read_text())
+    except OSError:
+        profile = None
+    return profile[1] if profile else "nvfancontrol"
+
+
+def took(now: str, setting: str) -> bool:
+    """Whether a fan is where it was set: at its duty, or with who sets that, which is then theirs."""
+    profile, duty = now.split()
+    asked_profile, asked_duty = setting.split()
+    return profile == asked_profile and (profile != MANUAL or abs(int(duty) - int(asked_duty)) <= 1)

@@ -1,0 +1,86 @@
+"""jetson_clocks: holds a Jetson's clocks at the highest that its power mode allows, so that nothing scales them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmeter.power.knobs import jtop_control, privilege
+from trainmeter.power.knobs.jtop_control import jtop_or_sudo
+from trainmeter.power.knobs.knob import Wish, settled
+
+LOCKED, FREE = "locked", "free"
+GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
+"""What the kernel calls the GPU's frequency; the video engines of a Thor scale as they like."""
+
+
+class JetsonClocks:
+    name = "jetson_clocks"
+    devices: Sequence[str] = ()
+    lasts = False
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._stored = folder / "l4t_dfs.conf"
+        """What the clocks were, in the program's own format; there while it is we that locked them by the program."""
+
+    def get(self) -> str:
+        if not ranges(self._root):
+            raise RuntimeError(f"no clock can be read below {self._root / 'sys/devices/system/cpu'}.")
+        return LOCKED if locked(self._root) else FREE
+
+    def set(self, setting: str) -> None:
+        """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
+        if setting == self.get():
+            return
+        if setting == LOCKED:
+            self._stored.unlink(missing_ok=True)  # the program asks whether to overwrite, and nobody answers
+            said = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
+        elif self._stored.exists():
+            said = privilege.as_root("jetson_clocks", "--restore", str(self._stored))
+        else:
+            said = jtop_control.lock_clocks(False)
+        settled(self, setting, said)
+        if setting == FREE:
+            self._stored.unlink(missing_ok=True)
+
+    def choices(self) -> str:
+        return LOCKED
+
+    def wish(self, asked: Any) -> Wish:
+        if asked != LOCKED:
+            raise ValueError(f"clocks={asked}: give keep or {self.choices()}.")
+        return Wish(LOCKED)
+
+    def by_hand(self, setting: str) -> str:
+        return f"sudo jetson_clocks --restore {self._stored}" if setting == FREE else "sudo jetson_clocks"
+
+    def _lock(self) -> str:
+        self._stored.parent.mkdir(parents=True, exist_ok=True)
+        said = privilege.as_root("jetson_clocks", "--store", str(self._stored))
+        if not self._stored.exists():
+            raise RuntimeError(f"jetson_clocks did not store the clocks to put back: {' '.join(said.split())}")
+        return privilege.as_root("jetson_clocks")
+
+
+def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
+    """The knob of a Jetson; None where there is no such program. `folder` is where it keeps what the clocks were."""
+    return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None
+
+
+def locked(root: Path) -> bool:
+    """Whether each clock of the CPU and the GPU has its lowest frequency where its highest is; no root needed."""
+    found = ranges(root)
+    return bool(found) and all(low == high for low, high in found)
+
+
+def ranges(root: Path) -> list[tuple[str, str]]:
+    """The lowest and the highest frequency that each clock may have now."""
+    lows = [
+        *root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"),
+        *(low for low in root.glob("sys/class/devfreq/*/min_freq") if GPU.search(low.parent.name)),
+    ]
+    return [(low.read_text(), low.with_name(low.name.replace("min", "max")).read_text()) for low in lows]

@@ -1,0 +1,141 @@
+"""A knob is a setting of the machine that a run may turn, and that is put back to what it was, however the run ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import eq
+from typing import Any, NamedTuple, Protocol
+
+from trainmeter.power.knobs.desk import Desk, Memo
+from trainmeter.stopping import undisturbed
+
+Say = Callable[[str], None]
+
+SETTLES_S = 10.0
+"""How long a knob may take until its setting can be read back."""
+
+
+class Wish(NamedTuple):
+    """What a job asks of a knob, in the knob's own terms."""
+
+    setting: str
+    watts: float | None = None  # the limit that the setting stands for; None where it names none
+    note: str | None = None  # the rule that picked the setting, where others fit as well
+
+
+class Knob(Protocol):
+    """One setting of the machine; settings are texts that people read and `set` takes back, like "250 W"."""
+
+    name: str
+    devices: Sequence[str]  # what it is a knob of, where a machine has several
+    lasts: bool  # whether a setting outlives a reboot
+
+    def get(self) -> str:
+        """What is set now; OSError or RuntimeError where it cannot be read."""
+
+    def set(self, setting: str) -> None:
+        """Turns the knob, and looks whether it took; RuntimeError says why it did not, and what would allow it."""
+
+    def choices(self) -> str:
+        """What can be asked for, for people."""
+
+    def wish(self, asked: Any) -> Wish:
+        """What a job's value asks for; ValueError lists the choices, RuntimeError says what else is needed."""
+
+    def by_hand(self, setting: str) -> str:
+        """The command that a person types for it."""
+
+
+class Holding:
+    """Knobs that are turned for now."""
+
+    def __init__(self, desk: Desk, say: Say) -> None:
+        self.applied: dict[str, str] = {}
+        """What each knob was found at once it was turned."""
+        self._desk, self._say = desk, say
+        self._knobs: dict[str, Knob] = {}
+        self._memos: dict[str, Memo] = {}
+
+    def turn(self, knob: Knob, setting: str) -> None:
+        """Turns a knob that is not there already; what was there is written down first."""
+        now = was = knob.get()
+        self._knobs[knob.name] = knob
+        if was != setting:
+            memo = self._memos[knob.name] = self._desk.note(knob.name, knob.devices, was, knob.by_hand(was))
+            knob.set(setting)
+            now = knob.get()
+            self._memos[knob.name] = self._desk.keep(memo._replace(ours=now))
+        self.applied[knob.name] = now
+
+    def drifted(self) -> list[str]:
+        """What there is to say of each knob that no longer stands where it was turned to."""
+        return [said for name, applied in self.applied.items() if (said := drift(self._knobs[name], applied))]
+
+    def put_back(self) -> list[str]:
+        """Puts all back, the last that was turned first; returns what could not be, after trying each."""
+        failures = []
+        for name, memo in reversed(self._memos.items()):
+            try:
+                if said := returned(self._knobs[name], memo, self._desk):
+                    self._say(said)
+            except Exception as error:  # whatever it is, the others are put back
+                failures.append(stuck(memo, error))
+                self._say(failures[-1])
+        return failures
+
+
+@contextmanager
+def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Iterator[Holding]:
+    """Turns knobs in the order given, and puts back in reverse what was there, whatever ends what is within.
+
+    Where somebody else changed one meanwhile, theirs is left and said. A knob that cannot be put back is said, and
+    is a RuntimeError unless something else ends this already; its memo stays on the desk for the next start.
+    """
+    holding = Holding(desk, say)
+    try:
+        for knob, wish in turns:
+            with undisturbed():
+                holding.turn(knob, wish.setting)
+        yield holding
+    finally:
+        with undisturbed():
+            failures = holding.put_back()
+    if failures:
+        raise RuntimeError(" ".join(failures))
+
+
+def drift(knob: Knob, applied: str) -> str | None:
+    """What to say where a knob is not where it was turned to."""
+    try:
+        now = knob.get()
+    except (OSError, RuntimeError) as error:
+        return f"{knob.name} was set to {applied}, and can no longer be read: {error}"
+    return None if now == applied else f"{knob.name} was set to {applied}, and somebody else set it to {now}."
+
+
+def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
+    """Puts a knob back to what was there, and drops its memo; says where it left it to somebody else's setting."""
+    now = knob.get()
+    said = None
+    if now == memo.ours or (memo.ours is None and now != memo.was):
+        knob.set(memo.was)
+    elif now != memo.was:
+        said = f"{knob.name} was set to {memo.ours}, and somebody else set it to {now}: left so. It was {memo.was}."
+    desk.drop(memo)
+    return said
+
+
+def settled(knob: Knob, setting: str, said: str, took: Callable[[str, str], bool] = eq) -> None:
+    """Waits until a knob stands where it was turned to; RuntimeError, with what the turning said, if it never does."""
+    end = time.monotonic() + SETTLES_S
+    while not took(now := knob.get(), setting):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{knob.name}: asked for {setting}, the device is at {now}. {' '.join(said.split())}")
+        time.sleep(0.05)
+
+
+def stuck(memo: Memo, error: Exception) -> str:
+    """What to say where a knob cannot be put back."""
+    return f"{memo.knob} could not be put back to {memo.was}: {error} Put it back by hand: {memo.by_hand}"

@@ -1,0 +1,158 @@
+"""The power modes of a Jetson: nvpmodel's, as the board's own /etc/nvpmodel.conf has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainmeter.power.knobs import jtop_control, privilege
+from trainmeter.power.knobs.jetson_clocks import locked
+from trainmeter.power.knobs.jtop_control import jtop_or_sudo
+from trainmeter.power.knobs.knob import Wish, settled
+
+
+class Mode(NamedTuple):
+    number: int
+    name: str
+    cores: int  # of the CPU, online
+    gating: frozenset[tuple[str, str]]
+    """Which parts of the GPU have no power, by mask: nvpmodel changes it by a reboot alone."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (id:{self.number})"
+
+    @property
+    def watts(self) -> float | None:
+        """The watts in the mode's name, if there are any."""
+        words = (re.fullmatch(r"(\d+)W", word) for word in self.name.upper().split("_"))
+        return next((float(word[1]) for word in words if word), None)
+
+
+class Nvpmodel:
+    name = "nvpmodel"
+    devices: Sequence[str] = ()
+    lasts = True
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._modes, self._default = modes((root / "etc/nvpmodel.conf").read_text())
+
+    def get(self) -> str:
+        return str(self._current())
+
+    def set(self, setting: str) -> None:
+        """Turns to a mode: as root, by jtop's service for its group, or by sudo."""
+        mode = self._of(setting)
+        if mode == self._current():
+            return
+        if locked(self._root):
+            raise RuntimeError(
+                f"jetson_clocks is on, and its clocks are those of {self.get()}. Turn it off before the power mode "
+                "changes: sudo jetson_clocks --restore"
+            )
+        settled(self, str(mode), meant(turn(mode), mode))
+
+    def choices(self) -> str:
+        return ", ".join(map(str, self._modes.values()))
+
+    def wish(self, asked: Any) -> Wish:
+        """A mode by name, `id:n`, or watts; RuntimeError where only a reboot leads there."""
+        fitting, rule = self._fitting(asked)
+        mode = max(fitting, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
+        note = None
+        if rule or len(fitting) > 1:
+            among = f" of {', '.join(map(str, fitting))}" if len(fitting) > 1 else ""
+            note = f"power_limit={asked} is taken for {mode}{among}: {rule}."
+        current = self._current()
+        if current.number in self._modes and current.gating != mode.gating:
+            raise RuntimeError(
+                f"power_limit={asked}: from {current} to {mode} takes a reboot, since it switches parts of the GPU "
+                f"on or off. Set it, reboot, and run this again: {self.by_hand(str(mode))}"
+            )
+        return Wish(str(mode), mode.watts, note)
+
+    def by_hand(self, setting: str) -> str:
+        return f"sudo nvpmodel -m {self._of(setting).number}"
+
+    def _fitting(self, asked: Any) -> tuple[list[Mode], str]:
+        """The modes that are meant, and the rule by which one of them is picked; ValueError where there is none."""
+        text = str(asked).upper()
+        known = self._modes.values()
+        if fitting := [mode for mode in known if text in (mode.name.upper(), f"ID:{mode.number}")]:
+            return fitting, ""
+        if text == "MAXN" and (fitting := [mode for mode in known if mode.name.upper() == "MAXN_SUPER"]):
+            return fitting, "there is no mode MAXN"
+        watts = re.fullmatch(r"(\d+(?:\.\d+)?)W?", text)
+        if watts and (fitting := [mode for mode in known if mode.watts == float(watts[1])]):
+            return fitting, "the most CPU cores, then the board's default, then the lowest id" * (len(fitting) > 1)
+        raise ValueError(f"power_limit={asked} is no power mode of this board. It has: {self.choices()}.")
+
+    def _current(self) -> Mode:
+        """The mode that is set, by its status file, or by asking nvpmodel where there is none."""
+        try:
+            number = found(r"pmode:(\d+)", (self._root / "var/lib/nvpmodel/status").read_text())
+        except OSError:
+            number = None
+        if number is None:
+            said = privilege.answer("nvpmodel", "-q")
+            number = found(r"NV Power Mode:.*\n(\d+)", said)
+            if number is None:
+                raise RuntimeError(f"nvpmodel does not tell the power mode: {said.strip()}")
+        return self._numbered(number)
+
+    def _of(self, setting: str) -> Mode:
+        return self._numbered(int(setting.rpartition("id:")[2].rstrip(")")))
+
+    def _numbered(self, number: int) -> Mode:
+        return self._modes.get(number) or Mode(number, "unknown", 0, frozenset())
+
+
+def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
+    """The knob of a Jetson; None for another machine."""
+    return Nvpmodel(Path(root)) if (Path(root) / "etc/nvpmodel.conf").exists() else None
+
+
+def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
+    """The modes of an nvpmodel.conf by number, in its order, and the number of the default."""
+    read: dict[int, Mode] = {}
+    default = mode = None
+    for line in conf.splitlines():
+        words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
+        match words:
+            case ["<", "POWER_MODEL", number, name, ">"]:
+                mode = Mode(int(value(number)), value(name), 0, frozenset())
+            case ["<", "PM_CONFIG", number, ">"]:
+                default, mode = int(value(number)), None
+            case ["<", *_]:
+                mode = None
+            case ["CPU_ONLINE", _, "1"] if mode:
+                mode = mode._replace(cores=mode.cores + 1)
+            case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
+                mode = mode._replace(gating=mode.gating | {(mask, bits)})
+        if mode:
+            read[mode.number] = mode
+    return read, default
+
+
+def value(assignment: str) -> str:
+    return assignment.partition("=")[2]
+
+
+def found(pattern: str, text: str) -> int | None:
+    match = re.search(pattern, text)
+    return int(match[1]) if match else None
+
+
+def turn(mode: Mode) -> str:
+    """Has nvpmodel turn to a mode, and returns what it says; nothing is typed to it, so it never reboots."""
+    return jtop_or_sudo(
+        lambda: jtop_control.set_mode(mode.number, mode.name),
+        lambda: privilege.as_root("nvpmodel", "-m", str(mode.number)),
+    )
+
+
+def meant(said: str, mode: Mode) -> str:
+    """What nvpmodel says, in words that help where it asks on its standard input whether to reboot."""
+    return f"It takes a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", said, re.I) else said

@@ -1,0 +1,1 @@
+"""Instruments that count joules or tell power, one a file."""

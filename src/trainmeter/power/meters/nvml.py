@@ -1,0 +1,148 @@
+"""NVML: what each NVIDIA GPU used, by its own counter (Volta and newer), and its power, sampled beside it.
+
+Sampled power checks the counter, and stands in for it where a GPU has none. Nothing of a GPU is ever set here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from trainmeter.power.meter import Absent, Counter, Domain, Meter, Power
+from trainmeter.power.meters.gpu import BOARD, Gpu, meter_of, open_gpu
+
+COUNTER_PERIOD_S = 0.1
+"""The counter ticks about this often: windows of seconds are good, single steps are noise."""
+GA100 = (8, 0)
+"""Up to this compute capability the usual reading of power is that of the moment; of any newer GPU, a mean."""
+AVERAGING_S = 1.0
+"""What that mean goes back over."""
+STEP = 0.001
+"""NVML tells millijoules and milliwatts."""
+
+
+def open_nvml(
+    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.05, cross_check: bool = True
+) -> Meter:
+    """The energy of the GPUs used, by UUID; absent, with the reason, unless each tells its energy or its power.
+
+    Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
+    `gpu0` itself.
+    """
+    if not gpus:
+        return Absent("meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used.")
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # asked first: it costs nothing where there is no driver
+    except OSError:
+        return Absent("There is no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded.")
+    try:
+        return metered(gpus, period_s, cross_check)
+    except ImportError as error:
+        return Absent(f"NVML is read through zeus, which does not import ({error}): pip install 'zeus>=0.16'")
+    except OSError as error:
+        return Absent(str(error))
+
+
+def metered(uuids: Sequence[str], period_s: float, cross_check: bool) -> Meter:
+    """The meter of the GPUs; OSError says which of them tells nothing, and why."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise OSError(f"The NVIDIA driver is here, but NVML does not start: {error}.") from error
+    try:
+        gpus = [gpu_of(uuid, period_s) for uuid in uuids]
+    except OSError:
+        pynvml.nvmlShutdown()
+        raise
+    covers = "GPUs used (whole boards)"
+    return meter_of(gpus, covers=covers, period_s=period_s, cross_check=cross_check, close=pynvml.nvmlShutdown)
+
+
+def gpu_of(uuid: str, period_s: float) -> Gpu:
+    """What a GPU tells of its energy; OSError where that is nothing, or not of what is used of it alone."""
+    device = device_of(uuid)
+    name = f"gpu{device.gpu_index}"
+    return open_gpu(name, partial(counter_of, uuid, device), partial(power_of, uuid, device, period_s))
+
+
+def device_of(uuid: str) -> Any:
+    """The GPU as zeus has it; OSError where NVML knows none, or where it is divided (MIG)."""
+    import pynvml
+    from zeus.device.exception import ZeusBaseGPUError
+    from zeus.device.gpu.nvidia import NVIDIAGPU
+
+    if uuid.startswith("MIG-"):
+        raise OSError(f"{uuid} is a slice of a GPU (MIG), and only whole GPUs count their energy.")
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        device = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(handle))
+    except (pynvml.NVMLError, ZeusBaseGPUError) as error:
+        raise OSError(f"NVML finds no GPU {uuid}: {error}.") from error
+    if is_sliced(handle):
+        raise OSError(f"GPU {uuid} is in slices (MIG): its counter covers all of them, not the one used.")
+    return device
+
+
+def is_sliced(handle: Any) -> bool:
+    """Whether a GPU is in MIG mode now; False for those, and for drivers, that know no such mode."""
+    import pynvml
+
+    try:
+        mode, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False
+    return mode == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def counter_of(uuid: str, device: Any) -> Counter:
+    """The GPU's energy counter, asked by reading it: the architecture, by which zeus goes, promises Jetsons one too."""
+    read = working(device.get_total_energy_consumption, f"GPU {uuid} does not say what energy it used")
+    return Counter(Domain("counter", COUNTER_PERIOD_S, BOARD, STEP), read)
+
+
+def power_of(uuid: str, device: Any, period_s: float) -> Power:
+    """The GPU's power: that of the moment where the driver tells it, or else the usual reading."""
+    import pynvml
+
+    complaint = f"GPU {uuid} does not say its power"
+    averaging_s = 0.0
+    try:
+        read = working(device.get_instant_power_usage, complaint)
+    except OSError:
+        read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), complaint)
+        averaging_s = AVERAGING_S if is_newer_than_ga100(device.handle) else 0.0
+    return Power(Domain("sampled", period_s, BOARD, STEP, averaging_s), read)
+
+
+def is_newer_than_ga100(handle: Any) -> bool:
+    """Whether the GPU's usual reading of power is a mean; False where the driver does not say what GPU it is."""
+    import pynvml
+
+    try:
+        return pynvml.nvmlDeviceGetCudaComputeCapability(handle) > GA100
+    except pynvml.NVMLError:
+        return False
+
+
+def working(ask: Callable[[], int], complaint: str) -> Callable[[], float]:
+    """How an instrument is read that answers in thousandths: in whole units, or OSError, which says why not.
+
+    It is read once now, and OSError is raised unless it tells more than 0.
+    """
+    import pynvml
+    from zeus.device.exception import ZeusBaseGPUError
+
+    def read() -> float:
+        try:
+            return ask() / 1000
+        except (pynvml.NVMLError, ZeusBaseGPUError) as error:
+            raise OSError(f"{complaint}: {error}.") from error
+
+    if not read() > 0:
+        raise OSError(f"{complaint}: it stands at 0.")
+    return read

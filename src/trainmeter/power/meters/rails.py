@@ -1,0 +1,137 @@
+"""The power rails of a Jetson, by its INA3221 and INA238 sensors: files that anyone may read.
+
+Two layouts: JetPack 4 shows a sensor as an IIO device, later ones as hwmon. What the sensors see is the module (on
+Thor the input of its carrier board), not the wall: carrier, drives and USB lie outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainmeter.power.meter import Absent, Domain, Instruments, Meter, Power
+from trainmeter.power.meters.jtop import open_jtop
+from trainmeter.power.meters.module import covered, total_of
+from trainmeter.power.sampler import Sampler
+
+SHUNT_STEP_V = 40e-6
+"""The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""
+
+
+class Rail(NamedTuple):
+    """A rail: its name on the board, its watts now, and how finely they are told."""
+
+    name: str
+    read: Callable[[], float]
+    step_w: float
+
+
+def open_rails(
+    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float, rails: Mapping[str, Any] | None = None
+) -> Meter:
+    """All rails of the board below `root` as domains, sampled every `period_s`.
+
+    `rails` is the board's table: `total`, the rails that together are the module, and what the others cover, such as
+    `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else the sum of all rails. A
+    board that shows no sensor is asked through jtop's service.
+    """
+    found = {rail.name: rail for rail in find_rails(Path(root))}
+    if not found:
+        other = open_jtop(gpus=gpus, root=root, rails=rails)
+        why = f"No INA3221 or INA238 shows a rail below {root}."
+        other.energy["reason"] = " ".join(filter(None, (why, other.energy["reason"])))
+        return other
+    table = rails or {}
+    total, reason = total_of(list(found), table.get("total"))
+    if lacking := set(total) - found.keys():
+        return Absent(
+            f"The board's table makes its total of {', '.join(total)}, but there is no {', '.join(sorted(lacking))}: "
+            f"found {', '.join(found)}. Name the total in conf/device: device.rails.total=[...]"
+        )
+    powers = {
+        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w), rail.read)
+        for name, rail in found.items()
+    }
+    covers = f"module ({' + '.join(total)})"
+    return Instruments(
+        powers=Sampler(powers, total=total, period_s=period_s), total=total, covers=covers, reason=reason
+    )
+
+
+def find_rails(root: Path) -> Iterator[Rail]:
+    """Every rail that a sensor below `root` measures."""
+    for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
+        kind = _text(sensor / "name")
+        if kind.startswith("ina3221"):
+            for folder in sorted(sensor.glob("iio:device*")):
+                yield from _iio_rails(folder)
+            for folder in sorted(sensor.glob("hwmon/hwmon*")):
+                yield from _hwmon_rails(folder)
+        elif kind.startswith("ina238"):
+            for folder in sorted(sensor.glob("hwmon/hwmon*")):
+                yield _ina238_rail(folder)
+
+
+def _iio_rails(folder: Path) -> Iterator[Rail]:
+    """JetPack 4: channels 0 to 2, milliwatts ready made."""
+    for channel in range(3):
+        name = _text(folder / f"rail_name_{channel}")
+        milliwatts = str(folder / f"in_power{channel}_input")
+        if name and name != "NC" and os.path.exists(milliwatts):
+            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), 0.0)
+
+
+def _hwmon_rails(folder: Path) -> Iterator[Rail]:
+    """JetPack 5 and later: channels 1 to 3, millivolts and milliamperes; what follows them are shunts."""
+    for channel in range(1, 4):
+        name = _text(folder / f"in{channel}_label")
+        if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
+            files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
+            yield Rail(name, partial(_watts, files, 1e-6), _step_w(folder, channel))
+
+
+def _ina238_rail(folder: Path) -> Rail:
+    """Thor's input, in microwatts."""
+    return Rail(_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6), 1e-6)
+
+
+def _watts(files: Sequence[str], unit: float) -> float:
+    """The power that files tell: the product of their numbers, in this unit."""
+    return prod(map(_number, files)) * unit
+
+
+def _step_w(folder: Path, channel: int) -> float:
+    """How finely a channel's power is told: a step of its current, at the voltage that it has now."""
+    try:
+        ohms = _number(str(folder / f"shunt{channel}_resistor")) / 1e6
+        return SHUNT_STEP_V / ohms * _number(str(folder / f"in{channel}_input")) / 1e3
+    except (OSError, ValueError, ZeroDivisionError):
+        return 0.0
+
+
+def _number(file: str) -> int:
+    """The whole number that a sensor's file holds now; OSError or ValueError where it holds none.
+
+    Opened anew each time, since a sensor that came back has other files than the one that went.
+    """
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        text = os.read(descriptor, 32)
+    finally:
+        os.close(descriptor)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{file} holds {text.decode(errors='replace').strip()!r}, no number") from None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip("\0\n ")
+    except OSError:
+        return ""

@@ -1,0 +1,72 @@
+import os
+
+import pytest
+from controls import Board
+
+from trainmeter.power.knobs.fan import open_fan
+
+DUTY = "sys/class/hwmon/hwmon2/pwm1"
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """A Jetson whose user is root."""
+    board = Board(tmp_path)
+    monkeypatch.setenv("PATH", board.on_path())
+    monkeypatch.setenv("AS_ROOT", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return board
+
+
+def test_on_jetpack_4_the_kernel_lets_go_of_the_fan_and_takes_it_again(board):
+    fan = open_fan(board.with_kernel_fan().root)
+    fan.set("manual 255")
+    assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == (
+        "255",
+        "0",
+    )
+    fan.set("temp_control 77")
+    assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == ("77", "1")
+
+
+def test_from_jetpack_5_on_the_service_that_would_fight_it_is_stopped_and_started_again(board):
+    fan = open_fan(board.with_service_fan().root)
+    fan.set("manual 255")
+    assert board.read(DUTY) == "255"
+    assert not (board.root / "nvfancontrol").exists()
+    fan.set("quiet 77")
+    assert (board.root / "nvfancontrol").exists()
+
+
+def test_a_fan_that_nobody_sets_is_put_back_to_its_duty(board):
+    fan = open_fan(board.with_service_fan().root)
+    (board.root / "nvfancontrol").unlink()
+    assert fan.get() == "manual 77"
+    fan.set("manual 255")
+    fan.set("manual 77")
+    assert board.read(DUTY) == "77"
+
+
+def test_the_profile_is_the_one_that_the_services_file_names(board):
+    fan = open_fan(board.with_service_fan().root)
+    board.put(**{"etc/nvfancontrol.conf": "FAN_DEFAULT_PROFILE cool"})
+    assert fan.get() == "cool 77"
+    (board.root / "etc/nvfancontrol.conf").unlink()
+    assert fan.get() == "nvfancontrol 77"
+
+
+@pytest.mark.parametrize(
+    ("machine", "setting", "command"),
+    [
+        (Board.with_kernel_fan, "temp_control 77", "echo 1 | sudo tee {root}/sys/devices/pwm-fan/temp_control"),
+        (Board.with_service_fan, "quiet 77", "sudo systemctl start nvfancontrol"),
+        (Board.with_service_fan, "manual 77", "echo 77 | sudo tee {root}/sys/class/hwmon/hwmon2/pwm1"),
+    ],
+)
+def test_the_command_by_hand_hands_the_fan_back_to_whose_it_was(board, machine, setting, command):
+    assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
+
+
+def test_a_machine_without_a_fan_has_no_such_knob(board):
+    board.put(**{"sys/class/hwmon/hwmon1/name": "ina3221", "sys/class/hwmon/hwmon1/pwm1": 1})
+    assert open_fan(board.root) is None

@@ -1,0 +1,102 @@
+"""Limits that are files of the kernel's: RAPL's and amdgpu's."""
+
+import os
+
+import pytest
+from controls import Board
+
+from trainmeter.power.knobs.amd_cap import open_amd_cap
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+
+LIMIT = "sys/class/powercap/{}/constraint_1_power_limit_uw"
+CAP = "sys/bus/pci/devices/{}/hwmon/hwmon4/power1_cap"
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    board = Board(tmp_path)
+    monkeypatch.setenv("PATH", board.on_path())
+    return board
+
+
+def test_each_package_gets_the_long_term_limit_and_nothing_else_is_touched(board):
+    before = {file: file.read_text() for file in board.with_rapl().root.rglob("*_uw")}
+    open_rapl_limit(board.root).set("65 W")
+    after = {file: file.read_text().strip() for file in before if file.read_text() != before[file]}
+    assert after == {board.root / LIMIT.format(f"intel-rapl:{package}"): "65000000" for package in (0, 1)}
+
+
+def test_packages_that_differed_differ_again_to_the_microwatt(board):
+    board.with_rapl().put(**{LIMIT.format("intel-rapl:1"): 94_999_877})
+    knob = open_rapl_limit(board.root)
+    was = knob.get()
+    assert was == "95 W, 94.999877 W"
+    knob.set("65 W")
+    knob.set(was)
+    assert board.read(LIMIT.format("intel-rapl:1")) == "94999877"
+
+
+@pytest.mark.parametrize(("rounding", "takes"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
+def test_the_kernel_may_round_by_a_hundredth(board, monkeypatch, rounding, takes):
+    knob = open_rapl_limit(board.with_rapl(packages=1).root)
+    write = type(board.root).write_text
+    rounded = lambda file, text: write(file, str(round(int(text) * rounding)))  # noqa: E731
+    monkeypatch.setattr(type(board.root), "write_text", rounded)
+    if takes:
+        knob.set("65 W")
+    else:
+        with pytest.raises(RuntimeError, match=r"RAPL: asked for 65 W, the device is at 6[45]\.\d+ W\."):
+            knob.set("65 W")
+
+
+def test_a_limit_that_is_switched_off_is_an_error_with_the_switch(board):
+    board.with_rapl().put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
+    with pytest.raises(RuntimeError, match=r"switched off\. Switch it on: echo 1 \| sudo tee .*intel-rapl:0/enabled"):
+        open_rapl_limit(board.root).set("65 W")
+
+
+@pytest.mark.parametrize("highest", ["0", "garbage"])
+def test_a_highest_limit_that_is_not_told_bounds_nothing(board, highest):
+    board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_max_power_uw": highest})
+    knob = open_rapl_limit(board.root)
+    assert knob.choices() == "0 W and more"
+    assert knob.wish(500).watts == 500
+
+
+def test_a_kernel_that_counts_but_shows_no_limit_has_no_such_knob(board):
+    board.put(**{"sys/class/powercap/intel-rapl:0/name": "package-0", "sys/class/powercap/intel-rapl:0/energy_uj": 1})
+    assert open_rapl_limit(board.root) is None
+
+
+def test_a_limit_that_holds_garbage_is_an_error_with_its_name(board):
+    board.with_rapl().put(**{LIMIT.format("intel-rapl:0"): "garbage"})
+    with pytest.raises(RuntimeError, match=r"intel-rapl:0/constraint_1_power_limit_uw holds no number"):
+        open_rapl_limit(board.root).get()
+
+
+def test_a_file_of_the_kernels_that_is_kept_for_root_is_written_by_sudo(board, open_folder, monkeypatch):
+    board = Board(open_folder).with_rapl(packages=1)
+    monkeypatch.setenv("PATH", board.on_path())
+    board.root.joinpath(LIMIT.format("intel-rapl:0")).chmod(0o444)
+    knob = open_rapl_limit(board.root)
+    uid = os.getuid()
+    try:
+        if uid == 0:
+            os.seteuid(65534)
+        knob.set("65 W")
+    finally:
+        os.seteuid(uid)
+    assert knob.get() == "65 W"
+
+
+def test_the_cap_is_that_of_the_gpus_used_alone(board):
+    board.with_amdgpu("0000:03:00.0").with_amdgpu("0000:83:00.0")
+    open_amd_cap(["0000:83:00.0"], board.root).set("200 W")
+    assert board.read(CAP.format("0000:03:00.0")) == "250000000"
+    assert board.read(CAP.format("0000:83:00.0")) == "200000000"
+
+
+@pytest.mark.parametrize("buses", [[], ["0000:83:00.0"], ["0000:03:00.0", "0000:83:00.0"]])
+def test_unless_each_gpu_has_a_cap_there_is_no_such_knob(board, buses):
+    board.with_amdgpu("0000:03:00.0")
+    assert open_amd_cap(buses, board.root) is None

@@ -1,0 +1,75 @@
+import os
+
+import pytest
+from controls import CPU, GPU, Board
+
+from trainmeter.power.knobs import privilege
+from trainmeter.power.knobs.jetson_clocks import locked, open_jetson_clocks
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """A Jetson whose user is root."""
+    board = Board(tmp_path).with_clocks()
+    monkeypatch.setenv("PATH", board.on_path())
+    monkeypatch.setenv("AS_ROOT", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return board
+
+
+@pytest.fixture
+def knob(board):
+    return open_jetson_clocks(board.root, board.root / "state")
+
+
+def lows(board):
+    return [board.read(path) for path in (CPU.format(0, "min"), CPU.format(1, "min"), GPU.format("min"))]
+
+
+def test_locked_is_where_every_clock_is_held_at_its_highest(board, knob):
+    before = lows(board)
+    knob.set("locked")
+    assert lows(board) == ["1510400", "1510400", "624750000"]
+    knob.set("free")
+    assert lows(board) == before
+    assert list((board.root / "state").iterdir()) == []
+
+
+@pytest.mark.parametrize("low", [CPU.format(1, "min"), GPU.format("min")])
+def test_one_clock_that_may_go_down_is_enough_to_be_free(board, knob, low):
+    knob.set("locked")
+    board.put(**{low: 1})
+    assert knob.get() == "free"
+
+
+def test_what_was_stored_by_a_run_before_is_no_obstacle(board, knob):
+    board.put(**{"state/l4t_dfs.conf": "of long ago"})
+    knob.set("locked")
+    knob.set("free")
+    assert lows(board)[0] == "115200"
+
+
+def test_nothing_is_locked_unless_what_was_there_is_stored(board, knob):
+    board.program("jetson_clocks", 'echo "Error: unknown SoC"')
+    with pytest.raises(RuntimeError, match=r"did not store the clocks to put back: Error: unknown SoC"):
+        knob.set("locked")
+
+
+def test_a_machine_whose_clocks_cannot_be_read_says_so_and_counts_as_free(tmp_path, board):
+    empty = tmp_path / "empty"
+    assert not locked(empty)
+    with pytest.raises(RuntimeError, match="no clock can be read"):
+        open_jetson_clocks(empty, tmp_path).get()
+
+
+def test_a_machine_without_the_program_has_no_such_knob(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert open_jetson_clocks(tmp_path, tmp_path) is None
+
+
+def test_the_command_by_hand_is_the_one_that_puts_back(board, knob):
+    knob.set("locked")
+    command = knob.by_hand("free")
+    assert command == f"sudo jetson_clocks --restore {board.root}/state/l4t_dfs.conf"
+    privilege.answer(*command.split()[1:])
+    assert knob.get() == "free"

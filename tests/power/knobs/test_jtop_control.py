@@ -1,0 +1,77 @@
+"""What jtop's service is asked to do, by the real client, which is imported in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "src"
+pytestmark = pytest.mark.skipif(not find_spec("jtop"), reason="no jetson-stats in this environment")
+
+SERVED = """
+import json, queue, sys, tempfile, threading
+sys.path.insert(0, sys.argv[1])
+import jtop_service
+import jtop.service
+from trainmeter.power.knobs import jtop_control
+
+class Controls(queue.Queue):
+    def put(self, item, *args, **options):
+        controls.append(item) if {"nvp", "jc", "fan"} & item.keys() else super().put(item, *args, **options)
+
+class Service(jtop_service.Service):
+    def __init__(self, script):
+        super().__init__(script)
+        self.requests = Controls()
+
+    def facts(self, interval_s):
+        return {**super().facts(interval_s), "fan": {"pwmfan": ["quiet", "cool", "manual"]}, "jc": True}
+
+    def sample(self, uptime_s):
+        clocks = {"enable": CLOCKS, "thread": "inactive", "config": True, "boot": False}
+        return {**super().sample(uptime_s), "fan": {"pwmfan": {"profile": "quiet", "speed": [30.0]}}, "jc": clocks}
+
+controls, CLOCKS = [], sys.argv[2] == "jtop_control.lock_clocks(False)"
+jtop.service.JTOP_PIPE = tempfile.mkdtemp() + "/socket"
+service = Service({"interval_s": 0.05})
+for name, shared in (("get_queue", service.requests), ("sync_data", service.data), ("sync_event", service.event)):
+    jtop_service.Manager.register(name, callable=lambda shared=shared: shared)
+threading.Thread(target=service.hear, daemon=True).start()
+server = jtop_service.Manager(address=jtop.service.JTOP_PIPE, authkey=jtop_service.get_key().encode()).get_server()
+threading.Thread(target=server.serve_forever, daemon=True).start()
+try:
+    eval(sys.argv[2])
+except RuntimeError as error:
+    controls = str(error)
+print(json.dumps(controls), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "controls"),
+    [
+        ("set_mode(1, '7W')", [{"nvp": {"id": 1, "force": False}}]),
+        ("set_mode(2, '7W')", "jtop does not know 7W as mode 2."),
+        ("set_mode(0, '7W')", "jtop does not know 7W as mode 0."),
+        ("lock_clocks(True)", [{"jc": {"enable": True}}]),
+        ("lock_clocks(False)", [{"jc": {"enable": False}}]),
+        (
+            "set_fan('manual', 100.0)",
+            [
+                {"fan": {"command": "profile", "name": "pwmfan", "profile": "manual"}},
+                {"fan": {"command": "speed", "name": "pwmfan", "speed": 100.0, "idx": 0}},
+            ],
+        ),
+        ("set_fan('cool', 30.0)", [{"fan": {"command": "profile", "name": "pwmfan", "profile": "cool"}}]),
+        ("set_fan('nvfancontrol', 30.0)", 'Profile "nvfancontrol" does not exist for Fan "pwmfan".'),
+    ],
+)
+def test_the_service_is_asked_for_this_and_nothing_else(call, controls):
+    """Never with `force`, by which it would reboot the board, and never for a mode that it numbers otherwise."""
+    command = [sys.executable, "-c", SERVED, str(Path(__file__).parents[1]), f"jtop_control.{call}"]
+    told = json.loads(subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}))
+    assert controls in told if isinstance(controls, str) else told == controls

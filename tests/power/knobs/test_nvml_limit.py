@@ -1,0 +1,113 @@
+"""The limit of NVIDIA GPUs, through the real client library and zeus, on a driver's library that is a stub."""
+
+import json
+import socketserver
+import threading
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from trainmeter.power.knobs.nvml_limit import open_nvml_limit
+
+pytestmark = pytest.mark.usefixtures("nvml")
+GPUS = ["GPU-aaaa", "GPU-bbbb"]
+
+
+def test_the_range_is_that_of_the_gpus():
+    knob = open_nvml_limit(GPUS)
+    assert knob.choices() == "100 to 300 W"
+    assert knob.wish(100).setting == "100 W"
+    assert knob.wish(162.5) == ("162.5 W", 162.5, None)
+    for watts in (99, 300.5):
+        with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W\."):
+            knob.wish(watts)
+
+
+def test_a_power_mode_is_refused_with_the_range_in_watts():
+    with pytest.raises(ValueError, match=r"power_limit=MAXN names a power mode.*NVML limits in watts: 100 to 300 W\."):
+        open_nvml_limit(GPUS).wish("MAXN")
+
+
+def test_only_the_gpus_used_are_limited():
+    open_nvml_limit(["GPU-bbbb"]).set("150 W")
+    assert open_nvml_limit(["GPU-aaaa"]).get() == "250 W"
+    assert open_nvml_limit(["GPU-bbbb"]).get() == "150 W"
+
+
+def test_gpus_that_differed_differ_again():
+    open_nvml_limit(["GPU-bbbb"]).set("180 W")
+    both = open_nvml_limit(GPUS)
+    was = both.get()
+    assert was == "250 W, 180 W"
+    both.set("150 W")
+    assert both.get() == "150 W"
+    both.set(was)
+    assert both.get() == was
+
+
+def test_a_gpu_that_has_no_limit_has_no_such_knob(monkeypatch):
+    monkeypatch.setenv("STUB", "unsupported")
+    assert open_nvml_limit(GPUS) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "stub", "said"),
+    [(["GPU-cccc"], "", "power limit of GPU-cccc: Not Found"), (GPUS, "silent", "Driver Not Loaded")],
+)
+def test_a_gpu_that_cannot_be_asked_is_an_error(monkeypatch, gpus, stub, said):
+    monkeypatch.setenv("STUB", stub)
+    with pytest.raises(RuntimeError, match=said):
+        open_nvml_limit(gpus)
+
+
+def test_the_command_by_hand_limits_each_gpu():
+    assert open_nvml_limit(GPUS).by_hand("250 W, 180 W") == (
+        "sudo nvidia-smi -i GPU-aaaa -pl 250 && sudo nvidia-smi -i GPU-bbbb -pl 180"
+    )
+
+
+class Daemon(BaseHTTPRequestHandler):
+    """As much of zeusd as sets a limit, with root's rights on the stub's file."""
+
+    limit_file = None
+
+    def do_GET(self):
+        found = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
+        self.reply({**found, "enabled_api_groups": ["gpu-read", "gpu-control"]})
+
+    def do_POST(self):
+        asked = parse_qs(urlsplit(self.path).query)
+        self.limit_file.write_text(asked["power_limit_mw"][0])
+        self.reply({})
+
+    def reply(self, told):
+        body = json.dumps(told).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self):
+        return "a socket"
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_ordinary_user_sets_it_by_zeusd(tmp_path, open_folder, monkeypatch):
+    monkeypatch.setenv("STUB", "nopermission")
+    monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd"))
+    monkeypatch.setattr(Daemon, "limit_file", open_folder / "limit")
+    knob = open_nvml_limit(["GPU-aaaa"])
+    with socketserver.UnixStreamServer(str(tmp_path / "zeusd"), Daemon) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        knob.set("150 W")
+        server.shutdown()
+    assert knob.get() == "150 W"
+
+
+def test_a_zeusd_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd"))
+    with pytest.raises(RuntimeError, match="GPU-aaaa was not set to 150 W: Cannot reach Zeusd"):
+        open_nvml_limit(["GPU-aaaa"]).set("150 W")

@@ -1,0 +1,172 @@
+"""What every meter keeps to, whatever it reads: each of them passes each of these tests.
+
+Meters that need a library of a vendor's are held to the same in the tests of their own files.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from boards import write
+
+from trainmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, Meter, Power
+from trainmeter.power.meters.estimate import open_estimate
+from trainmeter.power.meters.rails import open_rails
+from trainmeter.power.meters.rapl import open_rapl
+from trainmeter.power.meters.replay import open_replay
+from trainmeter.power.meters.several import Sum
+from trainmeter.power.sampler import Sampler
+
+METERS: dict[str, Callable[..., Meter]] = {}
+WHERE = {"gpus": []}
+
+
+def meter_of(make: Callable[..., Meter]) -> Callable[..., Meter]:
+    METERS[make.__name__] = make
+    return make
+
+
+@meter_of
+def absent(machine) -> Meter:
+    return Absent("there is none")
+
+
+@meter_of
+def counters(machine) -> Meter:
+    ticks = count(1)
+    names = ("gpu0", "gpu1")
+    made = {name: Counter(Domain("counter", 0.1, name), lambda: float(next(ticks))) for name in names}
+    return Instruments(counters=made, total=names, covers="GPUs")
+
+
+@meter_of
+def rapl(machine) -> Meter:
+    machine.zone("intel-rapl:0", "package-0", 100.0)
+    machine.zone("intel-rapl:0:0", "dram", 20.0)
+    return open_rapl(root=machine.root, period_s=0.005, **WHERE)
+
+
+@meter_of
+def estimate(machine) -> Meter:
+    machine.ticks(busy=1000, idle=3000)
+    return open_estimate(root=machine.root, tdp_w=65, **WHERE)
+
+
+@meter_of
+def rails(machine) -> Meter:
+    write(machine.root, "agx_orin")
+    table = {"total": ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]}
+    return open_rails(root=machine.root, period_s=0.005, rails=table, **WHERE)
+
+
+@meter_of
+def replay(machine) -> Meter:
+    file = machine.root / "power.csv"
+    file.write_text("monotonic_ns,VDD_IN_w,VDD_SOC_w,total_w\n0,10,2,10\n60000000000,10,2,10\n")
+    return open_replay(root=machine.root, file=str(file), period_s=0.005, **WHERE)
+
+
+@meter_of
+def sum_of_two(machine) -> Meter:
+    return Sum([counters(machine), rails(machine)])
+
+
+@pytest.fixture(params=METERS)
+def meter(request, machine) -> Iterator[Meter]:
+    made = METERS[request.param](machine)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def parts(meter) -> set[str]:
+    """The domains without which there is no total."""
+    everything = dict.fromkeys(meter.domains, 1.0)
+    return {name for name in meter.domains if meter.total({**everything, name: 1.5}) != meter.total(everything)}
+
+
+def test_it_says_where_its_total_comes_from_and_what_that_covers(meter):
+    assert meter.energy.keys() == {"source", "covers", "reason"}
+    if meter.energy["source"] == "none":
+        assert meter.energy["reason"]
+        assert not meter.domains
+    else:
+        assert meter.energy["source"] in SOURCES
+        assert meter.energy["covers"]
+
+
+def test_its_total_is_as_good_as_the_worst_of_its_parts(meter, parts):
+    sources = [meter.domains[name].source for name in parts]
+    assert meter.energy["source"] == max(sources, key=SOURCES.index, default="none")
+
+
+def test_every_domain_says_how_it_is_measured(meter):
+    for domain in meter.domains.values():
+        assert domain.source in SOURCES
+        assert domain.period_s > 0
+        assert domain.covers
+        assert domain.step >= 0
+        assert domain.averaging_s >= 0
+
+
+def test_its_readings_are_of_its_domains_and_never_run_backwards(meter):
+    before = meter.read()
+    after = meter.read()
+    assert before.keys() == after.keys() == meter.domains.keys()
+    assert all(after[name] >= before[name] for name in before)
+
+
+def test_its_total_is_the_sum_of_its_parts_and_none_where_one_of_them_is_missing(meter, parts):
+    joules = {name: float(2**place) for place, name in enumerate(meter.domains)}
+    assert meter.total(joules) == (sum(joules[name] for name in parts) if parts else None)
+    for name in parts:
+        assert meter.total({other: value for other, value in joules.items() if other != name}) is None
+
+
+def test_a_domain_that_is_no_part_of_the_total_may_be_missing(meter, parts):
+    joules = dict.fromkeys(parts, 1.0)
+    assert meter.total(joules) == (len(parts) or None)
+
+
+def test_its_samples_are_told_of_where_there_are_any(meter):
+    opened_ns = time.monotonic_ns()
+    meter.read()
+    meter.read()
+    closed_ns = time.monotonic_ns()
+    sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns + 1)
+    assert (sampling is not None) == bool(powers.times_ns)
+    assert powers.watts.keys() <= meter.domains.keys()
+    assert {len(values) for values in powers.watts.values()} <= {len(powers.times_ns)}
+    assert len(powers.total_w) == len(powers.times_ns)
+    assert list(powers.times_ns) == sorted(powers.times_ns)
+    if sampling:
+        assert sampling.samples >= 2  # one for each of the readings
+        assert 0 < sampling.gap_max_s <= (closed_ns - opened_ns) * 1e-9
+        assert sampling.half_width_j >= 0
+        assert (sampling.failed, sampling.lost) == (0, {})
+
+
+def test_its_samples_are_handed_over_once(meter):
+    meter.read()
+    first = meter.drain(time.monotonic_ns())
+    second = meter.drain(time.monotonic_ns())
+    assert not set(first.times_ns) & set(second.times_ns)
+
+
+def test_it_may_be_closed_twice(meter):
+    meter.close()
+    meter.close()
+
+
+def test_where_a_counter_fails_the_power_sampled_beside_it_never_stands_in():
+    """The two count from different moments: a window that mixed them would have any energy at all."""
+
+    def gone() -> float:
+        raise OSError("No such device")
+
+    sampled = Sampler({"cpu0": Power(Domain("sampled", 0.01, "CPU"), lambda: 50.0)}, total=["cpu0"], period_s=0.01)
+    counted = {"cpu0": Counter(Domain("counter", 0.001, "CPU"), gone)}
+    meter = Instruments(counters=counted, powers=sampled, total=["cpu0"], covers="CPU")
+    assert meter.read() == {}
+    meter.close()

@@ -1,0 +1,169 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+OPEN = """
+import json, logging, sys, time
+from trainmeter.power.meter import open_meter
+
+logging.disable()
+spec = {"name": "nvml", "_target_": "trainmeter.power.meters.nvml.open_nvml", **json.loads(sys.argv[1])}
+meter = open_meter(spec, gpus=sys.argv[2:])
+"""
+
+WINDOW = f"""
+{OPEN}
+before, after = meter.read(), meter.read()
+joules = {{name: after[name] - before[name] for name in before.keys() & after.keys()}}
+print(json.dumps({{"energy": meter.energy, "domains": meter.domains, "joules": joules, "total": meter.total(joules)}}))
+"""
+
+SECOND = f"""
+{OPEN}
+before, opened_ns = meter.read(), time.monotonic_ns()
+time.sleep(1)
+after, closed_ns = meter.read(), time.monotonic_ns()
+sampling = meter.sampling(opened_ns, closed_ns)
+watts = {{name: (after[name] - before[name]) * 1e9 / (closed_ns - opened_ns) for name in before.keys() & after.keys()}}
+meter.close()
+time.sleep(0.1)
+print(json.dumps({{"watts": watts, "lost": sampling.lost, "samples": sampling.samples}}))
+"""
+
+IMPORTED = """
+import sys
+from trainmeter.power.meters.nvml import open_nvml
+
+print(open_nvml(gpus=["GPU-aaaa"], root="/").energy["reason"], {"zeus", "pynvml"} & set(sys.modules))
+"""
+
+
+@pytest.fixture
+def window_of(with_nvml):
+    """What the meter of some GPUs says of the window between its first two readings."""
+    return lambda *gpus, stub="", **options: json.loads(with_nvml(WINDOW, json.dumps(options), *gpus, stub=stub))
+
+
+@pytest.fixture
+def second_of(with_nvml):
+    """What the meter of some GPUs says of a second, at 200 W."""
+    return lambda *gpus, stub, **options: json.loads(with_nvml(SECOND, json.dumps(options), *gpus, stub=stub))
+
+
+def test_a_window_costs_what_the_counter_of_the_gpu_used_went_on_by(window_of):
+    window = window_of("GPU-bbbb", cross_check=False)
+    assert window["energy"] == {"source": "counter", "covers": "GPUs used (whole boards)", "reason": None}
+    assert window["domains"] == {"gpu1": ["counter", 0.1, "GPU board", 0.001, 0.0]}
+    assert window["joules"] == {"gpu1": 25.0}
+    assert window["total"] == 25.0
+
+
+def test_several_gpus_are_added_up(window_of):
+    assert window_of("GPU-aaaa", "GPU-bbbb")["total"] == 37.5
+
+
+def test_a_gpu_may_be_named_as_torch_does_without_its_prefix(window_of):
+    assert window_of("aaaa")["total"] == 12.5
+
+
+def test_power_sampled_beside_the_counter_checks_it_and_is_no_part_of_the_total(second_of, window_of):
+    window = window_of("GPU-aaaa", stub="instant", period_s=0.02)
+    assert window["energy"]["source"] == "counter"
+    assert window["domains"]["gpu0_sampled"] == [
+        "sampled",
+        0.02,
+        "GPU board, by sampled power: a cross-check",
+        0.001,
+        0,
+    ]
+    assert window["total"] == 12.5
+    watts = second_of("GPU-aaaa", stub="ticks,instant")["watts"]
+    assert watts["gpu0_sampled"] == pytest.approx(200, rel=0.01)
+    assert watts["gpu0"] == pytest.approx(200, rel=0.1)
+
+
+def test_a_gpu_that_tells_no_power_is_counted_all_the_same(window_of):
+    window = window_of("GPU-aaaa", stub="nopower")
+    assert set(window["domains"]) == {"gpu0"}
+    assert window["energy"]["reason"] is None
+
+
+def test_where_there_is_no_counter_sampled_power_makes_the_total_and_says_why(second_of, window_of):
+    window = window_of("GPU-aaaa", stub="nocounter,ga100")
+    assert window["domains"] == {"gpu0": ["sampled", 0.05, "GPU board", 0.001, 0.0]}
+    assert window["energy"]["source"] == "sampled"
+    assert window["energy"]["reason"] == (
+        "GPU GPU-aaaa does not say what energy it used: Not Supported. Its power is sampled instead."
+    )
+    second = second_of("GPU-aaaa", stub="nocounter", cross_check=False)
+    assert second["watts"] == {"gpu0": pytest.approx(200, rel=0.01)}
+    assert second["samples"] >= 10
+
+
+@pytest.mark.parametrize(
+    ("stub", "averaging_s"), [("", 1.0), ("ga100", 0.0), ("instant", 0.0)], ids=["usual", "of GA100", "of the moment"]
+)
+def test_power_that_is_a_mean_over_a_second_says_so(window_of, stub, averaging_s):
+    *_, told = window_of("GPU-aaaa", stub=stub)["domains"]["gpu0_sampled"]
+    assert told == averaging_s
+
+
+@pytest.mark.parametrize(
+    ("gpus", "stub", "reason"),
+    [
+        (
+            ["GPU-aaaa"],
+            "unsupported",
+            "GPU GPU-aaaa does not say what energy it used: Not Supported. "
+            "GPU GPU-aaaa does not say its power: Not Supported.",
+        ),
+        (
+            ["GPU-aaaa"],
+            "zero,nopower",
+            "GPU GPU-aaaa does not say what energy it used: it stands at 0. "
+            "GPU GPU-aaaa does not say its power: Not Supported.",
+        ),
+        (["GPU-aaaa"], "silent", "The NVIDIA driver is here, but NVML does not start: Driver Not Loaded."),
+        (["GPU-aaaa", "GPU-cccc"], "", "NVML finds no GPU GPU-cccc: Not Found."),
+        (["MIG-aaaa"], "", "MIG-aaaa is a slice of a GPU (MIG), and only whole GPUs count their energy."),
+        (
+            ["GPU-bbbb"],
+            "mig",
+            "GPU GPU-bbbb is in slices (MIG): its counter covers all of them, not the one used.",
+        ),
+        ([], "", "meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used."),
+    ],
+)
+def test_without_energy_or_power_of_each_gpu_energy_is_absent_and_the_reason_said(window_of, gpus, stub, reason):
+    window = window_of(*gpus, stub=stub)
+    assert window["energy"] == {"source": "none", "covers": None, "reason": reason}
+    assert window["joules"] == {}
+
+
+def test_a_gpu_whose_slices_are_off_counts_though_its_neighbor_is_sliced(window_of):
+    assert window_of("GPU-aaaa", stub="mig")["total"] == 12.5
+
+
+def test_a_gpu_that_is_lost_in_mid_run_has_no_energy_and_ends_nothing(window_of):
+    window = window_of("GPU-aaaa", stub="lost", cross_check=False)
+    assert window["joules"] == {}
+    assert window["total"] is None
+
+
+def test_a_gpu_without_a_counter_that_is_lost_in_mid_run_is_told_within_a_second(second_of):
+    second = second_of("GPU-aaaa", stub="nocounter,lost")
+    assert second["watts"] == {}
+    assert "GPU GPU-aaaa does not say its power: GPU is lost." in second["lost"]["gpu0"]
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is an NVIDIA driver here")
+def test_without_a_driver_zeus_is_never_imported():
+    environment = {"PYTHONPATH": str(SOURCE)}
+    said = subprocess.check_output([sys.executable, "-c", IMPORTED], text=True, env=environment)
+    assert said == "There is no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded. set()\n"

@@ -1,0 +1,178 @@
+"""Every board in every layout it exists in, by the total and the rails that it is known to have."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from boards import BOARDS, LAYOUTS, write
+from played import play, square
+
+from trainmeter.metrics import NANOSECOND
+from trainmeter.power.consumption import consumption, reading
+from trainmeter.power.meter import Absent
+from trainmeter.power.meters import rails
+from trainmeter.power.meters.rails import find_rails, open_rails, total_of
+
+CONF = Path(__file__).parents[3] / "conf/device"
+
+
+def table_of(board: str) -> dict | None:
+    file = CONF / f"{board}.yaml"
+    return yaml.safe_load(file.read_text())["rails"] if file.exists() else None
+
+
+def opened(root: Path, table: dict | None = None):
+    return closing(open_rails(gpus=[], root=root, period_s=0.005, rails=table))
+
+
+def found_w(root: Path) -> dict[str, float]:
+    return {rail.name: rail.read() for rail in find_rails(root)}
+
+
+@pytest.mark.parametrize(("board", "layout"), LAYOUTS)
+@pytest.mark.parametrize("hwmon", [1, 5])
+def test_every_rail_is_found_at_its_watts_and_what_is_no_rail_is_not(tmp_path, board, layout, hwmon):
+    tree = write(tmp_path, board, layout, hwmon=hwmon)
+    for share in (1.0, 0.4):
+        tree.show(share)
+        assert found_w(tmp_path) == pytest.approx(tree.board.shown_w(share))
+
+
+@pytest.mark.parametrize(("board", "layout"), LAYOUTS)
+def test_the_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, layout):
+    tree = write(tmp_path, board, layout)
+    with opened(tmp_path, table_of(board)) as meter:
+        assert meter.energy["source"] == "sampled"
+        assert meter.domains.keys() == tree.board.rails.keys()
+        assert meter.total(tree.board.shown_w()) == pytest.approx(tree.board.total_w())
+        assert meter.read().keys() == tree.board.rails.keys()
+        powers = meter.drain(time.monotonic_ns())
+        assert powers.total_w[-1] == pytest.approx(tree.board.total_w())
+        assert {name: values[-1] for name, values in powers.watts.items()} == pytest.approx(tree.board.shown_w())
+        assert (meter.energy["reason"] is None) == (board != "tx2")
+
+
+@pytest.mark.parametrize("board", sorted(BOARDS))
+def test_the_table_of_a_board_names_rails_that_the_board_has(board):
+    table = table_of(board) or {}
+    named = {*table.get("total", []), *(rail for part, rail in table.items() if part != "total")}
+    assert named <= BOARDS[board].rails.keys()
+    assert set(table.get("total", BOARDS[board].total)) == set(BOARDS[board].total)
+
+
+def test_a_domain_says_what_it_covers(tmp_path):
+    write(tmp_path, "agx_orin")
+    with opened(tmp_path, table_of("agx_orin")) as meter:
+        assert {name: domain.covers for name, domain in meter.domains.items()} == {
+            "VDD_GPU_SOC": "gpu",
+            "VDD_CPU_CV": "cpu",
+            "VIN_SYS_5V0": "part of the module",
+            "VDDQ_VDD2_1V8AO": "memory",
+        }
+        assert meter.energy["covers"] == "module (VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0)"
+
+
+def test_a_board_without_a_table_is_metered_by_the_rail_that_feeds_it_and_says_so(tmp_path):
+    tree = write(tmp_path, "tx2")
+    with opened(tmp_path) as meter:
+        assert meter.total(tree.board.shown_w()) == pytest.approx(7.0)
+        assert meter.energy["reason"] == (
+            "This board has no table of rails: VDD_IN is taken for the whole module, by its name."
+        )
+
+
+def test_a_board_without_a_table_or_such_a_rail_is_metered_by_the_sum_and_says_that_it_may_count_twice():
+    assert total_of(["GPU", "CPU"], None) == (
+        ["GPU", "CPU"],
+        "This board has no table of rails: the sum of GPU, CPU is taken for the module, and may count a rail twice. "
+        "Name them: device.rails.total=[...]",
+    )
+
+
+def test_a_table_that_names_a_rail_the_board_has_not_is_no_meter_and_says_what_there_is(tmp_path):
+    write(tmp_path, "nano")
+    with opened(tmp_path, {"total": ["VDD_IN"]}) as meter:
+        assert meter.energy["source"] == "none"
+        for part in ("VDD_IN", "found POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
+            assert part in meter.energy["reason"]
+
+
+def test_a_board_that_shows_no_sensor_is_asked_through_jtop(tmp_path, monkeypatch):
+    monkeypatch.setattr(rails, "open_jtop", lambda **how: Absent("jtop is not here."))
+    with opened(tmp_path) as meter:
+        assert meter.energy["reason"] == f"No INA3221 or INA238 shows a rail below {tmp_path}. jtop is not here."
+
+
+@pytest.mark.parametrize(("board", "step_w"), [("orin_nano", 0.04), ("agx_orin", 0.4)])
+def test_the_step_of_a_rail_is_that_of_its_current_at_its_voltage(tmp_path, board, step_w):
+    """40 uV over 5 mOhm at 5 V, and over 2 mOhm at 20 V."""
+    write(tmp_path, board)
+    assert next(find_rails(tmp_path)).step_w == pytest.approx(step_w)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])
+def test_a_file_that_holds_no_number_is_a_failed_read_that_says_what_it_held(tmp_path, text):
+    tree = write(tmp_path, "nano")
+    (rail,) = [rail for rail in find_rails(tmp_path) if rail.name == "POM_5V_IN"]
+    for file in tree.files("POM_5V_IN"):
+        file.write_text(text)
+    with pytest.raises(ValueError, match=f"in_power0_input holds '{text.strip()}', no number"):
+        rail.read()
+
+
+def test_a_sensor_that_went_is_a_failed_read_and_one_that_came_back_is_read_again(tmp_path):
+    tree = write(tmp_path, "orin_nx")
+    (rail,) = [rail for rail in find_rails(tmp_path) if rail.name == "VDD_IN"]
+    folder = tree.folder(0)
+    away = folder.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        rail.read()
+    away.rename(folder)
+    assert rail.read() == pytest.approx(8.0)
+
+
+def test_a_sensor_gone_for_three_tenths_of_a_second_costs_a_window_nothing(tmp_path):
+    tree = write(tmp_path, "orin_nano")
+    with opened(tmp_path, table_of("orin_nano")) as meter:
+        before = reading(meter)
+        away = tree.folder(0).rename(tmp_path / "away")
+        time.sleep(0.3)
+        away.rename(tree.folder(0))
+        after = reading(meter)
+        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        assert used.metrics["power_mean_w"] == pytest.approx(8.0, rel=0.01)
+        assert used.metrics["power_gap_max_s"] >= 0.3
+        assert meter.sampling(before.at_ns, after.at_ns).failed > 3
+        assert (used.lost, used.notes) == ({}, [])
+
+
+def test_a_sensor_gone_for_good_is_told_within_a_second_and_its_window_has_no_energy(tmp_path, caplog):
+    tree = write(tmp_path, "orin_nano")
+    with opened(tmp_path, table_of("orin_nano")) as meter:
+        before = reading(meter)
+        tree.folder(0).rename(tmp_path / "away")
+        time.sleep(1.0)
+        assert {record.getMessage().split(" cannot")[0] for record in caplog.records} == {
+            f"The power of {rail}" for rail in tree.board.rails
+        }
+        after = reading(meter)
+        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        assert not {name for name in used.metrics if "energy" in name}
+        assert used.lost.keys() == tree.board.rails.keys()
+        assert all("No such file" in why for why in used.lost.values())
+
+
+def test_a_board_in_motion_has_the_energy_that_it_told_within_what_is_stated(tmp_path):
+    """In real time: a square wave in the files themselves, written by another process."""
+    tree = write(tmp_path, "orin_nano")
+    with opened(tmp_path, table_of("orin_nano")) as meter, play(tree, square(0.5, 1.5, seconds=5)) as told:
+        before = reading(meter)
+        time.sleep(0.7)
+        after = reading(meter)
+        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
+    error_j = used["energy_j"] - told.energy_j(before.at_ns, after.at_ns)
+    assert 0 < used["energy_uncertainty_j"] < used["energy_j"]
+    assert abs(error_j) <= 2 * used["energy_uncertainty_j"]  # which holds 19 windows in 20 once
+    assert used["power_peak_w"] == pytest.approx(12.0)

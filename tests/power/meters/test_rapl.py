@@ -1,0 +1,151 @@
+import os
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainmeter.power.meters.rapl import open_rapl
+
+
+@pytest.fixture
+def server(machine):
+    """Two packages with DRAM, and around them what counts the same joules a second time."""
+    for package in (0, 1):
+        machine.zone(f"intel-rapl:{package}", f"package-{package}", 100)
+        machine.zone(f"intel-rapl:{package}:0", "core", 60)
+        machine.zone(f"intel-rapl:{package}:1", "uncore", 10)
+        machine.zone(f"intel-rapl:{package}:2", "dram", 20)
+    machine.zone("intel-rapl:2", "psys", 500)
+    machine.zone("intel-rapl-mmio:0", "package-0", 100)
+    return machine
+
+
+@contextmanager
+def open_meter(machine, **options):
+    meter = open_rapl(gpus=[], root=machine.root, **options)
+    yield meter
+    meter.close()
+
+
+def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server, energy):
+    with open_meter(server) as meter:
+        before = meter.read()
+        for folder, name, joules in [
+            ("intel-rapl:0", "package-0", 150),
+            ("intel-rapl:0:0", "core", 95),
+            ("intel-rapl:0:1", "uncore", 15),
+            ("intel-rapl:0:2", "dram", 27),
+            ("intel-rapl:1", "package-1", 130),
+            ("intel-rapl:1:2", "dram", 21),
+            ("intel-rapl:2", "psys", 700),
+            ("intel-rapl-mmio:0", "package-0", 150),
+        ]:
+            server.zone(folder, name, joules)
+        metrics = energy(before, meter.read(), meter, 1)
+    assert metrics == pytest.approx(
+        {
+            "energy_j": 88,
+            "energy_cpu0_j": 50,
+            "energy_cpu1_j": 30,
+            "energy_dram0_j": 7,
+            "energy_dram1_j": 1,
+        }
+    )
+    assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
+
+
+def test_a_counter_that_wraps_goes_on(machine, energy):
+    machine.zone("intel-rapl:0", "package-0", machine.counter_range_j - 10)
+    with open_meter(machine) as meter:
+        before = meter.read()
+        machine.zone("intel-rapl:0", "package-0", 5)
+        once = meter.read()
+        machine.zone("intel-rapl:0", "package-0", 4)
+        twice = meter.read()
+    assert energy(before, once, meter, 1)["energy_j"] == pytest.approx(15)
+    assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
+
+
+def test_the_dies_of_a_package_are_domains_of_their_own(machine):
+    for die in (0, 1):
+        machine.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
+        machine.zone(f"intel-rapl:{die}:0", "dram", 1)
+    with open_meter(machine) as meter:
+        assert set(meter.domains) == {"cpu0_die0", "cpu0_die1", "dram0_die0", "dram0_die1"}
+
+
+def test_dram_that_counts_nothing_is_no_domain(machine):
+    machine.zone("intel-rapl:0", "package-0", 1)
+    machine.zone("intel-rapl:0:0", "dram", 0)
+    with open_meter(machine) as meter:
+        assert set(meter.domains) == {"cpu0"}
+        assert meter.energy["covers"] == "CPU packages"
+
+
+def test_a_counter_that_cannot_be_read_leaves_the_window_without_a_total(server, energy):
+    with open_meter(server) as meter:
+        before = meter.read()
+        server.zone("intel-rapl:0", "package-0", 150)
+        (server.root / "sys/class/powercap/intel-rapl:1/energy_uj").write_text("garbage")
+        after = meter.read()
+    assert energy(before, after, meter, 1) == {"energy_cpu0_j": 50}
+
+
+@pytest.mark.parametrize("joules", [0, None], ids=["counters at 0", "no powercap"])
+def test_a_virtual_machine_has_no_energy_and_the_reason(machine, joules):
+    if joules is not None:
+        machine.zone("intel-rapl:0", "package-0", joules)
+    with open_meter(machine) as meter:
+        assert meter.energy["source"] == "none"
+        assert "No CPU package counts its energy" in meter.energy["reason"]
+        assert meter.energy["reason"].endswith("meter.tdp_w=65")
+
+
+def test_with_the_rated_power_the_estimate_stands_in_and_says_why(machine):
+    machine.ticks(busy=1000, idle=1000)
+    with open_meter(machine, tdp_w=65) as meter:
+        assert meter.energy["source"] == "estimated"
+        assert "No CPU package counts its energy" in meter.energy["reason"]
+
+
+@pytest.fixture
+def ordinary_user():
+    """Root reads everything: these tests are another user for as long as they last."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def open_machine(machine):
+    """A machine below a folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        machine.root = Path(folder)
+        machine.zone("intel-rapl:0", "package-0", 1)
+        (machine.root / "sys/class/powercap/intel-rapl:0/energy_uj").chmod(0)
+        yield machine
+
+
+def test_a_counter_kept_for_root_is_absent_with_the_command_that_opens_it(open_machine, ordinary_user):
+    with open_meter(open_machine) as meter:
+        assert meter.energy["source"] == "none"
+        assert "intel-rapl:0/energy_uj is kept for root" in meter.energy["reason"]
+        assert "sudo chmod a+r" in meter.energy["reason"]
+
+
+def test_between_its_counters_readings_the_power_is_known(machine):
+    machine.zone("intel-rapl:0", "package-0", 100)
+    begun_s = time.monotonic()
+    with open_meter(machine, period_s=0.01) as meter:
+        machine.zone("intel-rapl:0", "package-0", 130)
+        meter.read()
+        took_s = time.monotonic() - begun_s
+        powers = meter.drain(time.monotonic_ns())
+    assert powers.watts.keys() == {"cpu0"}
+    assert max(powers.total_w) > 30 / took_s * 0.5, "30 J in the moment that this took"
