@@ -22,6 +22,7 @@ FLOORS = [
     {"experiment", "report", "doctor"},
     {"ending"},
     {"plan", "window", "terminal", "sweep"},
+    {"rehearsal"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
     {"schema", "metrics", "record", "build", "rounds", "stopping"},
@@ -139,6 +140,22 @@ def test_what_runs_on_a_board_is_python_3_6(name):
 def test_the_rule_for_a_board_refuses_what_is_newer(newer):
     with pytest.raises(SyntaxError):
         ast.parse(newer, feature_version=(3, 6))
+
+
+MEASURING = [
+    name
+    for name in SOURCES
+    if name.startswith(("trainmeter/power/", "trainmeter/worker/", "trainmeter/machine/utilization"))
+    or name in ("trainmeter/window.py", "trainmeter/rounds.py", "trainmeter/experiment.py")
+]
+TELLS_WHEN = {"trainmeter/power/knobs/desk.py"}
+"""What writes down for people when something was done."""
+
+
+@pytest.mark.parametrize("name", sorted({*MEASURING} - TELLS_WHEN))
+def test_no_clock_that_can_be_set_measures_anything(name):
+    calls = {ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)}
+    assert not calls & {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from controls import Board
 
 from trainmeter import plan
 
@@ -19,8 +20,8 @@ def nano(tmp_path):
 
 @pytest.fixture
 def rapl(tmp_path):
-    """The root of a PC whose CPU has a power limit to set."""
-    return machine(tmp_path / "rapl", **{"sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw": "65000000"})
+    """The root of a PC whose CPU has a power limit to set, of 120 W at most."""
+    return Board(tmp_path / "rapl").with_rapl(packages=1).root
 
 
 @pytest.fixture
@@ -74,9 +75,58 @@ def test_a_rehearsal_tells_of_all_that_was_asked_for_and_not_applied(order, rapl
     assert with_a_limit.run["rehearsal"][1] == "power_limit=10 asked for, not applied"
 
 
-def test_a_power_limit_that_is_there_but_cannot_be_set_is_an_error_that_says_what_to_do(order, rapl):
-    with pytest.raises(RuntimeError, match=r"power_limit=100 asks for a limit by RAPL.*rehearse=true\."):
-        plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+def test_a_power_limit_that_is_there_is_turned_to_and_nothing_is_rehearsed(order, rapl):
+    settled = plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+    (knob, wish) = settled.turns["power_limit"]
+    assert (knob.name, wish.setting, wish.watts) == ("RAPL", "100 W", 100)
+    assert settled.run["rehearsal"] == []
+
+
+def test_a_power_limit_out_of_range_is_refused_with_the_range_before_anything_is_written(order, rapl):
+    asked = order("power_limit=500", f"machine.root={rapl}")
+    with pytest.raises(ValueError, match=r"power_limit=500 is out of the range of RAPL: 0 to 120 W"):
+        plan.settle(asked)
+    assert list(asked.folder.iterdir()) == []
+
+
+def test_what_was_really_applied_is_noted_as_it_was_found_and_in_watts(order, rapl):
+    settled = plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+    settled.applied({"RAPL": "100 W"})
+    run = settled.record.run()
+    assert (run["applied"], run["power_limit_applied"], run["power_limit_w"]) == (
+        {"power_limit": "100 W"},
+        "100 W",
+        100,
+    )
+
+
+def test_a_run_is_marked_once_by_what_goes_wrong_and_not_by_what_does_not(order):
+    settled = plan.settle(order())
+    settled.mark({"throttled": "hot", "energy_lost": ""})
+    settled.mark({"throttled": "hotter", "knob_changed": "somebody"})
+    assert settled.record.run()["marks"] == {"throttled": "hot", "knob_changed": "somebody"}
+
+
+def test_one_knob_that_is_lacking_leaves_the_others_alone_and_says_so(order, rapl):
+    settled = plan.settle(order("power_limit=100", "clocks=locked", f"machine.root={rapl}"))
+    assert settled.turns == {}
+    assert settled.run["rehearsal"] == [
+        "clocks=locked asked for, this machine has no jetson_clocks",
+        "power_limit=100 asked for, not applied",
+    ]
+
+
+def test_the_rule_that_picked_a_power_mode_is_said(order, tmp_path):
+    nx = Board(tmp_path / "nx").with_modes("nx")
+    machine(nx.root, **{"sys/firmware/devicetree/base/compatible": "nvidia,p3668-0000\0nvidia,tegra194\0"})
+    settled = plan.settle(order("power_limit=15", f"machine.root={nx.root}"))
+    assert settled.turns["power_limit"][1].setting == "MODE_15W_6CORE (id:2)"
+    assert any("MODE_15W_6CORE" in said for said in plan.warnings(settled))
+
+
+def test_a_recording_played_is_no_measurement_of_this_machine(order):
+    settled = plan.settle(order("meter=replay", "meter.file=power.csv"))
+    assert settled.run["rehearsal"] == ["meter=replay asked for: the energy is that of a recording"]
 
 
 def test_rehearse_true_touches_nothing_and_says_so(order, rapl):

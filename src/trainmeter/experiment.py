@@ -67,6 +67,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan) as panel:
             plan.applied(holding.applied)
+            terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy)
             before_w = rested(panel.meter, job["meter"]["idle_s"], terminal)
             plan.describe(idle={"before_w": before_w})

@@ -8,9 +8,9 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,11 @@ from typing import Any
 from trainmeter.datasets import manifest
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
-from trainmeter.power.knobs.demands import Demand, demanded, wishes
+from trainmeter.power.knobs.demands import demanded, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.record import Record, read_json, write_json
-
-UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
-"""The keys that ask for a knob, and what leaves it as it is."""
+from trainmeter.rehearsal import as_here, rehearsals
 
 
 @dataclass
@@ -123,42 +121,11 @@ def desk_of(order: Order) -> Desk:
     return Desk(machine["state_dir"], root=machine["root"], boot_id=host.boot_id(), command=command())
 
 
-def as_here(order: Order) -> Order:
-    """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
-    its Python does not hold here; what was typed does."""
-    typed = {override.partition("=")[0] for override in order.overrides}
-    here = {"accelerator": "auto", "python": None}
-    kept = {key: value for key, value in here.items() if f"device.{key}" not in typed}
-    return replace(order, job={**order.job, "device": {**order.job["device"], **kept}})
-
-
 def withdraw(order: Order) -> None:
     """Removes the folders that were made for an order that is refused, where nothing is in them."""
     for folder in (order.folder, order.folder.parent):
         with suppress(OSError):
             folder.rmdir()
-
-
-def rehearsals(order: Order, found: str | None, demands: Sequence[Demand] | None) -> list[str]:
-    """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
-
-    `found` is what this machine is where it is another device, `demands` are the knobs asked for, None if none is to
-    be touched.
-    """
-    job, device = order.job, order.choices["device"]
-    reasons = [f"device={device} asked for, this machine is device={found}"] if found else []
-    if job["meter"]["name"] == "replay":
-        reasons.append("meter=replay asked for: the energy is that of a recording")
-    lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}
-    reasons += lacks.values()
-    if reasons or demands is None:
-        left = [key for key, none in UNTOUCHED.items() if job[key] != none and key not in lacks]
-        reasons += [f"{key}={job[key]} asked for, not applied" for key in left]
-    if reasons and job["rehearse"] is False:
-        raise ValueError(f"{'; '.join(reasons)}. rehearse=false refuses that; leave it out to rehearse.")
-    if job["rehearse"] is True:
-        reasons.append("rehearse=true")
-    return reasons
 
 
 def warnings(plan: Plan) -> list[str]:

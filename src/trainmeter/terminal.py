@@ -81,6 +81,11 @@ class Terminal:
         for warning in warnings:
             self.warn(warning)
 
+    def applied(self, settings: Mapping[str, str]) -> None:
+        """What was really set, by the keys that asked for it."""
+        for key, setting in settings.items():
+            self.say(f"{key} is now {setting}, and will be put back.")
+
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         verb = {"epoch": "training", "val": "evaluating"}[window]
         self._progress.reset(self._task, description=f"epoch {epoch} of {epochs}, {verb}", total=steps)

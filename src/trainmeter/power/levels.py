@@ -114,55 +114,60 @@ def _equations(
     )
 
 
-def resolution(equations: Equations, phases: int) -> np.ndarray:
+def resolution(equations: Equations) -> np.ndarray:
     """The part of each phase's own power in what `direct` books on it."""
+    phases = len(equations.joules)
     booked, shares = equations.instruments[:, :phases], equations.columns[:, :phases]
     return (booked * shares).sum(axis=0) / booked.sum(axis=0)
 
 
 def condition(equations: Equations) -> float:
     """1 where each phase's share varies by itself; large where they hardly vary, or only together."""
-    instruments = equations.instruments
-    return float(np.linalg.cond(instruments / np.linalg.norm(instruments, axis=0)))
+    return float(np.linalg.cond(equations.instruments / np.linalg.norm(equations.instruments, axis=0)))
 
 
-def explained(equations: Equations, watts: np.ndarray, phases: int) -> float:
+def explained(equations: Equations, watts: np.ndarray) -> float:
     """The part of the power's variance beside the drift that the phases explain."""
+    rows = equations.rows(watts)
 
     def unexplained(columns: np.ndarray) -> float:
         return float(np.var(rows - columns @ np.linalg.lstsq(columns, rows)[0]))
 
-    rows = equations.rows(watts)
-    drift = np.column_stack([np.ones(len(rows)), equations.columns[:, phases:]])
-    return 1 - unexplained(equations.columns) / unexplained(drift)
+    drift = equations.columns[:, len(equations.joules) :]
+    varies = unexplained(np.column_stack([np.ones(len(rows)), drift]))
+    return 1 - unexplained(equations.columns) / varies if varies > 0 else 0.0
 
 
 class Solution(NamedTuple):
-    """The energy of each phase that has a column, its error in 95 of 100 windows, and the levels behind it."""
+    """By phase that has a column: its energy, the half width of that by the noise, and its energy by the samples alone.
+
+    The samples' own is not scaled to the gross energy.
+    """
 
     energy_j: np.ndarray
     half_width_j: np.ndarray
-    levels_w: np.ndarray
+    sampled_j: np.ndarray
 
 
 def solve(equations: Equations, watts: np.ndarray, gross_j: float, rng: np.random.Generator) -> Solution:
-    """Scaled to `gross_j`; the error is that of a moving-block bootstrap. LinAlgError where there is no solution."""
+    """By a moving-block bootstrap over the rows, 95 %. LinAlgError where the equations have no one solution."""
     z, x, joules, rows = equations
     y = rows(watts)
     count, unknown = x.shape
     levels_w = equations.levels(watts)
     memory = correlated(y - x @ levels_w)
     size = -(-count // GROUPS)
-    moments = np.concatenate([z[:, :, None] * x[:, None, :], (z * y[:, None])[:, :, None]], axis=2)
-    groups = np.add.reduceat(moments, np.arange(0, count, size))
-    block = min(math.ceil(max(2 * memory / size, len(groups) / 100)), len(groups) // 5)
-    first = rng.integers(0, len(groups), (REPLICATES, -(-len(groups) // block)))
+    products = np.concatenate([z[:, :, None] * x[:, None, :], (z * y[:, None])[:, :, None]], axis=2)
+    groups = np.add.reduceat(products, np.arange(0, count, size))
+    block = max(1, min(math.ceil(max(2 * memory / size, len(groups) / 100)), len(groups) // 5))
     sums = np.cumsum(np.concatenate([np.zeros_like(groups[:1]), groups, groups[:block]]), axis=0)
+    first = rng.integers(0, len(groups), (REPLICATES, -(-len(groups) // block)))
     drawn = (sums[first + block] - sums[first]).sum(axis=1)
     replicas_w = np.linalg.solve(drawn[:, :, :unknown], drawn[:, :, unknown:])[:, :, 0]
-    energy_j, replicas_j = _scaled(joules @ levels_w, gross_j), _scaled(replicas_w @ joules.T, gross_j)
-    half_width_j = np.quantile(abs(replicas_j - energy_j), 0.95, axis=0) * _student(count / memory - unknown)
-    return Solution(energy_j, half_width_j, levels_w)
+    sampled_j = joules @ levels_w
+    energy_j = _scaled(sampled_j, gross_j)
+    off_j = abs(_scaled(replicas_w @ joules.T, gross_j) - energy_j)
+    return Solution(energy_j, np.quantile(off_j, 0.95, axis=0) * _student(count / memory - unknown), sampled_j)
 
 
 def _scaled(joules: np.ndarray, gross_j: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ AVERAGING_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5
 LAG_STEP_S, LAG_MOST_S = 0.005, 0.3
 LONGEST_SHARE = 0.05
 """Of the window: no sensor is looked for that averages over more or lags by more."""
-MOST_SAMPLES = 2000
+MOST_SAMPLES = 1000
 """What the search looks at, from all over the window."""
 CLOSER = (0.25, 0.125, 0.03)
 """The steps of each closer look around the best sensor so far, as shares of those of the first look."""
@@ -22,13 +23,13 @@ ALIKE = 6.0
 FADING = (0.0, *(math.log(5 / left) for left in (4, 3, 2, 1)), math.log(5) + 2)
 """An exponential in five stretches of the same weight, by their ends in time constants; the last has the right mean."""
 TIME_CONSTANT = 12**-0.5
-"""Of a sensor that forgets exponentially, as a share of what one averages over that spreads power as much."""
+"""Of a sensor that fades, as a share of what a plain one averages over that spreads power as much."""
 
 
 class Sensor(NamedTuple):
     """A reading is the mean of the power from `lag_s + averaging_s` to `lag_s` before it.
 
-    Or, of a sensor that fades, the mean of all power until `lag_s` before it, the less of it the older it is.
+    Or, of a sensor that `fades`, of all the power until `lag_s` before it, with exponentially less weight of the older.
     """
 
     averaging_s: float
@@ -47,17 +48,17 @@ class Sensor(NamedTuple):
         """How old the power is, on average, that a reading tells of."""
         return self.lag_s + self.averaging_s * (TIME_CONSTANT if self.fades else 0.5)
 
+    def like(self, averaging_s: float, center_s: float) -> Sensor:
+        """Another of this kind; none tells of the future."""
+        lag_s = center_s - Sensor(averaging_s, 0.0, self.fades).center_s
+        return Sensor(averaging_s, max(0.0, lag_s), self.fades)
+
     def shares(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
-        """The share of each phase, in columns, in what readings at these moments are means of."""
+        """The share of each phase, in columns, of the time that readings at these moments are means of."""
         ends_s = self.ends_s
         spent_s = [timeline.spent_s(times_s - end_s) for end_s in ends_s]
-        means = [(newer - older) / lasts_s for newer, older, lasts_s in zip(spent_s, spent_s[1:], np.diff(ends_s))]
-        return sum(means[1:], means[0]) / len(means)
-
-    def like(self, averaging_s: float, center_s: float) -> Sensor:
-        """One of the same kind; it never tells of the future."""
-        early = Sensor(averaging_s, 0.0, self.fades).center_s
-        return Sensor(averaging_s, max(0.0, center_s - early), self.fades)
+        weights = 1 / np.diff(ends_s) / (len(ends_s) - 1)
+        return sum(weight * (newer - older) for weight, (newer, older) in zip(weights, pairwise(spent_s), strict=True))
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
         """Which readings tell of the window and of nothing else."""
@@ -72,9 +73,9 @@ class Search:
 
     def __init__(self, timeline: Timeline, times_s: np.ndarray, watts: np.ndarray) -> None:
         sensors = plausible(timeline.window_s)
-        longest_s = max(sensor.lag_s + sensor.averaging_s for sensor in sensors)
-        seen = np.flatnonzero((times_s >= longest_s) & (times_s <= timeline.window_s))
-        self._looked_at = seen[:: max(1, len(seen) // MOST_SAMPLES)]
+        reach_s = max(sensor.ends_s[-1] for sensor in sensors)
+        told = np.flatnonzero((times_s >= reach_s) & (times_s <= timeline.window_s))
+        self._looked_at = told[:: max(1, len(told) // MOST_SAMPLES)]
         self._timeline, self._times_s = timeline, times_s[self._looked_at]
         self._sensors = sensors
         self._columns, self._inverses = self._see(sensors)
@@ -84,9 +85,9 @@ class Search:
                 self._look(fading(self.best(watts[:, None])[0]))
         explained = self._explained(watts[:, None])[:, 0]
         best = explained.argmax()
-        power = self._centered(watts)
-        residuals = power - self._inverses[best] @ self._columns[best] @ power @ self._columns[best]
-        enough = explained[best] - ALIKE * residuals.var() * correlated(residuals)
+        columns, power = self._columns[best], self._centered(watts)
+        unexplained = power - self._inverses[best] @ (columns @ power) @ columns
+        enough = explained[best] - ALIKE * unexplained.var() * correlated(unexplained)
         self.found = self._sensors[best]
         self.alike = [self._sensors[index] for index in np.flatnonzero(explained >= enough)]
 
@@ -113,8 +114,9 @@ class Search:
     def _see(self, sensors: list[Sensor]) -> tuple[np.ndarray, np.ndarray]:
         """For each sensor what it makes of the phases and the drift, in rows, and the inverse of their products."""
         drift = trend(self._times_s, self._timeline.window_s)
-        seen = np.stack([np.hstack([sensor.shares(self._timeline, self._times_s), drift]).T for sensor in sensors])
-        return seen, np.linalg.pinv(seen @ seen.transpose(0, 2, 1), rcond=1e-9, hermitian=True)
+        seen = [np.hstack([sensor.shares(self._timeline, self._times_s), drift]) for sensor in sensors]
+        columns = np.ascontiguousarray(np.stack(seen).transpose(0, 2, 1))
+        return columns, np.linalg.pinv(columns @ columns.transpose(0, 2, 1), rcond=1e-9, hermitian=True)
 
 
 def plausible(window_s: float) -> list[Sensor]:
@@ -130,16 +132,17 @@ def plausible(window_s: float) -> list[Sensor]:
 
 def near(best: Sensor, closer: float) -> list[Sensor]:
     """Sensors that average a little shorter or longer than the best, or are a little quicker or slower."""
-    averagings_s = [best.averaging_s * (1 + closer) ** steps for steps in (-2, -1, 0, 1, 2)]
-    later_s = [steps * closer * _lag_step_s(best.averaging_s) for steps in (-2, -1, 0, 1, 2)]
-    return [best.like(averaging_s, best.center_s + later) for averaging_s in averagings_s for later in later_s]
+    steps = (-2, -1, 0, 1, 2)
+    averagings_s = [best.averaging_s * (1 + closer) ** step for step in steps]
+    centers_s = [best.center_s + step * closer * _lag_step_s(best.averaging_s) for step in steps]
+    return [best.like(averaging_s, center_s) for averaging_s in averagings_s for center_s in centers_s]
 
 
 def fading(best: Sensor) -> list[Sensor]:
-    """Sensors that fade and may look like the best: that is shorter the faster the steps, and no less late."""
-    lags_s = [max(0.0, best.lag_s + steps * _lag_step_s(best.averaging_s) / 4) for steps in (-1, 0, 1)]
-    times = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
-    return [Sensor(best.averaging_s * t / TIME_CONSTANT / 2, lag_s, True) for t in times for lag_s in lags_s]
+    """Sensors that fade and may look like the best, plain one, which is too short for them the faster the steps are."""
+    lags_s = [max(0.0, best.lag_s + step * _lag_step_s(best.averaging_s) / 4) for step in (-1, 0, 1)]
+    averagings_s = [best.averaging_s * longer for longer in (0.9, 1.2, 1.7, 2.4, 3.5, 5.0, 7.0)]
+    return [Sensor(averaging_s, lag_s, fades=True) for averaging_s in averagings_s for lag_s in lags_s]
 
 
 def _lag_step_s(averaging_s: float) -> float:

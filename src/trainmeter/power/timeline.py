@@ -48,12 +48,15 @@ class Timeline:
         """The share of each phase, in columns, of the stretch of `averaging_s` that ends at each of the moments."""
         return (self.spent_s(times_s) - self.spent_s(times_s - averaging_s)) / averaging_s
 
-    def split(self, joules: np.ndarray) -> np.ndarray:
-        """The energy of all phases from that of the columns: the tiny ones have their time's share of the largest."""
-        every = np.zeros(len(PHASES))
-        every[self.own] = joules
+    def split(self, energy_j: np.ndarray, half_width_j: np.ndarray) -> tuple[list[float], list[float]]:
+        """Energy and half width of each phase from those of the columns.
+
+        A tiny phase is given its time's share of the largest phase, and all of that as its half width.
+        """
         largest = self.phases_s.argmax()
+        energy, half_width = np.zeros(len(PHASES)), np.zeros(len(PHASES))
+        energy[self.own], half_width[self.own] = energy_j, half_width_j
         tiny_s = np.where(self.own, 0.0, self.phases_s)
-        every += every[largest] * tiny_s / (self.phases_s[largest] + tiny_s.sum())
-        every[largest] -= every[~self.own].sum()
-        return every
+        tiny_j = energy[largest] * tiny_s / (self.phases_s[largest] + tiny_s.sum())
+        energy[largest] -= tiny_j.sum()
+        return (energy + tiny_j).tolist(), (half_width + tiny_j).tolist()
