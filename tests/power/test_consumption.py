@@ -49,7 +49,7 @@ def test_a_window_is_a_subtraction():
 def test_a_counter_that_tells_nothing_gives_no_energy_and_never_0(after):
     found = used(counters(cpu0=float), {"cpu0": 100.0}, after)
     assert found.metrics == {}
-    assert found.notes == ["no energy of cpu0, whose counter gave nothing, stood still or ran backwards."]
+    assert found.notes == ["no energy of cpu0: the counter gave nothing, stood still or ran backwards."]
 
 
 def test_a_rail_without_load_used_0_joules_and_the_total_stands():
@@ -70,7 +70,9 @@ def test_a_window_that_lasts_less_than_ten_periods_of_its_instrument_has_no_ener
     meter = counters(source, gpu0=float)  # it ticks every 0.1 s
     short, long = (used(meter, {"gpu0": 1.0}, {"gpu0": 3.0}, seconds) for seconds in (0.08, 1.0))
     assert short.metrics == {}
-    assert [note.partition(",")[0] for note in short.notes] == ["0.08 s is too short for gpu0"]
+    assert short.notes == [
+        "no energy of gpu0: 0.08 s is too short for what is renewed every 0.1 s, it takes 10 times that."
+    ]
     assert 2.0 in long.metrics.values()
     assert long.notes == []
 
@@ -80,6 +82,13 @@ def test_a_window_too_short_for_one_counter_has_the_energy_of_the_others_and_no_
     parts = {name: Counter(domain, float) for name, domain in domains.items()}
     meter = Instruments(counters=parts, total=list(parts), covers="all")
     assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
+
+
+def test_domains_that_lack_energy_for_one_reason_share_a_line():
+    found = used(
+        sampled(VDD_IN=0.02, VDD_SOC=0.02), {"VDD_IN": 1.0, "VDD_SOC": 1.0}, {"VDD_IN": 2.0, "VDD_SOC": 2.0}, 0.1
+    )
+    assert [note.partition(":")[0] for note in found.notes] == ["no energy of VDD_IN, VDD_SOC"]
 
 
 def test_a_cross_check_that_takes_longer_windows_is_not_missed():
@@ -106,7 +115,7 @@ def test_a_sensor_that_was_lost_has_no_energy_though_it_was_read_at_both_ends():
     lost = WELL._replace(lost={"VDD_IN": "unread for 3.0 s: No such device"})
     found = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0})
     assert energies(found) == {}
-    assert found.notes == ["no energy of VDD_IN, unread for 3.0 s: No such device."]
+    assert found.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
     assert found.lost == lost.lost
 
 

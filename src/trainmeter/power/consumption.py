@@ -57,10 +57,9 @@ def consumption(
         metrics["net_energy_j"] = metrics["energy_j"] - idle_w * seconds
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
-    missing = {name: _missing(name, domain, used, lost, seconds) for name, domain in sorted(meter.domains.items())}
     # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
-    notes = [note for name, note in missing.items() if note and (total_j is None or name in lost)]
-    return Consumption(known, metrics, notes, lost)
+    missing = [name for name in meter.domains if name in lost or (total_j is None and name not in joules)]
+    return Consumption(known, metrics, _notes({name: _why(name, meter, lost, seconds) for name in missing}), lost)
 
 
 def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
@@ -109,17 +108,21 @@ def _total(
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 
-def _missing(name: str, domain: Domain, used: Joules, lost: Mapping[str, str], seconds: float) -> str | None:
-    """Why a domain has no joules, to stand behind the window's name in the notes; None where it has."""
+def _why(name: str, meter: Meter, lost: Mapping[str, str], seconds: float) -> str:
+    """Why a domain has no joules."""
+    domain = meter.domains[name]
     if not lasts(domain, seconds):
-        why = (
-            f"whose sensor averages over {domain.averaging_s:g} s"
-            if domain.averaging_s > domain.period_s
-            else f"which is renewed every {domain.period_s:g} s"
-        )
-        return f"{seconds:.3g} s is too short for {name}, {why}: energy takes {TICKS} times that."
+        averaged = domain.averaging_s > domain.period_s
+        how = f"averaged over {domain.averaging_s:g} s" if averaged else f"renewed every {domain.period_s:g} s"
+        return f"{seconds:.3g} s is too short for what is {how}, it takes {TICKS} times that."
     if name in lost:
-        return f"no energy of {name}, {lost[name]}."
-    if name not in used:
-        return f"no energy of {name}, whose counter gave nothing, stood still or ran backwards."
-    return None
+        return f"{lost[name]}."
+    return "the counter gave nothing, stood still or ran backwards."
+
+
+def _notes(reasons: Mapping[str, str]) -> list[str]:
+    """A line for each reason, with all domains that have it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        names.setdefault(reason, []).append(name)
+    return [f"no energy of {', '.join(alike)}: {reason}" for reason, alike in names.items()]

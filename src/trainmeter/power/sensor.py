@@ -10,13 +10,13 @@ import numpy as np
 
 from trainmeter.power.timeline import Timeline
 
-AVERAGING_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56)
-LAG_STEP_S, LAG_MOST_S = 0.005, 0.3
+AVERAGING_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
+LAG_STEPS_S, LAG_MOST_S = (0.005, 0.04), 0.3
 LONGEST_SHARE = 0.05
 """Of the window: no sensor is looked for that averages over more or lags by more."""
 MOST_SAMPLES = 1000
 """What the search looks at, from all over the window."""
-CLOSER = (0.25, 0.125, 0.03)
+CLOSER = (0.25, 0.06)
 """The steps of each closer look around the best sensor so far, as shares of those of the first look."""
 ALIKE = 6.0
 """How much less a sensor may explain and still be the one, in variances of what is unexplained: 95 % of the time."""
@@ -79,10 +79,9 @@ class Search:
         self._timeline, self._times_s = timeline, times_s[self._looked_at]
         self._sensors = sensors
         self._columns, self._inverses = self._see(sensors)
-        for closer in CLOSER:
-            self._look(near(self.best(watts[:, None])[0], closer))
-            if closer == CLOSER[0]:
-                self._look(fading(self.best(watts[:, None])[0]))
+        self._look_closer(watts)
+        self._look(fading(self.best(watts[:, None])[0]))
+        self._look_closer(watts)
         explained = self._explained(watts[:, None])[:, 0]
         best = explained.argmax()
         columns, power = self._columns[best], self._centered(watts)
@@ -104,6 +103,10 @@ class Search:
     def _centered(self, waves: np.ndarray) -> np.ndarray:
         waves = waves[self._looked_at]
         return waves - waves.mean(axis=0)
+
+    def _look_closer(self, watts: np.ndarray) -> None:
+        for closer in CLOSER:
+            self._look(near(self.best(watts[:, None])[0], closer))
 
     def _look(self, sensors: list[Sensor]) -> None:
         columns, inverses = self._see(sensors)
@@ -146,7 +149,7 @@ def fading(best: Sensor) -> list[Sensor]:
 
 
 def _lag_step_s(averaging_s: float) -> float:
-    return max(LAG_STEP_S, averaging_s / 4)
+    return min(max(LAG_STEPS_S[0], averaging_s / 4), LAG_STEPS_S[1])
 
 
 def trend(times_s: np.ndarray, window_s: float) -> np.ndarray:

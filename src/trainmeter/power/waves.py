@@ -60,7 +60,7 @@ def make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Waves, in columns, sampled when the samples were, with their noise and in their steps; and their joules by phase.
 
     Each has the levels of the samples through one of the sensors that may be the one, and is seen by a sensor a little
-    unlike that. Every other wave's drift multiplies its power rather than adds to it.
+    unlike that. In every other pair the drift multiplies the power rather than adds to it.
     """
     drift = trend(case.times_s, case.timeline.window_s)
     waves, known_j = [], []
@@ -72,7 +72,7 @@ def make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         phases_j, drift_j = equations.joules[:, :phases] @ phases_w, equations.joules[:, phases:] @ drift_w
         mean_w = phases_j.sum() / case.timeline.window_s
         power_w = _unlike(sensor, rng).shares(case.timeline, case.times_s) @ phases_w
-        multiplies = wave % 2
+        multiplies = wave // 2 % 2
         waves.append(power_w + drift @ drift_w * (power_w / mean_w if multiplies else 1))
         joules = phases_j + drift_j * (phases_w / mean_w if multiplies else 1)
         known_j.append(joules * (case.gross_j / joules.sum()))
