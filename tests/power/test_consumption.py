@@ -14,7 +14,8 @@ class Scripted:
     """Sampled powers, of which one says how they were sampled."""
 
     def __init__(self, sampling=WELL, **domains):
-        self.domains = {name: Domain("sampled", period_s, name) for name, period_s in domains.items()}
+        averaged = domains.items()
+        self.domains = {name: Domain("sampled", 0.01, name, averaging_s=seconds) for name, seconds in averaged}
         self.sampling = lambda opened_ns, closed_ns: sampling
         self.drain = lambda before_ns: NO_POWERS
         self.joules = dict
@@ -84,9 +85,14 @@ def test_a_window_too_short_for_one_counter_has_the_energy_of_the_others_and_no_
     assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
 
 
+def test_what_is_sampled_at_both_borders_has_energy_in_any_window():
+    found = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.1}, 0.02)
+    assert found.metrics["energy_j"] == pytest.approx(0.1)
+
+
 def test_domains_that_lack_energy_for_one_reason_share_a_line():
     found = used(
-        sampled(VDD_IN=0.02, VDD_SOC=0.02), {"VDD_IN": 1.0, "VDD_SOC": 1.0}, {"VDD_IN": 2.0, "VDD_SOC": 2.0}, 0.1
+        sampled(VDD_IN=0.1, VDD_SOC=0.1), {"VDD_IN": 1.0, "VDD_SOC": 1.0}, {"VDD_IN": 2.0, "VDD_SOC": 2.0}, 0.1
     )
     assert [note.partition(":")[0] for note in found.notes] == ["no energy of VDD_IN, VDD_SOC"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power.meter import TICKS, Domain, Joules, Meter, lasts
+from trainmeter.power.meter import TICKS, Domain, Joules, Meter, lasts, staleness_s
 from trainmeter.power.series import Sampling
 
 
@@ -112,9 +112,9 @@ def _why(name: str, meter: Meter, lost: Mapping[str, str], seconds: float) -> st
     """Why a domain has no joules."""
     domain = meter.domains[name]
     if not lasts(domain, seconds):
-        averaged = domain.averaging_s > domain.period_s
-        how = f"averaged over {domain.averaging_s:g} s" if averaged else f"renewed every {domain.period_s:g} s"
-        return f"{seconds:.3g} s is too short for what is {how}, it takes {TICKS} times that."
+        how = "averaged over" if domain.source == "sampled" else "renewed every"
+        period_s = staleness_s(domain)
+        return f"{seconds:.3g} s is too short for what is {how} {period_s:g} s, it takes {TICKS} times that."
     if name in lost:
         return f"{lost[name]}."
     return "the counter gave nothing, stood still or ran backwards."

@@ -19,9 +19,9 @@ SOURCES = ("counter", "sampled", "estimated")
 """Where joules come from, the most trustworthy first: a sum is as good as its worst part."""
 
 TICKS = 10
-"""What a window must last, in periods of a domain's instrument, for that domain to have joules in it.
+"""How many times longer than an instrument's reading may be old a window must be, to have joules by it.
 
-A reading is up to a period old, so that a window's joules are wrong by up to a period's worth: here by 10 % at most.
+Those are wrong by up to so much time's worth: here by 10 % at most.
 """
 
 
@@ -180,4 +180,9 @@ def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) ->
 
 def lasts(domain: Domain, seconds: float) -> bool:
     """Whether a window is long enough for what a domain's instrument says of it."""
-    return seconds >= TICKS * max(domain.period_s, domain.averaging_s)
+    return seconds >= TICKS * staleness_s(domain)
+
+
+def staleness_s(domain: Domain) -> float:
+    """How old what an instrument tells may be: a power that is sampled at both borders is as old as its averaging."""
+    return domain.averaging_s if domain.source == "sampled" else domain.period_s

@@ -110,7 +110,8 @@ def open_jtop(
         total, reason = total_of(list(found), table.get("total"))
         if fault := unfit(found, total):
             return Absent(fault)
-        domains = {name: Domain("sampled", client.interval, covered(name, total, table)) for name in found}
+        held_s = client.interval  # what the service tells holds until its next sample
+        domains = {name: Domain("sampled", held_s, covered(name, total, table), averaging_s=held_s) for name in found}
         return Instruments(
             powers=Feed(client, domains, total=total),
             total=total,
