@@ -105,7 +105,7 @@ def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows
     assert told["energy"] == {
         "offered": True,
         "source": "sampled (meter=rails)",
-        "period_s": 0.02,
+        "period_s": 0.01,
         "covers": "module (VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0)",
     }
     for rail, watts in tree.board.shown_w().items():
@@ -124,7 +124,7 @@ def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
     lines = shown.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     first = {" ".join(line.split()[:3]) for line in lines}
-    assert {"device yes device=nano:", "energy yes 0.02", "power: POM_5V_IN yes"} <= first
+    assert {"device yes device=nano:", "energy yes 0.01", "power: POM_5V_IN yes"} <= first
     assert "5W (id:1)" in " ".join(shown.stdout.split())
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import boards
 import pytest
@@ -118,7 +119,8 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
     process, record = nx.in_training()
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
-    nx.project.until(lambda: "energy_lost" in record.run()["marks"], 20)
+    nx.project.until(lambda: "energy_lost" in record.run()["marks"])
+    time.sleep(1)  # within which it is told
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     first, *_, last = record.windows()

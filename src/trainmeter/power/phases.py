@@ -1,4 +1,4 @@
-"""The energy used during each phase of a window: fetch stall, copy, compute and overhead, which sum to its gross energy.
+"""The energy used during each phase of a window: stall, copy, compute and overhead, which sum to its gross energy.
 
 During a phase, not because of it; and only where the samples of power tell it: docs/measuring.md says when they do.
 """
@@ -6,8 +6,9 @@ During a phase, not because of it; and only where the samples of power tell it: 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainmeter.metrics import NANOSECOND
@@ -41,8 +42,8 @@ energy, as a share of that."""
 class PhaseEnergy(NamedTuple):
     """Joules by phase, with the half widths of their 95 % intervals; or the `reason` why there are none."""
 
-    energy_j: dict[str, float] = {}
-    half_width_j: dict[str, float] = {}
+    energy_j: Mapping[str, float] = MappingProxyType({})
+    half_width_j: Mapping[str, float] = MappingProxyType({})
     method: str | None = None
     """`direct`, where the sampling resolves the phases, or `regression`."""
     averaging_s: float | None = None
@@ -51,7 +52,7 @@ class PhaseEnergy(NamedTuple):
     reason: str | None = None
 
 
-class Unresolved(Exception):
+class UnresolvedError(Exception):
     """Why the samples do not tell the phases apart."""
 
 
@@ -72,7 +73,7 @@ def phase_energy(
     rng = np.random.default_rng(seed)
     try:
         return _solved(rows, (closed_ns - opened_ns) * NANOSECOND, times_s, power[read], gross_j, rng)
-    except Unresolved as reason:
+    except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
         return PhaseEnergy(reason="the shares of the phases do not vary apart from each other.")
@@ -87,6 +88,7 @@ def _solved(
 
     samples = int(((times_s >= 0) & (times_s <= window_s)).sum())
     _require(samples >= FEWEST_SAMPLES, f"{samples} samples of power are too few: it takes {FEWEST_SAMPLES}.")
+    _require(len(rows) > 0, "the window has no steps.")
     timeline = Timeline(rows, window_s)
     too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
@@ -125,7 +127,7 @@ def _method(timeline: Timeline, sensor: Sensor, times_s: np.ndarray) -> tuple[st
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Unresolved(otherwise)
+        raise UnresolvedError(otherwise)
 
 
 def _require_evidence(condition: float, explained: float) -> None:

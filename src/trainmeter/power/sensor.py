@@ -18,6 +18,8 @@ MOST_SAMPLES = 1000
 """What the search looks at, from all over the window."""
 CLOSER = (0.25, 0.06)
 """The steps of each closer look around the best sensor so far, as shares of those of the first look."""
+LEADERS = 3
+"""How many of the first look are looked at closer."""
 ALIKE = 6.0
 """How much less a sensor may explain and still be the one, in variances of what is unexplained: 95 % of the time."""
 FADING = (0.0, *(math.log(5 / left) for left in (4, 3, 2, 1)), math.log(5) + 2)
@@ -79,9 +81,12 @@ class Search:
         self._timeline, self._times_s = timeline, times_s[self._looked_at]
         self._sensors = sensors
         self._columns, self._inverses = self._see(sensors)
-        self._look_closer(watts)
+        for leader in self._leaders(watts):
+            self._look(near(leader, CLOSER[0]))
+        self._look(near(self.best(watts[:, None])[0], CLOSER[1]))
         self._look(fading(self.best(watts[:, None])[0]))
-        self._look_closer(watts)
+        for closer in CLOSER:
+            self._look(near(self.best(watts[:, None])[0], closer))
         explained = self._explained(watts[:, None])[:, 0]
         best = explained.argmax()
         columns, power = self._columns[best], self._centered(watts)
@@ -104,9 +109,12 @@ class Search:
         waves = waves[self._looked_at]
         return waves - waves.mean(axis=0)
 
-    def _look_closer(self, watts: np.ndarray) -> None:
-        for closer in CLOSER:
-            self._look(near(self.best(watts[:, None])[0], closer))
+    def _leaders(self, watts: np.ndarray) -> list[Sensor]:
+        """The best of each averaging time, of those that explain most: steps that repeat favor several."""
+        leaders: dict[float, Sensor] = {}
+        for index in np.argsort(-self._explained(watts[:, None])[:, 0]):
+            leaders.setdefault(self._sensors[index].averaging_s, self._sensors[index])
+        return list(leaders.values())[:LEADERS]
 
     def _look(self, sensors: list[Sensor]) -> None:
         columns, inverses = self._see(sensors)
