@@ -13,7 +13,7 @@ from known import FOUR, TWO, Epoch, Sensor, epoch
 from rich.console import Console
 from rich.table import Table
 
-from trainmeter.power.phases import PhaseEnergy, phase_energy
+from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 PHASES = ("stall", "copy", "compute", "overhead")

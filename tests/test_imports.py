@@ -43,6 +43,7 @@ ALONE_IN = {
     },
     "amdsmi": {"trainmeter/power/meters/amd.py"},
     "jtop": {"trainmeter/power/meters/jtop.py"},
+    "numpy": {name for name in SOURCES if name.startswith("trainmeter/power/phases/")},
     "pandas": set(),
 }
 TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items()}

@@ -13,7 +13,7 @@ from trainmeter.machine.utilization import FOLDS
 from trainmeter.metrics import EPOCH, METRICS
 from trainmeter.power.consumption import Reading
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments
-from trainmeter.power.phases import PhaseEnergy
+from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
 from trainmeter.summary import summarize

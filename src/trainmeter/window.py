@@ -13,7 +13,7 @@ from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
 from trainmeter.power.meter import Meter
-from trainmeter.power.phases import phase_energy
+from trainmeter.power.phases.energy import phase_energy
 from trainmeter.power.series import Powers
 from trainmeter.record import Record
 from trainmeter.summary import percentiles

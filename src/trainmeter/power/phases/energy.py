@@ -16,18 +16,23 @@ from trainmeter.metrics import NANOSECOND
 if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all else that a start imports
     import numpy as np
 
-    from trainmeter.power.levels import Equations
-    from trainmeter.power.sensor import Sensor
-    from trainmeter.power.timeline import Timeline
+    from trainmeter.power.phases.levels import Equations
+    from trainmeter.power.phases.sensor import Sensor
+    from trainmeter.power.phases.timeline import Timeline
 
-FEWEST_SAMPLES = 100
+FEWEST_SAMPLES = 50
+"""In either half of the window."""
 FEWEST_STRETCHES, STRETCH = 20, 10
 """A regression needs so many stretches of the window, each so many times longer than the sensor averages."""
 LARGEST_MISFIT = 0.01
 """The share of a window by which its steps may last longer than it does."""
+MOST_SAMPLES, STRETCHES = 60_000, 20
+"""Some two seconds of work for one core; of more samples so many stretches are taken."""
 RESOLVED, LASTING = 0.8, 0.05
 """Sampling resolves the phases where so much of the power that is booked on each is its own; phases that last for a
 smaller share of the window than `LASTING` are not asked."""
+KEPT = 4
+"""The equations of so many sensors are kept: waves are solved in the order of theirs."""
 LARGEST_CONDITION = 100
 LEAST_EXPLAINED = 0.2
 LARGEST_DISAGREEMENT = 0.2
@@ -70,31 +75,43 @@ def phase_energy(
     power = np.frombuffer(watts)
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
+    kept = _some(len(times_s))
     rng = np.random.default_rng(seed)
     try:
-        return _solved(rows, (closed_ns - opened_ns) * NANOSECOND, times_s, power[read], gross_j, rng)
+        return _solved(rows, (closed_ns - opened_ns) * NANOSECOND, times_s[kept], power[read][kept], gross_j, rng)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
         return PhaseEnergy(reason="the shares of the phases do not vary apart from each other.")
 
 
+def _some(samples: int) -> np.ndarray:
+    """Which samples are looked at: all, or of a long window's stretches from all over it, which are as telling."""
+    import numpy as np
+
+    if samples <= MOST_SAMPLES:
+        return np.arange(samples)
+    stretch = MOST_SAMPLES // STRETCHES
+    begins = np.linspace(0, samples - stretch, STRETCHES).astype(int)
+    return (begins[:, None] + np.arange(stretch)).ravel()
+
+
 def _solved(
     rows: array, window_s: float, times_s: np.ndarray, watts: np.ndarray, gross_j: float, rng: np.random.Generator
 ) -> PhaseEnergy:
-    from trainmeter.power import levels, waves
-    from trainmeter.power.sensor import Search
-    from trainmeter.power.timeline import PHASES, Timeline
+    from trainmeter.power.phases import levels, waves
+    from trainmeter.power.phases.sensor import Search
+    from trainmeter.power.phases.timeline import PHASES, Timeline
 
-    samples = int(((times_s >= 0) & (times_s <= window_s)).sum())
-    _require(samples >= FEWEST_SAMPLES, f"{samples} samples of power are too few: it takes {FEWEST_SAMPLES}.")
+    fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
+    _require(fewest >= FEWEST_SAMPLES, f"{fewest} samples of power in a half of it, and it takes {FEWEST_SAMPLES}.")
     _require(len(rows) > 0, "the window has no steps.")
     timeline = Timeline(rows, window_s)
     too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
     search = Search(timeline, times_s, watts)
     name, method = _method(timeline, search.found, times_s)
-    case = waves.Case(timeline, times_s, watts, gross_j, search, lru_cache(maxsize=16)(method))
+    case = waves.Case(timeline, times_s, watts, gross_j, search, lru_cache(KEPT)(method))
     equations = case.equations(search.found)
     _require_evidence(levels.condition(equations), levels.explained(equations, watts))
     solution = levels.solve(equations, watts, gross_j, rng)
@@ -112,7 +129,7 @@ def _method(timeline: Timeline, sensor: Sensor, times_s: np.ndarray) -> tuple[st
     """The method that fits the sampling, and its equations through a sensor."""
     import numpy as np
 
-    from trainmeter.power import levels
+    from trainmeter.power.phases import levels
 
     lasting = timeline.columns_s >= LASTING * timeline.window_s
     if levels.resolution(levels.direct(timeline, sensor, times_s))[lasting].min() >= RESOLVED:

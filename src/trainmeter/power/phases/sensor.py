@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from trainmeter.power.timeline import Timeline
+from trainmeter.power.phases.timeline import Timeline
 
-AVERAGING_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
-LAG_STEPS_S, LAG_MOST_S = (0.005, 0.04), 0.3
+AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
+LAG_STEPS_S, LAG_MOST_S = (0.005, 0.01, 0.04), 0.3
+"""From each lag to the next: for a sensor that averages over next to nothing, for one that does not, for a slow one."""
 LONGEST_SHARE = 0.05
 """Of the window: no sensor is looked for that averages over more or lags by more."""
 MOST_SAMPLES = 1000
 """What the search looks at, from all over the window."""
+SHIFTS = 512
+"""How many shifts of the samples are kept, since sensors share them."""
 CLOSER = (0.25, 0.06)
 """The steps of each closer look around the best sensor so far, as shares of those of the first look."""
 LEADERS = 3
@@ -43,7 +49,7 @@ class Sensor(NamedTuple):
         """How old the power is at the ends of the stretches that a reading is the mean of."""
         if self.fades:
             return self.lag_s + self.averaging_s * TIME_CONSTANT * np.array(FADING)
-        return np.array([self.lag_s, self.lag_s + self.averaging_s])
+        return self.lag_s + self.averaging_s * np.array([0.0, 1.0])
 
     @property
     def center_s(self) -> float:
@@ -57,10 +63,14 @@ class Sensor(NamedTuple):
 
     def shares(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
         """The share of each phase, in columns, of the time that readings at these moments are means of."""
+        return self.mean(lambda age_s: timeline.spent_s(times_s - age_s))
+
+    def mean(self, until: Callable[[float], np.ndarray]) -> np.ndarray:
+        """Of what had come to so much `until` so many seconds before each reading."""
         ends_s = self.ends_s
-        spent_s = [timeline.spent_s(times_s - end_s) for end_s in ends_s]
         weights = 1 / np.diff(ends_s) / (len(ends_s) - 1)
-        return sum(weight * (newer - older) for weight, (newer, older) in zip(weights, pairwise(spent_s), strict=True))
+        sums = [until(end_s) for end_s in ends_s.tolist()]
+        return sum(weight * (newer - older) for weight, (newer, older) in zip(weights, pairwise(sums), strict=True))
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
         """Which readings tell of the window and of nothing else."""
@@ -78,7 +88,8 @@ class Search:
         reach_s = max(sensor.ends_s[-1] for sensor in sensors)
         told = np.flatnonzero((times_s >= reach_s) & (times_s <= timeline.window_s))
         self._looked_at = told[:: max(1, len(told) // MOST_SAMPLES)]
-        self._timeline, self._times_s = timeline, times_s[self._looked_at]
+        self._drift = trend(times_s[self._looked_at], timeline.window_s)
+        self._until = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s[self._looked_at] - age_us / 1e6))
         self._sensors = sensors
         self._columns, self._inverses = self._see(sensors)
         for leader in self._leaders(watts):
@@ -124,8 +135,9 @@ class Search:
 
     def _see(self, sensors: list[Sensor]) -> tuple[np.ndarray, np.ndarray]:
         """For each sensor what it makes of the phases and the drift, in rows, and the inverse of their products."""
-        drift = trend(self._times_s, self._timeline.window_s)
-        seen = [np.hstack([sensor.shares(self._timeline, self._times_s), drift]) for sensor in sensors]
+        seen = [
+            np.hstack([sensor.mean(lambda age_s: self._until(round(1e6 * age_s))), self._drift]) for sensor in sensors
+        ]
         columns = np.ascontiguousarray(np.stack(seen).transpose(0, 2, 1))
         return columns, np.linalg.pinv(columns @ columns.transpose(0, 2, 1), rcond=1e-9, hermitian=True)
 
@@ -157,7 +169,7 @@ def fading(best: Sensor) -> list[Sensor]:
 
 
 def _lag_step_s(averaging_s: float) -> float:
-    return min(max(LAG_STEPS_S[0], averaging_s / 4), LAG_STEPS_S[1])
+    return LAG_STEPS_S[bisect_left((0.03, 0.4), averaging_s)]
 
 
 def trend(times_s: np.ndarray, window_s: float) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from known import FOUR, LEVELS_W, TWO, Sensor, epoch, steps
 
-from trainmeter.power import phases
-from trainmeter.power.phases import phase_energy
-from trainmeter.power.timeline import PHASES, Timeline
+from trainmeter.power.phases import energy as phases
+from trainmeter.power.phases.energy import phase_energy
+from trainmeter.power.phases.timeline import PHASES, Timeline
 
 SLOW_SENSOR = Sensor(averaging_s=0.1, lag_s=0.05)
 
@@ -33,7 +33,7 @@ def covered(answers):
 
 def answered(**of):
     """Each of a few epochs, with its answer, where one was given."""
-    trials = [epoch(seed=seed, **of) for seed in range(5)]
+    trials = [epoch(seed=seed, **of) for seed in range(4)]
     return [(known, answer) for known in trials if not (answer := told(known)).reason]
 
 
@@ -105,6 +105,13 @@ class TestWhereSamplingResolvesThePhases:
         kept = {"times_ns": times_ns[:800] + times_ns[1200:], "watts": watts[:800] + watts[1200:]}
         assert told(self.KNOWN._replace(**kept)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
 
+    def test_of_a_long_window_stretches_from_all_over_it_are_as_telling(self, monkeypatch):
+        monkeypatch.setattr(phases, "MOST_SAMPLES", 1_500)
+        monkeypatch.setattr(phases, "STRETCHES", 5)
+        answer = told(self.KNOWN)
+        assert len(self.KNOWN.times_ns) > 2 * 1_500
+        assert answer.energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
+
     def test_what_the_sensor_does_is_found(self):
         answer = told(epoch(seed=2, step_s=2.0, sensor=SLOW_SENSOR))
         assert answer.averaging_s == pytest.approx(0.1, rel=0.15)
@@ -130,7 +137,7 @@ class TestWhereItDoesNot:
 
 HARD = {
     "instant": {"step_s": 0.5, "sensor": Sensor()},
-    "noisy": {"step_s": 0.5, "sensor": Sensor(noise_w=1.0, step_w=0.4)},
+    "noisy": {"step_s": 0.5, "sensor": Sensor(noise_w=1.0, step_w=0.4), "shares": TWO},
     "averaging": {"sensor": SLOW_SENSOR, "shares": TWO},
     "fading": {"sensor": Sensor(averaging_s=0.05, lag_s=0.05, fading=True), "shares": TWO},
     "held": {"step_s": 0.5, "sensor": Sensor(held_s=0.097), "shares": TWO},
@@ -138,11 +145,10 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("of", HARD.values(), ids=HARD)
-def test_the_intervals_hold_what_was_used(of):
-    given = answered(**of)
-    assert len(given) >= 3
-    assert covered(given) >= 0.9
+def test_the_intervals_hold_what_was_used():
+    answers = {name: answered(**of) for name, of in HARD.items()}
+    assert {name: len(given) >= 3 for name, given in answers.items()} == dict.fromkeys(HARD, True)
+    assert covered([found for given in answers.values() for found in given]) >= 0.9
 
 
 def test_what_warms_up_is_not_booked_on_the_phase_that_grows():
@@ -152,9 +158,9 @@ def test_what_warms_up_is_not_booked_on_the_phase_that_grows():
 
 FLAT = dict.fromkeys(LEVELS_W, 10.0)
 REFUSED = {
-    "steps all alike": ({"uneven": 0.0, "sensor": SLOW_SENSOR}, "hardly vary"),
+    "steps all alike": ({"window_s": 120.0, "uneven": 0.0, "sensor": SLOW_SENSOR}, "hardly vary"),
     "alike but for a slow ramp, in a machine that warms up": (
-        {"uneven": 0.0, "ramp": 0.6, "warming": 0.1, "sensor": SLOW_SENSOR},
+        {"window_s": 120.0, "uneven": 0.0, "ramp": 0.6, "warming": 0.1, "sensor": SLOW_SENSOR},
         "hardly vary",
     ),
     "power that the phases have no part in": (
@@ -184,7 +190,7 @@ def test_two_phases_that_only_vary_together_are_not_told_apart():
 
 
 def test_intervals_that_fail_on_known_waves_are_not_given(monkeypatch):
-    monkeypatch.setattr("trainmeter.power.waves.Trial.coverage", lambda trial: 0.5)
+    monkeypatch.setattr("trainmeter.power.phases.waves.Trial.coverage", lambda trial: 0.5)
     assert told(epoch(seed=1, step_s=0.5)).reason.startswith("on known waves, its intervals hold the truth in 50%")
 
 
@@ -200,7 +206,10 @@ def test_steps_of_another_window_are_noticed():
 
 def test_a_window_with_few_samples_or_steps_has_none():
     known = epoch(seed=1, step_s=0.5)
-    assert "too few" in told(known._replace(times_ns=known.times_ns[:90], watts=known.watts[:90])).reason
+    assert (
+        "samples of power in a half"
+        in told(known._replace(times_ns=known.times_ns[:900], watts=known.watts[:900])).reason
+    )
     assert "no steps" in told(known._replace(rows=array("f"))).reason
 
 
@@ -210,14 +219,17 @@ def test_without_numpy_there_is_a_reason_too(monkeypatch):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("step_s", "averaging_s"), list(product((0.004, 0.06, 0.5), (0.0, 0.1, 1.0))))
-def test_the_intervals_hold_what_was_used_whatever_the_steps_and_the_sensor(step_s, averaging_s):
-    window_s = max(60.0, 300 * averaging_s)
+def test_the_intervals_hold_what_was_used_whatever_the_steps_and_the_sensor():
     given = [
         found
-        for shares, lag_s, (noise_w, step_w) in product((FOUR, TWO), (0.0, 0.05), ((0.2, 0.04), (1.0, 0.4)))
+        for step_s, averaging_s, lag_s in product((0.004, 0.06, 0.5), (0.0, 0.1, 1.0), (0.0, 0.05))
+        for shares, (noise_w, step_w) in product((FOUR, TWO), ((0.2, 0.04), (1.0, 0.4)))
         for found in answered(
-            step_s=step_s, window_s=window_s, shares=shares, sensor=Sensor(averaging_s, lag_s, noise_w, step_w)
+            window_s=max(60.0, 300 * averaging_s),
+            step_s=step_s,
+            shares=shares,
+            sensor=Sensor(averaging_s, lag_s, noise_w, step_w),
         )
     ]
-    assert not given or covered(given) >= 0.9
+    assert len(given) >= 100
+    assert covered(given) >= 0.9

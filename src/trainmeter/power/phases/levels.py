@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainmeter.power.sensor import Sensor, correlated, trend
-from trainmeter.power.timeline import Timeline
+from trainmeter.power.phases.sensor import Sensor, correlated, trend
+from trainmeter.power.phases.timeline import Timeline
 
 REPLICATES, GROUPS = 200, 400
 """Of the bootstrap: how often rows are drawn, and into how many groups they are put for it."""

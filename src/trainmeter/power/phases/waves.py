@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainmeter.power.levels import Equations, Solution, solve
-from trainmeter.power.sensor import Search, Sensor, correlated, trend
-from trainmeter.power.timeline import Timeline
+from trainmeter.power.phases.levels import Equations, Solution, solve
+from trainmeter.power.phases.sensor import Search, Sensor, correlated, trend
+from trainmeter.power.phases.timeline import Timeline
 
 WAVES = 40
 OFF_SHARE, OFF_S = 0.03, 0.0005
@@ -62,7 +62,7 @@ def make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     Each has the levels of the samples through one of the sensors that may be the one, and is seen by a sensor a little
     unlike that. In every other pair the drift multiplies the power rather than adds to it.
     """
-    drift = trend(case.times_s, case.timeline.window_s)
+    drift, noise, step_w = trend(case.times_s, case.timeline.window_s), _noise(case), _step_w(case.watts)
     waves, known_j = [], []
     for wave, drawn in enumerate(sorted(rng.integers(0, len(case.search.alike), WAVES))):
         sensor = case.search.alike[drawn]
@@ -73,22 +73,29 @@ def make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         mean_w = phases_j.sum() / case.timeline.window_s
         power_w = _unlike(sensor, rng).shares(case.timeline, case.times_s) @ phases_w
         multiplies = wave // 2 % 2
-        waves.append(power_w + drift @ drift_w * (power_w / mean_w if multiplies else 1))
+        power_w += drift @ drift_w * (power_w / mean_w if multiplies else 1)
+        power_w += noise(rng)
+        waves.append(np.round(power_w / step_w) * step_w if step_w else power_w)
         joules = phases_j + drift_j * (phases_w / mean_w if multiplies else 1)
         known_j.append(joules * (case.gross_j / joules.sum()))
-    return _rounded_like(case.watts, np.column_stack(waves) + _noise(case, rng)), np.array(known_j)
+    return np.column_stack(waves), np.array(known_j)
 
 
-def _noise(case: Case, rng: np.random.Generator) -> np.ndarray:
-    """The residuals of the samples, for each wave in other blocks of them, as long as they remember."""
+def _noise(case: Case) -> Callable[[np.random.Generator], np.ndarray]:
+    """Draws the residuals of the samples anew, in blocks as long as they remember."""
     sensor = case.search.found
     columns = np.hstack([sensor.shares(case.timeline, case.times_s), trend(case.times_s, case.timeline.window_s)])
     residuals = case.watts - columns @ case.equations(sensor).levels(case.watts)
     residuals = residuals[sensor.within(case.timeline, case.times_s)]
+    residuals -= residuals.mean()
     block = min(math.ceil(2 * correlated(residuals)), len(residuals) // 5)
-    first = rng.integers(0, len(residuals), (WAVES, -(-len(case.times_s) // block)))
-    drawn = (first[:, :, None] + np.arange(block)).reshape(WAVES, -1)[:, : len(case.times_s)] % len(residuals)
-    return (residuals - residuals.mean())[drawn].T
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        first = rng.integers(0, len(residuals), -(-len(case.times_s) // block))
+        drawn = (first[:, None] + np.arange(block)).ravel()[: len(case.times_s)]
+        return residuals[drawn % len(residuals)]
+
+    return draw
 
 
 def _unlike(sensor: Sensor, rng: np.random.Generator) -> Sensor:
@@ -96,7 +103,7 @@ def _unlike(sensor: Sensor, rng: np.random.Generator) -> Sensor:
     return sensor.like(max(sensor.averaging_s + longer_s, OFF_S / 10), sensor.center_s + later_s)
 
 
-def _rounded_like(watts: np.ndarray, waves: np.ndarray) -> np.ndarray:
-    """In steps as large as the smallest between samples, where they have steps at all."""
-    step_w = np.diff(np.unique(watts)).min(initial=np.inf)
-    return np.round(waves / step_w) * step_w if 1e-6 < step_w < np.inf else waves
+def _step_w(watts: np.ndarray) -> float | None:
+    """The smallest between samples; None where they have no steps."""
+    step_w = float(np.diff(np.unique(watts)).min(initial=np.inf))
+    return step_w if 1e-6 < step_w < np.inf else None
