@@ -3,8 +3,10 @@ from array import array
 
 import pytest
 
+from trainmeter import window
 from trainmeter.power.consumption import Reading
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments
+from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
 from trainmeter.window import Panel, closed
@@ -195,3 +197,18 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
     kept = (record.folder / "power.csv").read_text().splitlines()
     assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
     assert list(record.total_powers()) == [(5, 9.0), (7, 7.5)]
+
+
+def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
+    found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, "direct", 0.02, 0.01)
+    monkeypatch.setattr(window, "phase_energy", lambda *given: found)
+    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
+    line = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter).line
+    assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
+    assert line["phases"] == {
+        "method": "direct",
+        "averaging_s": 0.02,
+        "lag_s": 0.01,
+        "half_width_j": {"stall": 0.2, "compute": 0.1},
+    }

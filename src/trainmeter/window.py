@@ -13,7 +13,7 @@ from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
 from trainmeter.power.meter import Meter
-from trainmeter.power.phases.energy import phase_energy
+from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
 from trainmeter.power.series import Powers
 from trainmeter.record import Record
 from trainmeter.summary import percentiles
@@ -69,12 +69,14 @@ def closed(
     notes = [*used.notes, *disagreement(measured["parts"]), *throttled]
     if name == "epoch":
         steps = record.last_steps(measured["parts"]["steps"])
-        phases, why = _phases(measured, used, powers, steps)
+        phases = _phases(measured, used, powers, steps)
         gauges = panel.gauges.window(before.at_ns, after.at_ns)
-        metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **phases}
-        notes += why
+        by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
+        metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **by_phase}
+        notes += [f"no energy by phase: {phases.reason}"] if phases.reason else []
+        told = {"phases": phases.evidence()} if by_phase else {}
     else:
-        metrics = _val(measured, used)
+        metrics, told = _val(measured, used), {}
     panel.gauges.forget(after.at_ns)
     notes += [f"{key} was {value}, and is left out." for key, value in metrics.items() if not math.isfinite(value)]
     line = {
@@ -84,6 +86,7 @@ def closed(
         "closed_ns": measured["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules},
+        **told,
     }
     title = f"{name} window {opened['epoch']}"
     marks = {
@@ -147,20 +150,9 @@ def _val(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
     }
 
 
-def _phases(
-    measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array
-) -> tuple[dict[str, float], list[str]]:
-    """The energy used during each phase, where power was sampled; with why not, where it cannot be told apart."""
+def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array) -> PhaseEnergy:
+    """The energy used during each phase, where power was sampled."""
     if "energy_j" not in used.metrics or not powers.times_ns:
-        return {}, []
-    phases = phase_energy(
-        steps,
-        measured["opened_ns"],
-        measured["closed_ns"],
-        powers.times_ns,
-        powers.total_w,
-        used.metrics["energy_j"],
-    )
-    if phases.reason:
-        return {}, [f"no energy by phase: {phases.reason}"]
-    return {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}, []
+        return PhaseEnergy()
+    window = (measured["opened_ns"], measured["closed_ns"])
+    return phase_energy(steps, *window, powers.times_ns, powers.total_w, used.metrics["energy_j"])

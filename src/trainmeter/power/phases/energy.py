@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmeter.metrics import NANOSECOND
 
@@ -55,6 +55,11 @@ class PhaseEnergy(NamedTuple):
     lag_s: float | None = None
     """What the sensor does to power, as far as the samples show."""
     reason: str | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """What the record keeps beside the joules."""
+        told = {"method": self.method, "averaging_s": self.averaging_s, "lag_s": self.lag_s}
+        return {**told, "half_width_j": dict(self.half_width_j)}
 
 
 class UnresolvedError(Exception):
