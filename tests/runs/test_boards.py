@@ -74,7 +74,7 @@ def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_th
     assert "MODE_20W_6CORE" in done.stdout, "it lists what can be asked for"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.system)])
 def test_a_run_that_is_stopped_puts_the_power_mode_back(nx, number):
     process, _ = nx.in_training(power_limit="MODE_15W_2CORE")
     assert nx.board.mode() == 0
@@ -104,6 +104,7 @@ def test_what_a_killed_steward_left_is_put_back_by_the_next_start_which_says_so(
     assert done.returncode == 0
 
 
+@pytest.mark.system
 def test_a_mode_that_somebody_changes_in_mid_run_marks_the_run_and_is_left_theirs(nx):
     process, record = nx.in_training(power_limit=15)
     nx.board.put(**{"nvpmodel/status": f"pmode:{TEN_W:04}"})

@@ -37,6 +37,7 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
     assert metrics["epoch/gpu_utilization"] > 0
 
 
+@pytest.mark.system
 def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, project):
     done = on_a_gpu(stub="unsupported")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,6 +47,7 @@ def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, pr
     assert not [name for name in project.record().summary()["metrics"] if "energy" in name or "power" in name]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("stub", "watts", "says"),
     [
