@@ -107,6 +107,8 @@ py36: ## make the environment of a board's Python 3.6, where there is one
 	.py36/bin/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
+jtop: setup $(call extra,jetson) ## on a Jetson: add the client of jtop's service, which sets power modes without sudo
+
 clean: ## remove what can be made again: environments, caches
 	rm -rf .venv .uv .py36 .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -116,4 +118,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui doctor publish bench test test-system lint setup lock py36 clean clean-runs
+.PHONY: help train sweep ui doctor publish bench test test-system lint setup lock py36 jtop clean clean-runs

@@ -218,7 +218,7 @@ def test_without_a_service_the_way_out_is_said(tmp_path):
 
 def test_without_the_client_the_way_out_is_said():
     said, _ = python("-c", CONNECTED, "", "no client").splitlines()
-    assert said.startswith("jtop's client is not installed: pip install 'jetson-stats>=7.2' here")
+    assert said.startswith("jtop's client is not installed: make jtop adds it here")
 
 
 def test_a_user_who_is_not_let_in_is_told_the_group():

@@ -39,7 +39,7 @@ def connected(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
         try:
             import jtop
         except ImportError as error:
-            remedy = "pip install 'jetson-stats>=7.2' here, and for its service sudo pip3 install jetson-stats"
+            remedy = "make jtop adds it here, sudo pip3 install jetson-stats its service to the board."
             raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
         client = jtop.jtop(interval=interval_s)
     start(client, limit_s)
