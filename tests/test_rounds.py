@@ -1,3 +1,4 @@
+import statistics
 import threading
 import time
 from itertools import pairwise
@@ -36,6 +37,26 @@ def test_it_looks_now_and_then_in_uneven_steps(rounds):
     steps = [after - before for before, after in pairwise(looks[:20])]
     assert min(steps) >= 0.005
     assert max(steps) > 1.2 * min(steps)
+
+
+def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
+    """Each takes half a millisecond of a core: within a hundredth of its time there are 20 a second."""
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        until_s = time.thread_time() + 0.0005
+        while time.thread_time() < until_s:
+            pass
+        if len(looks) > 60:
+            enough.set()
+
+    rounds(look, period_s=0.005)
+    assert enough.wait(10)
+    steps = [after - before for before, after in pairwise(looks[30:60])]  # by then it knows what a look costs
+    mean_s = statistics.fmean(steps)
+    assert mean_s > 0.03
+    assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
 
 
 def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):

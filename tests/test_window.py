@@ -192,8 +192,8 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
     meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
     found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
-    assert found.notes == ["epoch window 3: no energy of VDD_IN: unread for 3.0 s: gone."]
-    assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone"}
+    assert found.notes[0] == "epoch window 3: no energy of VDD_IN: unread for 3.0 s: gone."
+    assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
     kept = (record.folder / "power.csv").read_text().splitlines()
     assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
     assert list(record.total_powers()) == [(5, 9.0), (7, 7.5)]

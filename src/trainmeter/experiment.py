@@ -23,7 +23,7 @@ from trainmeter.machine import gpus, lock, page_cache
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
-from trainmeter.power.consumption import idle_w
+from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.knob import Holding, held
 from trainmeter.power.meter import Meter, open_meter
@@ -47,9 +47,10 @@ def run(order: Order, terminal: Terminal) -> Outcome:
         outcome.rehearsal = plan.run["rehearsal"]
         terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
         with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
+            put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
             plan.begin()
             measure(plan, outcome, terminal)
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("job", str(error))
         terminal.failed(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -69,14 +70,14 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy)
-            before_w = rested(panel.meter, job["meter"]["idle_s"], terminal)
+            before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             publish.start()
             with launch.started(plan.record.folder, job["device"]["python"], plan.gpus) as worker:
                 messages = worker.messages()
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
-            after_w = rested(panel.meter, job["meter"]["idle_s"], terminal)
+            after_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             keep_powers(panel.meter, plan.record)
 
@@ -92,11 +93,13 @@ def watched(plan: Plan) -> Iterator[Panel]:
         yield Panel(meter, gauges)
 
 
-def rested(meter: Meter, seconds: float, terminal: Terminal) -> float | None:
-    """The power while nothing trains, where something measures it."""
+def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
+    """The power while nothing trains; None where it is not measured."""
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.say(f"Measuring idle power for {seconds:g} s.", style="dim")
-    return idle_w(meter, seconds)
+    used = rest(meter, seconds)
+    outcome.notes += [f"idle power: {note}" for note in used.notes]
+    return used.metrics.get("power_mean_w")
 
 
 def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel, holding: Holding,

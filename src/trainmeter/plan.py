@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -44,7 +45,8 @@ class Plan:
 
     @property
     def whole_already(self) -> bool:
-        return self.record.is_whole(self.run["identity"])
+        """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
+        return self.record.is_whole(self.run["identity"]) and self.record.run()["rehearsal"] == self.run["rehearsal"]
 
     @property
     def holder(self) -> str:
@@ -70,7 +72,10 @@ class Plan:
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned."""
         settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
-        watts = self.turns["power_limit"][1].watts if "power_limit" in self.turns else None
+        limit = settings.get("power_limit", "")
+        asked_w = self.turns["power_limit"][1].watts if limit else None
+        # A device may round what it is asked for; a power mode has the watts of its name.
+        watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else asked_w
         self.describe(applied=settings, power_limit_applied=settings.get("power_limit"), power_limit_w=watts)
 
     def mark(self, marks: Mapping[str, str]) -> None:
@@ -108,11 +113,18 @@ def settle(order: Order) -> Plan:
         host=described,
         record=Record(order.folder),
         gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
-        devices=[f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"],
+        devices=_metered(order, facts) + ([f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]),
         turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
         desk=desk,
         of_sweep=order.of_sweep,
     )
+
+
+def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
+    """What else a run's energy is that of: a Jetson's rails are those of all that its module does."""
+    if facts["tegra"]:
+        return ["module"]
+    return ["cpu"] if order.job["meter"]["name"] == "sum" else []
 
 
 def desk_of(order: Order) -> Desk:

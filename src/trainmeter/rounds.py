@@ -46,7 +46,8 @@ class Rounds:
 
     def _go(self) -> None:
         usual_s = 0.0  # of a core's time
-        for pause_s in pauses(self._period_s, random.Random()):
+        chance = random.Random()
+        while True:
             begun_s, cost_s = time.monotonic(), time.thread_time()
             with self._turn:
                 asked = self._asked
@@ -55,7 +56,8 @@ class Rounds:
                 self._answered = asked
                 self._turn.notify_all()
                 usual_s += (time.thread_time() - cost_s - usual_s) / 16
-                left_s = begun_s + max(pause_s, usual_s / MOST) - time.monotonic()
+                pause_s = next(pauses(max(self._period_s, usual_s / MOST), chance))
+                left_s = begun_s + pause_s - time.monotonic()
                 self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, left_s))
                 if self._closed:
                     return

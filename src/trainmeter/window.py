@@ -154,5 +154,7 @@ def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, step
     """The energy used during each phase, where power was sampled."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
+    if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
+        return PhaseEnergy(reason="no sample is of the whole total.")
     window = (measured["opened_ns"], measured["closed_ns"])
     return phase_energy(steps, *window, powers.times_ns, powers.total_w, used.metrics["energy_j"])

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from trainmeter.power.consumption import Reading, consumption, idle_w, reading, spent
+from trainmeter.power.consumption import Reading, consumption, reading, rest, spent
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments
 from trainmeter.power.series import NO_POWERS, Sampling
 
@@ -18,7 +18,7 @@ class Scripted:
         self.domains = {name: Domain("sampled", 0.01, name, averaging_s=seconds) for name, seconds in averaged}
         self.sampling = lambda opened_ns, closed_ns: sampling
         self.drain = lambda before_ns: NO_POWERS
-        self.joules = dict
+        self.joules = lambda *, fresh: {}
         self.close = lambda: None
 
 
@@ -122,7 +122,7 @@ def test_a_sensor_that_was_lost_has_no_energy_though_it_was_read_at_both_ends():
     found = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0})
     assert energies(found) == {}
     assert found.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
-    assert found.lost == lost.lost
+    assert found.lost == {"VDD_IN": "unread for 3.0 s: No such device."}
 
 
 def test_a_counter_stands_though_the_power_beside_it_was_lost():
@@ -132,7 +132,18 @@ def test_a_counter_stands_though_the_power_beside_it_was_lost():
     meter = Instruments(counters=parts, powers=powers, total=["gpu0"], covers="all")
     found = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(found) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
-    assert found.lost == {"gpu0_sampled": "unread"}
+    assert found.notes == ["no energy of gpu0_sampled: unread."]
+    assert found.lost == {}, "the run's energy is whole"
+
+
+def test_a_counter_that_tells_nothing_any_more_is_lost_too():
+    found = used(counters(cpu0=float), {"cpu0": 1.0}, {})
+    assert found.lost == {"cpu0": "the counter gave nothing, stood still or ran backwards."}
+
+
+def test_readings_that_failed_are_told_though_they_are_bridged():
+    found = used(sampled(WELL._replace(failed=3), VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 8.0})
+    assert found.notes == ["3 readings of power failed, and are bridged where they are few."]
 
 
 def test_mean_power_divides_by_the_time_between_the_readings():
@@ -156,6 +167,14 @@ def test_what_a_counter_may_be_off_by_is_a_period_of_it_and_the_stretch_beside_t
     assert metrics["energy_uncertainty_j"] == pytest.approx(100 * 0.1 + 100 * 0.01)
 
 
+def test_a_counter_is_read_late_at_peak_power_too():
+    parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
+    powers = Scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
+    meter = Instruments(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
+    assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)
+
+
 def test_what_a_sampled_power_may_be_off_by_is_what_its_samples_say_and_the_stretch_beside_the_window():
     metrics = used(sampled(VDD_IN=0.02), {"VDD_IN": 0.0}, {"VDD_IN": 40.0}, 4.0, 3.99).metrics
     assert metrics["energy_uncertainty_j"] == pytest.approx(0.25 + 10 * 0.01)
@@ -164,9 +183,14 @@ def test_what_a_sampled_power_may_be_off_by_is_what_its_samples_say_and_the_stre
 def test_idle_power_is_what_was_used_while_nothing_was_done():
     clock = {"joules": 100.0}
     meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
-    found_w = idle_w(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
-    assert found_w is not None
-    assert found_w > 60  # 60 J in the moment that no sleeping took
+    found = rest(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
+    assert found.metrics["energy_j"] == 60
+
+
+def test_idle_power_that_cannot_be_had_says_why():
+    found = rest(counters(cpu0=lambda: 7.0), 1.0, sleep=lambda seconds: None)
+    assert found.metrics == {}
+    assert found.notes[0].startswith("no energy of cpu0: ")
 
 
 @pytest.mark.parametrize("meter", [Absent("none"), counters(source="estimated", cpu=float)], ids=["none", "estimate"])
@@ -174,7 +198,7 @@ def test_where_nothing_measures_no_idle_power_is_waited_for(meter):
     def never(seconds):
         raise AssertionError("it slept")
 
-    assert idle_w(meter, 10, sleep=never) is None
+    assert rest(meter, 10, sleep=never).metrics == {}
 
 
 def test_a_reading_is_stamped_with_the_middle_of_its_reading(monkeypatch):

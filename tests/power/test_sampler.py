@@ -160,12 +160,34 @@ def test_an_instrument_that_hangs_costs_a_border_its_patience_once_and_is_lost(q
         assert made.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"].endswith("no sample was taken")
 
 
-def test_closing_ends_the_thread_even_in_a_long_pause():
+def test_closing_ends_its_threads_even_in_a_long_pause():
     before = set(threading.enumerate())
     with sampling(SELDOM_S, VDD_IN=Rail()):
-        (thread,) = set(threading.enumerate()) - before
-    thread.join(1)
-    assert not thread.is_alive()
+        assert set(threading.enumerate()) - before
+    assert not set(threading.enumerate()) - before
+
+
+def test_an_instrument_that_hangs_is_told_though_nobody_asks_for_a_sample(quick, rail, caplog):
+    with sampling(0.01, VDD_IN=rail):
+        until(lambda: rail.reads > 1)
+        rail.free.clear()
+        until(lambda: caplog.records)
+        assert caplog.messages == ["The power of VDD_IN cannot be read any more: no sample was taken"]
+        rail.free.set()
+
+
+def test_a_reading_that_took_so_long_that_it_tells_of_no_moment_is_none(quick, rail):
+    with sampling(SELDOM_S, VDD_IN=rail) as slow:
+        slow.joules()
+        rail.free.clear()
+        opened_ns = time.monotonic_ns()
+        slow.joules()
+        time.sleep(sampler.LONGEST_SILENCE_S)
+        rail.free.set()
+        until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
+        told = slow.sampling(opened_ns, time.monotonic_ns())
+        assert told.samples == 0
+        assert "a reading took 0." in told.lost["VDD_IN"]
 
 
 def test_closing_waits_no_longer_for_an_instrument_that_hangs_than_a_border_does(quick, rail):

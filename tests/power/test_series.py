@@ -89,7 +89,8 @@ def test_a_failed_read_is_bridged_by_a_straight_line_and_counted():
     made = series()
     made.add(0, {"VDD_IN": 10.0})
     for at_s in (0.1, 0.2, 0.3):
-        assert made.add(round(at_s * S), {}, {"VDD_IN": "empty"}) == []
+        made.add(round(at_s * S), {}, {"VDD_IN": "empty"})
+        assert made.lost(round(at_s * S)) == {}
     made.add(round(0.4 * S), {"VDD_IN": 20.0})
     sampling = made.sampling(0, round(0.4 * S))
     assert joules(made, 0.4) == pytest.approx(6.0)
@@ -101,8 +102,11 @@ def test_a_failed_read_is_bridged_by_a_straight_line_and_counted():
 def test_a_domain_unread_for_longer_than_the_bridge_is_told_and_has_no_energy_in_that_stretch():
     made = series("VDD_IN", "VDD_SOC", total=("VDD_IN",))
     made.add(0, {"VDD_IN": 10.0, "VDD_SOC": 1.0})
-    told = {tenth: made.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"}) for tenth in range(1, 11)}
-    assert {tenth for tenth, lost in told.items() if lost == ["VDD_IN"]} == {9, 10}  # after 0.8 s
+    told = {}
+    for tenth in range(1, 11):
+        made.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"})
+        told[tenth] = made.lost(tenth * S // 10)
+    assert {tenth for tenth, lost in told.items() if lost == {"VDD_IN": "No such device"}} == {9, 10}  # after 0.8 s
     assert made.joules(S) == {"VDD_SOC": pytest.approx(1.0)}
     assert made.sampling(0, S).lost == {"VDD_IN": "unread for 1.0 s: No such device"}
 
@@ -133,8 +137,9 @@ def test_a_stretch_in_which_no_read_succeeds_has_no_energy_however_short_it_is()
 
 def test_a_domain_that_was_never_read_has_no_energy_and_says_why():
     made = series()
-    assert made.add(0, {}, {"VDD_IN": "Permission denied"}) == []  # once is no loss yet
-    assert made.add(S, {}, {"VDD_IN": "Permission denied"}) == ["VDD_IN"]
+    made.add(0, {}, {"VDD_IN": "Permission denied"})
+    assert made.lost(0) == {}  # once is no loss yet
+    assert made.lost(S) == {"VDD_IN": "Permission denied"}
     assert made.joules(S) == {}
     assert made.sampling(0, S).lost == {"VDD_IN": "Permission denied"}
 

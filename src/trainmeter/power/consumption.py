@@ -26,7 +26,7 @@ class Consumption(NamedTuple):
     metrics: dict[str, float]
     notes: list[str]
     lost: dict[str, str]
-    """Why a domain's sensor told nothing."""
+    """Why a domain of the total has no joules, where it is its instrument that told nothing."""
 
 
 def reading(meter: Meter) -> Reading:
@@ -59,7 +59,12 @@ def consumption(
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
     missing = [name for name in meter.domains if name in lost or (total_j is None and name not in joules)]
-    return Consumption(known, metrics, _notes({name: _why(name, meter, lost, seconds) for name in missing}), lost)
+    reasons = {name: _why(name, meter, lost, seconds) for name in missing}
+    notes = _notes(reasons)
+    if sampling and sampling.failed:
+        notes.append(f"{sampling.failed} readings of power failed, and are bridged where they are few.")
+    silent = {name: why for name, why in reasons.items() if total_j is None and lasts(meter.domains[name], seconds)}
+    return Consumption(known, metrics, notes, silent)
 
 
 def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
@@ -76,15 +81,14 @@ def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[
     }
 
 
-def idle_w(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> float | None:
-    """The mean power of the total while nothing trains; None where it is not measured, or not long enough."""
+def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Consumption:
+    """What is used while nothing trains; nothing is waited for where nothing measures."""
     if meter.energy["source"] not in ("counter", "sampled") or seconds <= 0:
-        return None
+        return Consumption({}, {}, [], {})
     before = reading(meter)
     sleep(seconds)
     after = reading(meter)
-    metrics = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
-    return metrics.get("power_mean_w")
+    return consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
 
 
 def _total(
@@ -93,10 +97,12 @@ def _total(
     if meter.energy["source"] == "estimated":
         return {"estimated_energy_j": total_j}
     mean_w = total_j / seconds
-    # A counter's reading is up to a period old at either end; between the readings lies more than the window.
+    # A counter's reading is up to a period old at either end, where power may be at its peak; between the readings
+    # lies more than the window.
+    peak_w = sampling.peak_w if sampling and sampling.peak_w else mean_w
     half_width_j = abs(mean_w) * max(0.0, seconds - window_s)
     half_width_j += sum(
-        joules[name] / seconds * domain.period_s + domain.step
+        joules[name] / seconds * max(1.0, peak_w / mean_w) * domain.period_s + domain.step
         for name, domain in meter.domains.items()
         if domain.source == "counter" and name in joules
     )

@@ -80,14 +80,15 @@ class Sampled(Protocol):
 
     domains: dict[str, Domain]
 
-    def joules(self) -> dict[str, float]:
-        """Each power's joules up to now; without those that cannot be read."""
+    def joules(self, *, fresh: bool = True) -> dict[str, float]:
+        """Each power's joules up to now, by a sample taken now where `fresh`; without those that cannot be read."""
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
 
     def drain(self, before_ns: int) -> Powers: ...
 
-    def close(self) -> None: ...
+    def close(self) -> bool:
+        """Whether nothing reads any more."""
 
 
 class Absent:
@@ -136,11 +137,13 @@ class Instruments:
         self._close = close
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
+        # What only checks a counter may hang, and hold up no border.
+        self._samples_count = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index)
         self.energy: dict[str, str | None] = {"source": source, "covers": covers, "reason": reason}
 
     def read(self) -> dict[str, float]:
-        joules = self._powers.joules() if self._powers else {}
+        joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}
         for name, counter in self._counters.items():
             joules.pop(name, None)  # sampled beside: they count from another moment, and never stand in
             try:
@@ -159,9 +162,8 @@ class Instruments:
         return self._powers.drain(before_ns) if self._powers else NO_POWERS
 
     def close(self) -> None:
-        if self._powers:
-            self._powers.close()
-        self._close()
+        if self._powers is None or self._powers.close():
+            self._close()
 
 
 def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+from trainmeter.metrics import NANOSECOND
 from trainmeter.power.meter import Power
 from trainmeter.power.series import Powers, Sampling, Series
 from trainmeter.rounds import Rounds
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 LONGEST_SILENCE_S = 0.8
 """A power that cannot be read for longer is lost, and told within a second; what is shorter is bridged."""
 
+LOOK_S = 0.1
+"""How often it is looked whether a power is lost."""
 PATIENCE_S = 0.8
 """How long a border waits for its fresh sample: an instrument that hangs costs the border no more."""
 
@@ -37,10 +40,12 @@ class Sampler:
         )
         self._told: set[str] = set()
         self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
+        self._watch = Rounds(self._look, period_s=LOOK_S, patience_s=PATIENCE_S, name="sampler's watch")
 
-    def joules(self) -> dict[str, float]:
-        """Each power's joules by a sample taken now; without those that cannot be read."""
-        self._rounds.now()
+    def joules(self, *, fresh: bool = True) -> dict[str, float]:
+        """Each power's joules up to now, by a sample taken now where `fresh`; without those that cannot be read."""
+        if fresh:
+            self._rounds.now()
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
@@ -51,9 +56,10 @@ class Sampler:
         """Hands over the samples before a moment, and forgets them."""
         return self._series.drain(before_ns)
 
-    def close(self) -> None:
-        """Ends the thread as soon as it has read."""
-        self._rounds.close()
+    def close(self) -> bool:
+        """Ends the thread as soon as it has read; whether it has ended, or hangs."""
+        self._watch.close()
+        return self._rounds.close()
 
     def _take(self) -> None:
         """One sample of all powers, stamped with the middle of its reading."""
@@ -64,7 +70,14 @@ class Sampler:
                 watts[name] = power.read()
             except (OSError, ValueError) as error:
                 failed[name] = str(error)
-        lost = self._series.add((begun_ns + time.monotonic_ns()) // 2, watts, failed)
-        for name in set(lost) - self._told:
-            log.warning("The power of %s cannot be read any more: %s", name, failed.get(name))
+        ended_ns = time.monotonic_ns()
+        if (took_s := (ended_ns - begun_ns) * NANOSECOND) > LONGEST_SILENCE_S:  # who knows when it looked
+            watts, failed = {}, dict.fromkeys(self._powers, f"a reading took {took_s:.1f} s")
+        self._series.add((begun_ns + ended_ns) // 2, watts, failed)
+
+    def _look(self) -> None:
+        """Tells what is lost, once: a thread of its own, for the one that reads may hang."""
+        lost = self._series.lost(time.monotonic_ns())
+        for name in lost.keys() - self._told:
+            log.warning("The power of %s cannot be read any more: %s", name, lost[name])
         self._told = set(lost)

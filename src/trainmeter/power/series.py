@@ -7,7 +7,6 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from trainmeter.metrics import NANOSECOND
@@ -104,11 +103,11 @@ class Series:
         self._watts = {name: array("d") for name in self._lines}
         self._lock = threading.Lock()
 
-    def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> list[str]:
-        """Adds what was read at a moment, and why the rest was not; returns what is thereby known to be lost."""
+    def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
+        """Adds what was read at a moment, and why the rest was not."""
         failed = failed or {}
         with self._lock:
-            begun_ns = self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+            self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             self._times_ns.append(at_ns)
             for name, line in self._lines.items():
                 self._watts[name].append(watts.get(name, math.nan))
@@ -116,9 +115,14 @@ class Series:
                     line.add(at_ns, watts[name], self._bridge_ns)
                 elif name in failed:
                     line.why = failed[name]
-            known_ns = at_ns - self._bridge_ns
-            lines = self._lines.items()
-            return [name for name, line in lines if (begun_ns if line.at_ns is None else line.at_ns) < known_ns]
+
+    def lost(self, at_ns: int) -> dict[str, str]:
+        """The domains that have not been read for longer than a bridge reaches, and why."""
+        known_ns = at_ns - self._bridge_ns
+        with self._lock:
+            begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+            since_ns = {name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._lines.items()}
+            return {name: line.why for name, line in self._lines.items() if since_ns[name] < known_ns}
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Each domain's joules up to a moment, which is not before the last sample; without those that are lost."""
@@ -132,17 +136,21 @@ class Series:
             first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
             failed = sum(math.isnan(watts) for values in self._watts.values() for watts in values[first:last])
             around = slice(max(0, first - 1), last + 1)
-            samples = self._good(self._times_ns[around], {name: self._watts[name][around] for name in self._total})
+            times_ns, watts = self._times_ns[around], [self._watts[name][around] for name in self._total]
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
-        inside = [(at_ns, watts) for at_ns, watts in samples if opened_ns <= at_ns <= closed_ns]
-        borders_ns = [opened_ns, *(at_ns for at_ns, _ in inside), closed_ns]
+        told = tally(times_ns, map(sum, zip(*watts, strict=True)), opened_ns, closed_ns)
+        seconds = (closed_ns - opened_ns) * NANOSECOND
         return Sampling(
-            samples=len(inside),
-            gap_max_s=max(after - before for before, after in pairwise(borders_ns)) * NANOSECOND,
+            samples=told.samples,
+            gap_max_s=told.gap_max_ns * NANOSECOND,
             failed=failed,
             lost={name: why for name, why in reasons.items() if why},
-            peak_w=max((watts for _, watts in inside), default=None),
-            half_width_j=self._half_width_j(samples, (closed_ns - opened_ns) * NANOSECOND),
+            peak_w=told.peak_w if told.samples else None,
+            # A sensor that averages shifts what happens near a border over it; one that rounds may always do so to
+            # the same side.
+            half_width_j=NORMAL_95 * math.sqrt(told.variance_j2)
+            + self._averaging_s * told.swing_w / 2
+            + self._step_w / 2 * seconds,
         )
 
     def drain(self, before_ns: int) -> Powers:
@@ -157,26 +165,39 @@ class Series:
         of_total = [watts[name] for name in self._total]
         return Powers(times_ns, watts, array("d", map(sum, zip(*of_total, strict=True))))
 
-    def _good(self, times_ns: array, watts: Mapping[str, array]) -> list[tuple[int, float]]:
-        """The moments at which the whole total was read, and its watts."""
-        sums = map(sum, zip(*watts.values(), strict=True))
-        return [(at_ns, total) for at_ns, total in zip(times_ns, sums, strict=True) if not math.isnan(total)]
 
-    def _half_width_j(self, samples: Sequence[tuple[int, float]], seconds: float) -> float:
-        """What the energy may be wrong by: for being sampled, for being averaged before, and for being rounded.
+class Tally(NamedTuple):
+    """What samples of the total tell of a stretch."""
 
-        Each sample stands for half of the time to either neighbor. What it departs from the straight line between
-        them is what a straight line may be wrong by: for noise two thirds of its square are the error's variance,
-        for a step a sixth. The greater holds for both, and a ramp has none. A sensor that averages shifts what
-        happens near a border over it; one that rounds may always do so to the same side.
-        """
-        variance = 0.0
-        for (before_ns, before_w), (at_ns, watts), (after_ns, after_w) in zip(
-            samples, samples[1:], samples[2:], strict=False
-        ):
-            span_ns = after_ns - before_ns
-            off_w = watts - before_w - (after_w - before_w) * (at_ns - before_ns) / span_ns
-            variance += (off_w * span_ns * NANOSECOND / 2) ** 2 * 2 / 3
-        watts_read = [watts for _, watts in samples] or [0.0]
-        swing_w = max(watts_read) - min(watts_read)
-        return NORMAL_95 * math.sqrt(variance) + self._averaging_s * swing_w / 2 + self._step_w / 2 * seconds
+    samples: int
+    gap_max_ns: int
+    peak_w: float
+    swing_w: float
+    """From the least to the most, its neighbors included."""
+    variance_j2: float
+    """Of the energy, for being sampled."""
+
+
+def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
+    """Goes once through the samples of a stretch and its neighbors; NaN where the total was not read.
+
+    Each sample stands for half of the time to either neighbor. What it departs from the straight line between them is
+    what a straight line may be wrong by: for noise two thirds of its square are the error's variance, for a step a
+    sixth. The greater holds for both, and a ramp has none.
+    """
+    samples, gap_max_ns, last_ns, variance_j2 = 0, 0, opened_ns, 0.0
+    peak_w, low_w, high_w = -math.inf, math.inf, -math.inf
+    before, here = None, None
+    for at_ns, now_w in zip(times_ns, watts, strict=True):
+        if math.isnan(now_w):
+            continue
+        if before and here:
+            span_ns = at_ns - before[0]
+            off_w = here[1] - before[1] - (now_w - before[1]) * (here[0] - before[0]) / span_ns
+            variance_j2 += (off_w * span_ns * NANOSECOND / 2) ** 2 * 2 / 3
+        before, here = here, (at_ns, now_w)
+        low_w, high_w = min(low_w, now_w), max(high_w, now_w)
+        if opened_ns <= at_ns <= closed_ns:
+            samples, peak_w = samples + 1, max(peak_w, now_w)
+            gap_max_ns, last_ns = max(gap_max_ns, at_ns - last_ns), at_ns
+    return Tally(samples, max(gap_max_ns, closed_ns - last_ns), peak_w, max(0.0, high_w - low_w), variance_j2)

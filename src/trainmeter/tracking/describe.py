@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from trainmeter.job import measures
@@ -96,10 +97,10 @@ def dataset(record: Record) -> dict[str, str] | None:
 
 def timeline(record: Record) -> list[tuple[int, float]]:
     """The total's sampled power over the run, as (monotonic ns, watts), thinned to means of stretches alike."""
-    powers = list(record.total_powers())
-    stretch = math.ceil(len(powers) / LONGEST_TIMELINE) or 1
-    thinned = [powers[first : first + stretch] for first in range(0, len(powers), stretch)]
-    return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in thinned]
+    stretch = math.ceil(sum(1 for _ in record.total_powers()) / LONGEST_TIMELINE) or 1
+    powers = record.total_powers()  # read twice: of days of samples, no more than a stretch is held
+    stretches = iter(lambda: list(islice(powers, stretch)), [])
+    return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in stretches]
 
 
 def points(metrics: dict[str, float | None]) -> dict[str, float]:

@@ -132,6 +132,7 @@ def test_a_domain_that_is_no_part_of_the_total_may_be_missing(meter, parts):
 def test_its_samples_are_told_of_where_there_are_any(meter):
     opened_ns = time.monotonic_ns()
     meter.read()
+    time.sleep(0.1)  # a counter's power is sampled between its readings alone
     meter.read()
     closed_ns = time.monotonic_ns()
     sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns + 1)

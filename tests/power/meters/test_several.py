@@ -21,7 +21,7 @@ class Scripted:
         self.sampled, self.closed = sampling, 0
         self.powers = Powers(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
 
-    def joules(self) -> dict[str, float]:
+    def joules(self, *, fresh: bool = True) -> dict[str, float]:
         return dict.fromkeys(self.domains, 100.0)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:

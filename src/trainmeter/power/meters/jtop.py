@@ -156,7 +156,7 @@ class Feed:
         self._take()
         threading.Thread(target=self._listen, name="jtop", daemon=True).start()
 
-    def joules(self) -> dict[str, float]:
+    def joules(self, *, fresh: bool = True) -> dict[str, float]:
         """Each rail's joules up to now, from the last sample on at its power; without those that are lost."""
         return self._series.joules(time.monotonic_ns())
 
@@ -168,9 +168,10 @@ class Feed:
         """Hands over the samples before a moment, and forgets them."""
         return self._series.drain(before_ns)
 
-    def close(self) -> None:
-        """Listens no more."""
+    def close(self) -> bool:
+        """Listens no more; what still does lets go by itself."""
         self._closed.set()
+        return True
 
     def _listen(self) -> None:
         try:

@@ -40,7 +40,7 @@ def open_rails(
     `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else the sum of all rails. A
     board that shows no sensor is asked through jtop's service.
     """
-    found = {rail.name: rail for rail in find_rails(Path(root))}
+    found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"))}
     if not found:
         other = open_jtop(gpus=gpus, root=root, rails=rails)
         why = f"No INA3221 or INA238 shows a rail below {root}."
@@ -63,13 +63,13 @@ def open_rails(
     )
 
 
-def find_rails(root: Path) -> Iterator[Rail]:
-    """Every rail that a sensor below `root` measures."""
+def find_rails(root: Path, shunt_ohm: float | None = None) -> Iterator[Rail]:
+    """Every rail that a sensor below `root` measures, by shunts of `shunt_ohm` where its files do not tell them."""
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = _text(sensor / "name")
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
-                yield from _iio_rails(folder)
+                yield from _iio_rails(folder, shunt_ohm)
             for folder in sorted(sensor.glob("hwmon/hwmon*")):
                 yield from _hwmon_rails(folder)
         elif kind.startswith("ina238"):
@@ -77,13 +77,14 @@ def find_rails(root: Path) -> Iterator[Rail]:
                 yield _ina238_rail(folder)
 
 
-def _iio_rails(folder: Path) -> Iterator[Rail]:
+def _iio_rails(folder: Path, shunt_ohm: float | None) -> Iterator[Rail]:
     """JetPack 4: channels 0 to 2, milliwatts ready made."""
     for channel in range(3):
         name = _text(folder / f"rail_name_{channel}")
         milliwatts = str(folder / f"in_power{channel}_input")
         if name and name != "NC" and os.path.exists(milliwatts):
-            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), 0.0)
+            step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
+            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), step_w)
 
 
 def _hwmon_rails(folder: Path) -> Iterator[Rail]:
@@ -92,7 +93,8 @@ def _hwmon_rails(folder: Path) -> Iterator[Rail]:
         name = _text(folder / f"in{channel}_label")
         if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
-            yield Rail(name, partial(_watts, files, 1e-6), _step_w(folder, channel))
+            step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
+            yield Rail(name, partial(_watts, files, 1e-6), step_w)
 
 
 def _ina238_rail(folder: Path) -> Rail:
@@ -105,13 +107,19 @@ def _watts(files: Sequence[str], unit: float) -> float:
     return prod(map(_number, files)) * unit
 
 
-def _step_w(folder: Path, channel: int) -> float:
-    """How finely a channel's power is told: a step of its current, at the voltage that it has now."""
+def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
+    """How finely a channel's power is told: a step of its current, at the voltage that it has now; 0: unknown."""
     try:
-        ohms = _number(str(folder / f"shunt{channel}_resistor")) / 1e6
-        return SHUNT_STEP_V / ohms * _number(str(folder / f"in{channel}_input")) / 1e3
-    except (OSError, ValueError, ZeroDivisionError):
+        return SHUNT_STEP_V / shunt_ohm * _number(str(millivolts)) / 1e3 if shunt_ohm else 0.0
+    except (OSError, ValueError):
         return 0.0
+
+
+def _shunt_ohm(folder: Path, channel: int) -> float | None:
+    try:
+        return _number(str(folder / f"shunt{channel}_resistor")) / 1e6
+    except (OSError, ValueError):
+        return None
 
 
 def _number(file: str) -> int:

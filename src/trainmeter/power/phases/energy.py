@@ -26,8 +26,8 @@ FEWEST_STRETCHES, STRETCH = 20, 10
 """A regression needs so many stretches of the window, each so many times longer than the sensor averages."""
 LARGEST_MISFIT = 0.01
 """The share of a window by which its steps may last longer than it does."""
-MOST_SAMPLES, STRETCHES = 60_000, 20
-"""Some two seconds of work for one core; of more samples so many stretches are taken."""
+MOST_SAMPLES, STRETCHES = 20_000, 20
+"""Less than a second's work for one core, in which the worker waits; of more samples so many stretches are taken."""
 RESOLVED, LASTING = 0.8, 0.05
 """Sampling resolves the phases where so much of the power that is booked on each is its own; phases that last for a
 smaller share of the window than `LASTING` are not asked."""
