@@ -221,3 +221,28 @@ def test_more_loader_processes_than_cores_are_used_as_configured_with_a_warning(
 def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):
     (said,) = plan.warnings(plan.settle(order("dataset=cifar10", "workers=0")))
     assert "dataset=cifar10 lives in memory" in said
+
+
+def test_runs_whose_energy_is_that_of_one_module_hold_each_other_up(order, nano):
+    """A board's rails do not tell its GPU from its CPU."""
+    on_gpu = plan.settle(order(f"machine.root={nano}"))
+    on_cpu = plan.settle(order(f"machine.root={nano}", "device.accelerator=cpu"))
+    assert "module" in on_gpu.devices
+    assert "module" in on_cpu.devices
+
+
+def test_a_limit_that_the_device_rounded_is_noted_as_it_is(order, rapl):
+    settled = plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+    settled.applied({"RAPL": "99.875 W"})
+    assert settled.record.run()["power_limit_w"] == 99.875
+
+
+def test_what_was_rehearsed_is_measured_once_the_machine_has_it(order, rapl):
+    rehearsed = plan.settle(order("power_limit=100", of_sweep=True))
+    rehearsed.describe(dataset={"digest": "d"})
+    rehearsed.record.conclude({"state": "whole"}, rehearsed.run["identity"])
+    again = plan.settle(order("power_limit=100", of_sweep=True))
+    again.run["identity"] = rehearsed.run["identity"]
+    assert again.whole_already
+    again.run["rehearsal"] = []
+    assert not again.whole_already
