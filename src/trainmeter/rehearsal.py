@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainmeter.job import Order
-from trainmeter.power.knobs.demands import Demand
-
-UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
-"""The keys that ask for a knob, and what leaves it as it is."""
+from trainmeter.power.knobs.demands import UNTOUCHED, Demand
 
 
 def rehearsals(order: Order, found: str | None, demands: Sequence[Demand] | None) -> list[str]:

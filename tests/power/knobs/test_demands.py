@@ -99,3 +99,20 @@ def test_knobs_that_were_left_turned_are_put_back_the_last_one_first(board, no_j
     assert [text.partition(" ")[0] for text in said] == ["jetson_clocks", "nvpmodel"]
     assert board.mode() == 5
     assert desk.left() == []
+
+
+def test_what_did_not_outlive_a_reboot_is_forgotten_though_its_device_is_gone(board):
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
+    desk.keep(memo._replace(ours="150 W", boot_id="the boot before"))
+    said = []
+    put_back(desk, said.append)
+    assert said == ["NVML was left at 150 W by a run that was killed; the machine has started anew since."]
+    assert desk.left() == []
+
+
+def test_what_cannot_be_put_back_names_the_file_that_says_so(board):
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.keep(desk.note("unheard of", [], "1", "by hand")._replace(ours="2", began="0"))
+    with pytest.raises(RuntimeError, match=str(desk.file(memo))):
+        put_back(desk, print)

@@ -42,6 +42,16 @@ def test_one_clock_that_may_go_down_is_enough_to_be_free(board, knob, low):
     assert knob.get() == "free"
 
 
+def test_a_lock_that_took_in_part_is_undone(board, knob):
+    """The program locks what it can: the GPU's lowest frequency is its highest for none to set."""
+    before = lows(board)
+    knob.set("locked")
+    board.put(**{GPU.format("min"): before[2]})
+    assert knob.get() == "free"
+    knob.set("free")
+    assert lows(board) == before
+
+
 def test_what_was_stored_by_a_run_before_is_no_obstacle(board, knob):
     board.put(**{"state/l4t_dfs.conf": "of long ago"})
     knob.set("locked")

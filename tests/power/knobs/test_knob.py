@@ -241,6 +241,23 @@ def test_a_second_signal_waits_until_all_is_put_back(bench):
     assert bench.memos() == []
 
 
+def test_a_terminal_that_is_gone_keeps_no_knob_from_being_put_back(bench):
+    def gone(text):
+        raise OSError(5, "Input/output error")
+
+    with held([(bench.knob, bench.knob.wish(bench.case.asked))], bench.desk, gone):
+        assert bench.at() == bench.case.turned
+    assert bench.at() == bench.case.was
+
+
+def test_a_turn_that_was_cut_short_is_put_back_whatever_it_looks_like(bench):
+    memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
+    bench.desk.keep(memo._replace(began="0"))
+    put_back(bench.desk, bench.said.append)
+    assert bench.at() == bench.case.was
+    assert bench.memos() == []
+
+
 def left_by_a_dead_run(bench, **changes):
     """A memo as a steward leaves it that was killed while it held the knob."""
     memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))

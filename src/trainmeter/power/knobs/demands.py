@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmeter.power.knobs.amd_cap import open_amd_cap
@@ -15,6 +16,10 @@ from trainmeter.power.knobs.nvpmodel import open_nvpmodel
 from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 from trainmeter.stopping import undisturbed
 
+UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
+"""The keys that ask for a knob, and what leaves it as it is."""
+LASTING = ("nvpmodel", "fan")
+"""The knobs whose settings outlive a reboot."""
 ABSENT = {"power_limit": "no limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
@@ -38,6 +43,11 @@ def demanded(
 
     RuntimeError where a knob is there but cannot be asked.
     """
+    if root != "/" and Path("/etc/nv_tegra_release").exists() and any(job[key] != UNTOUCHED[key] for key in UNTOUCHED):
+        raise RuntimeError(
+            f"machine.root={root} replays another board, and to set its power would turn this Jetson's own knobs. "
+            "Leave machine.root out, or rehearse with rehearse=true."
+        )
     asked = []
     if job["power_limit"] is not None:
         asked.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
@@ -78,18 +88,19 @@ def put_back(desk: Desk, say: Say) -> None:
             try:
                 say(cleared(memo, desk))
             except Exception as error:  # whatever it is, the others are put back
-                failures.append(stuck(memo, error))
+                failures.append(f"{stuck(memo, error)} Then remove {desk.file(memo)}.")
     if failures:
         raise RuntimeError(" ".join(failures))
 
 
 def cleared(memo: Memo, desk: Desk) -> str:
     """Does what a memo left behind asks for, and says what that was."""
-    knob = reopened(memo, desk)
+    gone = memo.boot_id != desk.boot_id and memo.knob not in LASTING
+    knob = None if gone else reopened(memo, desk)
     left = f"left at {memo.ours or 'another setting'} by a run that was killed"
-    if knob is None or (memo.boot_id != desk.boot_id and not knob.lasts):
+    if knob is None:
         desk.drop(memo)
-        return f"{memo.knob} was {left}; the machine has started anew since."
+        return f"{memo.knob} was {left}; {'the machine has started anew' if gone else 'it is there no longer'} since."
     by = f"(pid {memo.pid}, {memo.when}: {memo.command})"
     return returned(knob, memo, desk) or f"{memo.knob} is back at {memo.was}; it was {left} {by}."
 

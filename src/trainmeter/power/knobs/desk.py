@@ -48,11 +48,11 @@ class Desk:
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (pid, began(pid), self.boot_id, when, self.command)
         memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
-        if self._file(memo).exists():
-            other = self._read(self._file(memo))
+        if self.file(memo).exists():
+            other = self._read(self.file(memo))
             raise RuntimeError(
                 f"{knob} is held by pid {other.pid} ({other.command}) since {other.when}. Wait for it; if it is gone, "
-                f"put {knob} back to {other.was} by hand ({other.by_hand}) and remove {self._file(memo)}."
+                f"put {knob} back to {other.was} by hand ({other.by_hand}) and remove {self.file(memo)}."
             )
         return self.keep(memo)
 
@@ -60,7 +60,7 @@ class Desk:
         """Writes a memo; it is on the disk when this returns."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self._file(memo), memo._asdict())
+            write_json(self.file(memo), memo._asdict())
             sync(self.folder)
         except OSError as error:
             raise RuntimeError(
@@ -70,7 +70,7 @@ class Desk:
         return memo
 
     def drop(self, memo: Memo) -> None:
-        self._file(memo).unlink(missing_ok=True)
+        self.file(memo).unlink(missing_ok=True)
 
     def left(self) -> list[Memo]:
         """The memos of runs that ended without putting back, the newest first."""
@@ -82,7 +82,8 @@ class Desk:
         same_process = memo.boot_id == self.boot_id and memo.began is not None and began(memo.pid) == memo.began
         return same_process and memo.pid != os.getpid()
 
-    def _file(self, memo: Memo) -> Path:
+    def file(self, memo: Memo) -> Path:
+        """Where a memo lies."""
         return self.folder / (re.sub(r"[^\w.-]", "_", "-".join([memo.knob, *memo.devices])) + ".json")
 
     def _read(self, file: Path) -> Memo:

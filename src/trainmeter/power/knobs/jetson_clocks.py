@@ -34,8 +34,8 @@ class JetsonClocks:
 
     def set(self, setting: str) -> None:
         """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
-        if setting == self.get():
-            return
+        if setting == self.get() and not (setting == FREE and self._stored.exists()):
+            return  # what was stored is restored in any case: a lock that took in part does not look like one
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # the program asks whether to overwrite, and nobody answers
             said = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import eq
 from typing import Any, NamedTuple, Protocol
 
@@ -75,14 +75,15 @@ class Holding:
 
     def put_back(self) -> list[str]:
         """Puts all back, the last that was turned first; returns what could not be, after trying each."""
-        failures = []
+        said, failures = [], []
         for name, memo in reversed(self._memos.items()):
             try:
-                if said := returned(self._knobs[name], memo, self._desk):
-                    self._say(said)
+                said.append(returned(self._knobs[name], memo, self._desk))
             except Exception as error:  # whatever it is, the others are put back
                 failures.append(stuck(memo, error))
-                self._say(failures[-1])
+        for text in filter(None, [*said, *failures]):
+            with suppress(OSError):  # the terminal may be gone
+                self._say(text)
         return failures
 
 
@@ -119,7 +120,7 @@ def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
     """Puts a knob back to what was there, and drops its memo; says where it left it to somebody else's setting."""
     now = knob.get()
     said = None
-    if now == memo.ours or (memo.ours is None and now != memo.was):
+    if memo.ours is None or now == memo.ours:  # what was turned in part, or is still turning, may look like before
         knob.set(memo.was)
     elif now != memo.was:
         said = f"{knob.name} was set to {memo.ours}, and somebody else set it to {now}: left so. It was {memo.was}."

@@ -48,6 +48,9 @@ def answer(*command: str, typed: str | None = None) -> str:
     except subprocess.TimeoutExpired as error:
         with suppress(PermissionError):  # root's own process outlives us
             process.kill()
+            process.wait()
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            pipe.close()
         raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s.") from error
 
 
