@@ -1,8 +1,9 @@
 """What every meter keeps to, whatever it reads: each of them passes each of these tests.
 
-Meters that need a library of a vendor's are held to the same in the tests of their own files.
+jtop's, whose service and client take processes of their own, is held to the same in the tests of its own file.
 """
 
+import ctypes
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -11,7 +12,9 @@ import pytest
 from boards import write
 
 from trainmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, Meter, Power
+from trainmeter.power.meters.amd import open_amd
 from trainmeter.power.meters.estimate import open_estimate
+from trainmeter.power.meters.nvml import open_nvml
 from trainmeter.power.meters.rails import open_rails
 from trainmeter.power.meters.rapl import open_rapl
 from trainmeter.power.meters.replay import open_replay
@@ -61,6 +64,20 @@ def rails(machine) -> Meter:
 
 
 @meter_of
+def nvml(machine) -> Meter:
+    return open_nvml(root="/", period_s=0.01, gpus=["GPU-aaaa"])
+
+
+@meter_of
+def amd(machine) -> Meter:
+    gpu = machine.root / "sys/class/drm/card0/device"
+    (gpu / "hwmon/hwmon3").mkdir(parents=True)
+    (gpu / "uevent").write_text("DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:03:00.0\n")
+    (gpu / "hwmon/hwmon3/power1_average").write_text("90000000\n")
+    return open_amd(root=machine.root, period_s=0.01, gpus=["0000:03:00.0"])
+
+
+@meter_of
 def replay(machine) -> Meter:
     file = machine.root / "power.csv"
     file.write_text("monotonic_ns,VDD_IN_w,VDD_SOC_w,total_w\n0,10,2,10\n60000000000,10,2,10\n")
@@ -72,8 +89,17 @@ def sum_of_two(machine) -> Meter:
     return Sum([counters(machine), rails(machine)])
 
 
+@pytest.fixture
+def driver(nvml, monkeypatch) -> None:
+    """NVIDIA's driver, as a stub whose counters tick; it is loaded already."""
+    monkeypatch.setenv("STUB", "ticks")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+
+
 @pytest.fixture(params=METERS)
 def meter(request, machine) -> Iterator[Meter]:
+    if request.param == "nvml":
+        request.getfixturevalue("driver")
     made = METERS[request.param](machine)
     yield made
     made.close()
@@ -84,6 +110,11 @@ def parts(meter) -> set[str]:
     """The domains without which there is no total."""
     everything = dict.fromkeys(meter.domains, 1.0)
     return {name for name in meter.domains if meter.total({**everything, name: 1.5}) != meter.total(everything)}
+
+
+def test_only_the_absent_one_is(request, meter):
+    absent = "absent" in request.node.callspec.id
+    assert (meter.energy["source"] == "none") == absent == (not meter.domains)
 
 
 def test_it_says_where_its_total_comes_from_and_what_that_covers(meter):
