@@ -224,7 +224,15 @@ def test_what_cannot_be_put_back_is_a_loud_error_with_the_command_and_stays_writ
     assert memo["by_hand"].count("sudo ") >= 1
 
 
-def test_a_second_signal_waits_until_all_is_put_back(bench):
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C is heard, also where the tests run in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_signal_waits_until_all_is_put_back(bench, ctrl_c):
     turn, when = bench.knob.set, []
 
     def interrupted(setting):
