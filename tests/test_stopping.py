@@ -70,3 +70,19 @@ def test_afterwards_signals_act_at_once_again():
     with pytest.raises(SystemExit):
         os.kill(os.getpid(), signal.SIGTERM)
     assert came == []
+
+
+def test_a_signal_that_comes_while_it_begins_acts_at_once_and_leaves_the_next_ones_heard(monkeypatch):
+    install = signal.signal
+
+    def disturbed(number, handler):
+        install(number, handler)
+        monkeypatch.undo()
+        signal.raise_signal(STOPPING[0])
+
+    monkeypatch.setattr(signal, "signal", disturbed)
+    with pytest.raises(SystemExit), held_off():
+        pytest.fail("began all the same")
+    for number in STOPPING:
+        with pytest.raises(SystemExit):
+            signal.raise_signal(number)

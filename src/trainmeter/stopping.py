@@ -5,21 +5,58 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Gate:
+    """Stands before the handlers of the signals that would stop this process: they wait while it is shut.
+
+    Masking the signals would not do: the kernel gives them to another thread, and Python's main one acts on them. To
+    shut and to open is one assignment, which no signal can halve; one that is left standing open changes nothing.
+    """
+
+    def __init__(self, end: CodeType | None = None) -> None:
+        self.shut = False
+        self.came: list[int] = []
+        """The signals that came while it was shut, for who acts on them."""
+        self._end = end  # of a function before whose first line it counts as shut
+        self._handlers: dict[int, Any] = {}
+
+    def stand(self) -> None:
+        for number in STOPPING:
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):
+                self._handlers[number] = handler
+                signal.signal(number, self._hear)
+
+    def leave(self) -> None:
+        self.shut = False
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.shut or (frame and frame.f_code is self._end):
+            self.came.append(number)
+        elif callable(handler := self._handlers[number]):
+            handler(number, frame)
+        else:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
 
 
 @contextmanager
 def held_off() -> Iterator[list[int]]:
     """Signals that would stop this process wait while within: the list has those that came, for who acts on them."""
-    came: list[int] = []
-    numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
+    gate = Gate()
+    gate.stand()
+    gate.shut = True
     try:
-        yield came
+        yield gate.came
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        gate.leave()
 
 
 @contextmanager

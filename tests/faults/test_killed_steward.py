@@ -26,6 +26,54 @@ with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="thi
     time.sleep(60)
 """
 
+STOPPED = """
+import os, signal, sys, threading, time
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.knob import held
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+
+def stop(number, frame):
+    sys.exit(128 + number)
+
+def hold():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, stop)
+    threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
+    with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="this", command="stopped"), print):
+        os.write(write, b".")
+        while True:
+            len(".")
+
+root = sys.argv[1]
+knob = open_rapl_limit(root)
+read, write = os.pipe()
+for attempt in range(80):
+    if not (child := os.fork()):
+        try:
+            hold()
+        finally:
+            os._exit(0)
+    os.read(read, 1)
+    os.kill(child, signal.SIGINT)
+    end = time.perf_counter() + attempt * 5e-6
+    while time.perf_counter() < end:
+        pass
+    os.kill(child, signal.SIGTERM)
+    os.waitpid(child, 0)
+    if knob.get() != "95 W" or os.listdir(Desk(root + "/state", root=root, boot_id="", command="").folder):
+        print("left turned by signals", attempt * 5, "us apart")
+        break
+"""
+
+
+PUTS_BACK = """
+import sys
+from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.desk import Desk
+
+put_back(Desk(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run"), print)
+"""
+
 
 @pytest.fixture
 def board(tmp_path):
@@ -103,3 +151,27 @@ def test_ctrl_c_in_the_terminal_does_not_reach_a_program_that_turns_a_knob(numbe
     """It is sent to every program of the terminal: this one would end half way."""
     said = answer(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
     assert said == "to its end\n"
+
+
+def test_two_signals_at_once_leave_no_knob_turned(board):
+    """Ctrl-C, and SIGTERM before, while and after what it ends is put back."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
+    assert said == ""
+
+
+def test_of_two_that_start_at_once_the_second_waits_until_the_first_has_put_back(board, desk, steward):
+    steward.kill()
+    steward.wait()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with desk.alone():
+        second = subprocess.Popen(
+            [sys.executable, "-c", PUTS_BACK, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(1.5)
+        assert board.read(LIMIT) == "65000000"
+        (memo,) = desk.left()
+        desk.drop(memo)  # the first is done, and 65 W is what somebody has set since
+    assert second.communicate(timeout=10) == ("", None)
+    assert board.read(LIMIT) == "65000000"

@@ -3,8 +3,12 @@
 import pytest
 from controls import Board
 
+from trainmeter.power.knobs import demands
 from trainmeter.power.knobs.demands import demanded, put_back, wishes
 from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.fan import open_fan
+from trainmeter.power.knobs.nvpmodel import open_nvpmodel
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 
 KEEP = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
@@ -116,3 +120,31 @@ def test_what_cannot_be_put_back_names_the_file_that_says_so(board):
     memo = desk.keep(desk.note("unheard of", [], "1", "by hand")._replace(ours="2", began="0"))
     with pytest.raises(RuntimeError, match=str(desk.file(memo))):
         put_back(desk, print)
+
+
+def test_a_jetson_that_replays_another_board_turns_nothing_of_its_own(board, asked, monkeypatch):
+    """The programs, and jtop's service, act on this machine whatever the root."""
+    board.with_modes("nano").put(jtop_socket="")
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk.keep(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
+    monkeypatch.setattr(demands, "OF_A_JETSON", (str(board.root / "jtop_socket"),))
+    replays = pytest.raises(RuntimeError, match=r"replays another board, and to set its power would turn this Jetson's")
+    with replays:
+        asked(power_limit=5)
+    with replays:
+        put_back(desk, print)
+    assert asked() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "opened"),
+    [
+        ("etc/nvpmodel.conf", open_nvpmodel),
+        ("sys/class/hwmon/hwmon0/name", open_fan),
+        ("sys/class/powercap/intel-rapl:0/name", open_rapl_limit),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error_with_what_to_do(board, path, opened):
+    (board.root / path).mkdir(parents=True)
+    with pytest.raises(RuntimeError, match=rf"{path} cannot be read: Is a directory\. Let this user: sudo chmod a\+r"):
+        opened(board.root)

@@ -249,13 +249,27 @@ def test_a_second_signal_waits_until_all_is_put_back(bench, ctrl_c):
     assert bench.memos() == []
 
 
-def test_a_terminal_that_is_gone_keeps_no_knob_from_being_put_back(bench):
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError(), SystemExit(1), ValueError()])
+def test_a_terminal_that_is_gone_keeps_nothing_from_being_put_back(bench, error):
     def gone(text):
-        raise OSError(5, "Input/output error")
+        raise error
 
-    with held([(bench.knob, bench.knob.wish(bench.case.asked))], bench.desk, gone):
-        assert bench.at() == bench.case.turned
-    assert bench.at() == bench.case.was
+    wish = bench.knob.wish(bench.case.asked)
+    with pytest.raises(RuntimeError, match="could not be put back"), held([(bench.knob, wish)], bench.desk, gone):
+        bench.deafen()
+
+
+def test_a_knob_whose_library_exits_keeps_no_other_from_being_put_back(tmp_path):
+    knobs = [open_rapl_limit(Board(tmp_path / name).with_rapl().root) for name in ("first", "second")]
+    knobs[1].name = "another"
+
+    def exits():
+        raise SystemExit("of a library's")
+
+    stuck = pytest.raises(RuntimeError, match="another could not be put back to 95 W: of a library's")
+    with stuck, held([(knob, knob.wish(65)) for knob in knobs], desk(tmp_path), print):
+        knobs[1].get = exits
+    assert knobs[0].get() == "95 W"
 
 
 def test_a_turn_that_was_cut_short_is_put_back_whatever_it_looks_like(bench):

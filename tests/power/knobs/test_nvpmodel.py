@@ -1,9 +1,13 @@
 import os
+import signal
+import subprocess
 
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
 from trainmeter.power.knobs import jtop_control, knob, privilege
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.knob import held
 from trainmeter.power.knobs.nvpmodel import modes, open_nvpmodel
 
 
@@ -164,8 +168,11 @@ def test_a_program_that_hangs_is_given_up(board, knob_of, monkeypatch):
     knob = knob_of("nx")
     board.program("nvpmodel", "exec sleep 60")
     monkeypatch.setattr(privilege, "LIMIT_S", 0.1)
+    begun, begin = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *how, **more: begun.append(begin(*how, **more)) or begun[-1])
     with pytest.raises(RuntimeError, match=r"`nvpmodel -m 0` did not end within 0.1 s\."):
         knob.set("MODE_15W_2CORE (id:0)")
+    assert (begun[-1].returncode, begun[-1].stdout.closed) == (-signal.SIGKILL, True)
 
 
 def test_without_nvpmodel_on_the_path_the_error_says_so(board, knob_of):
@@ -184,6 +191,17 @@ def test_without_jtop_and_sudo_the_error_says_what_would_allow_it(board, knob_of
 
 def test_a_machine_without_power_modes_has_no_such_knob(tmp_path):
     assert open_nvpmodel(tmp_path) is None
+
+
+def test_a_mode_that_jtop_sets_late_is_put_back(board, knob_of, monkeypatch):
+    """It does one thing after another: what was there is asked for again, though it is there still."""
+    asked = []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(jtop_control, "set_mode", lambda number, name: asked.append(number) or "")
+    knob, desk = knob_of("nx"), Desk(str(board.root / "state"), root=str(board.root), boot_id="", command="")
+    with pytest.raises(RuntimeError, match="asked for"), held([(knob, knob.wish("id:0"))], desk, print):
+        pytest.fail("held what did not take")
+    assert asked == [0, 5]
 
 
 def test_who_may_use_jtop_needs_no_sudo(board, knob_of, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from trainmeter.power.knobs.knob import Knob, Say, Wish, returned, stuck
 from trainmeter.power.knobs.nvml_limit import open_nvml_limit
 from trainmeter.power.knobs.nvpmodel import open_nvpmodel
+from trainmeter.power.knobs.permission import JTOP_SOCKET
 from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 from trainmeter.stopping import undisturbed
 
@@ -20,6 +22,8 @@ UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 """The keys that ask for a knob, and what leaves it as it is."""
 LASTING = ("nvpmodel", "fan")
 """The knobs whose settings outlive a reboot."""
+OF_A_JETSON = ("/etc/nv_tegra_release", JTOP_SOCKET)
+"""What a Jetson has; in a container, jtop's socket may be all there is of it."""
 ABSENT = {"power_limit": "no limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
@@ -43,11 +47,8 @@ def demanded(
 
     RuntimeError where a knob is there but cannot be asked.
     """
-    if root != "/" and Path("/etc/nv_tegra_release").exists() and any(job[key] != UNTOUCHED[key] for key in UNTOUCHED):
-        raise RuntimeError(
-            f"machine.root={root} replays another board, and to set its power would turn this Jetson's own knobs. "
-            "Leave machine.root out, or rehearse with rehearse=true."
-        )
+    if any(job[key] != untouched for key, untouched in UNTOUCHED.items()):
+        refuse_replay(root)
     asked = []
     if job["power_limit"] is not None:
         asked.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
@@ -56,6 +57,15 @@ def demanded(
     if job["fan"] != "keep":
         asked.append(Demand("fan", job["fan"], open_fan(root)))
     return asked
+
+
+def refuse_replay(root: str) -> None:
+    """RuntimeError where the knobs of a recorded board would turn this machine's: its programs know no other root."""
+    if root != "/" and any(Path(trace).exists() for trace in OF_A_JETSON):
+        raise RuntimeError(
+            f"machine.root={root} replays another board, and to set its power would turn this Jetson's own knobs. "
+            "Leave machine.root out, or rehearse with rehearse=true."
+        )
 
 
 def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
@@ -82,13 +92,19 @@ def put_back(desk: Desk, say: Say) -> None:
 
     Where somebody has set a knob anew since, or a reboot has, theirs is left.
     """
-    failures = []
-    for memo in desk.left():
-        with undisturbed():
-            try:
-                say(cleared(memo, desk))
-            except Exception as error:  # whatever it is, the others are put back
-                failures.append(f"{stuck(memo, error)} Then remove {desk.file(memo)}.")
+    if not desk.left():
+        return
+    said, failures = [], []
+    with desk.alone():
+        for memo in desk.left():
+            with undisturbed():
+                try:
+                    said.append(cleared(memo, desk))
+                except (Exception, SystemExit) as error:  # whatever it is, the others are put back
+                    failures.append(f"{stuck(memo, error)} Then remove {desk.file(memo)}.")
+    for text in said:
+        with suppress(Exception, SystemExit):  # the terminal may be gone
+            say(text)
     if failures:
         raise RuntimeError(" ".join(failures))
 
@@ -96,6 +112,8 @@ def put_back(desk: Desk, say: Say) -> None:
 def cleared(memo: Memo, desk: Desk) -> str:
     """Does what a memo left behind asks for, and says what that was."""
     gone = memo.boot_id != desk.boot_id and memo.knob not in LASTING
+    if not gone:
+        refuse_replay(memo.root)
     knob = None if gone else reopened(memo, desk)
     left = f"left at {memo.ours or 'another setting'} by a run that was killed"
     if knob is None:

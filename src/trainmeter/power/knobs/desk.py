@@ -5,10 +5,12 @@ The files are those of one user on one machine, `<state>/<hostname>/<knob>.json`
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +78,19 @@ class Desk:
         """The memos of runs that ended without putting back, the newest first."""
         memos = [self._read(file) for file in self.folder.glob("*.json")]
         return sorted((memo for memo in memos if not self._is_held(memo)), key=lambda memo: memo.when, reverse=True)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No two processes are within at once: of two that start together, the second finds what the first left."""
+        try:
+            file = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise RuntimeError(
+                f"{self.folder} tells of knobs to put back, and cannot be locked: {error}. Let this user write there."
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _is_held(self, memo: Memo) -> bool:
         """Whether another process that still lives holds the knob: of ours, none does when this is asked."""

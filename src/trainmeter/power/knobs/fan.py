@@ -79,7 +79,7 @@ def open_fan(root: str | Path) -> Fan | None:
     root = Path(root)
     duties = [root / "sys/devices/pwm-fan/target_pwm"]
     for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
-        if re.fullmatch(r"pwm.?fan", name.read_text().strip()):
+        if re.fullmatch(r"pwm.?fan", privilege.read(name)):
             duties.append(name.with_name("pwm1"))
     return next((Fan(root, duty) for duty in duties if duty.exists()), None)
 

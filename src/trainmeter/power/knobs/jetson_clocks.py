@@ -24,6 +24,7 @@ class JetsonClocks:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
+        self._awaited = False  # what jtop was asked for, and did not do in time, it may do yet
         self._stored = folder / "l4t_dfs.conf"
         """What the clocks were, in the program's own format; there while it is we that locked them by the program."""
 
@@ -34,7 +35,7 @@ class JetsonClocks:
 
     def set(self, setting: str) -> None:
         """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
-        if setting == self.get() and not (setting == FREE and self._stored.exists()):
+        if setting == self.get() and not self._awaited and not (setting == FREE and self._stored.exists()):
             return  # what was stored is restored in any case: a lock that took in part does not look like one
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # the program asks whether to overwrite, and nobody answers
@@ -43,7 +44,9 @@ class JetsonClocks:
             said = privilege.as_root("jetson_clocks", "--restore", str(self._stored))
         else:
             said = jtop_control.lock_clocks(False)
+        self._awaited = True
         settled(self, setting, said)
+        self._awaited = False
         if setting == FREE:
             self._stored.unlink(missing_ok=True)
 

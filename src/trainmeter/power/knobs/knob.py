@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import eq
 from typing import Any, NamedTuple, Protocol
 
 from trainmeter.power.knobs.desk import Desk, Memo
-from trainmeter.stopping import undisturbed
+from trainmeter.stopping import Gate, undisturbed
 
 Say = Callable[[str], None]
 
@@ -79,32 +80,50 @@ class Holding:
         for name, memo in reversed(self._memos.items()):
             try:
                 said.append(returned(self._knobs[name], memo, self._desk))
-            except Exception as error:  # whatever it is, the others are put back
+            except (Exception, SystemExit) as error:  # whatever it is, the others are put back
                 failures.append(stuck(memo, error))
         for text in filter(None, [*said, *failures]):
-            with suppress(OSError):  # the terminal may be gone
+            with suppress(Exception, SystemExit):  # the terminal may be gone, and how it says so is its own affair
                 self._say(text)
         return failures
 
 
-@contextmanager
-def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Iterator[Holding]:
+class Held:
+    """The `with` of `held`, as a class: a signal may leave a generator before it comes to its `finally`."""
+
+    def __init__(self, turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> None:
+        self._turns, self._holding = turns, Holding(desk, say)
+        self._gate = Gate(Held.__exit__.__code__)
+
+    def __enter__(self) -> Holding:
+        self._gate.stand()
+        try:
+            for knob, wish in self._turns:
+                with undisturbed():
+                    self._holding.turn(knob, wish.setting)
+        except BaseException as error:
+            self.__exit__(error)
+            raise
+        return self._holding
+
+    def __exit__(self, *end: object) -> None:
+        self._gate.shut = True
+        failures = self._holding.put_back()
+        self._gate.leave()
+        if self._gate.came:
+            signal.raise_signal(self._gate.came[0])
+        if failures and end[0] is None:
+            raise RuntimeError(" ".join(failures))
+
+
+def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Held:
     """Turns knobs in the order given, and puts back in reverse what was there, whatever ends what is within.
 
     Where somebody else changed one meanwhile, theirs is left and said. A knob that cannot be put back is said, and
-    is a RuntimeError unless something else ends this already; its memo stays on the desk for the next start.
+    is a RuntimeError unless something else ends this already; its memo stays on the desk for the next start. A signal
+    that comes while knobs are put back waits until they are.
     """
-    holding = Holding(desk, say)
-    try:
-        for knob, wish in turns:
-            with undisturbed():
-                holding.turn(knob, wish.setting)
-        yield holding
-    finally:
-        with undisturbed():
-            failures = holding.put_back()
-    if failures:
-        raise RuntimeError(" ".join(failures))
+    return Held(turns, desk, say)
 
 
 def drift(knob: Knob, applied: str) -> str | None:
@@ -137,6 +156,6 @@ def settled(knob: Knob, setting: str, said: str, took: Callable[[str, str], bool
         time.sleep(0.05)
 
 
-def stuck(memo: Memo, error: Exception) -> str:
+def stuck(memo: Memo, error: BaseException) -> str:
     """What to say where a knob cannot be put back."""
     return f"{memo.knob} could not be put back to {memo.was}: {error} Put it back by hand: {memo.by_hand}"

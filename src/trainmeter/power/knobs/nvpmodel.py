@@ -37,7 +37,8 @@ class Nvpmodel:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._modes, self._default = modes((root / "etc/nvpmodel.conf").read_text())
+        self._awaited = False  # what jtop was asked for, and did not do in time, it may do yet
+        self._modes, self._default = modes(privilege.read(root / "etc/nvpmodel.conf"))
 
     def get(self) -> str:
         return str(self._current())
@@ -45,14 +46,17 @@ class Nvpmodel:
     def set(self, setting: str) -> None:
         """Turns to a mode: as root, by jtop's service for its group, or by sudo."""
         mode = self._of(setting)
-        if mode == self._current():
+        if mode == self._current() and not self._awaited:
             return
         if locked(self._root):
             raise RuntimeError(
                 f"jetson_clocks is on, and its clocks are those of {self.get()}. Turn it off before the power mode "
                 "changes: sudo jetson_clocks --restore"
             )
-        settled(self, str(mode), meant(turn(mode), mode))
+        said = meant(turn(mode), mode)
+        self._awaited = True
+        settled(self, str(mode), said)
+        self._awaited = False
 
     def choices(self) -> str:
         return ", ".join(map(str, self._modes.values()))

@@ -13,6 +13,8 @@ from pathlib import Path
 from trainmeter.stopping import STOPPING
 
 LIMIT_S = 30
+GONE_S = 1
+"""How long a program that was killed is waited for."""
 REFUSAL = re.compile(
     r"^.*(?:password is required|authentication is required|terminal is required|not allowed to execute"
     r"|not in the sudoers|may not run sudo|command not found).*$",
@@ -28,8 +30,9 @@ def answer(*command: str, typed: str | None = None) -> str:
     vendors' programs end with 0 where they have done nothing.
     """
     # A Ctrl-C is sent to every program of the terminal: it must not end this one half way.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
@@ -46,11 +49,12 @@ def answer(*command: str, typed: str | None = None) -> str:
     try:
         return process.communicate(typed, timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired as error:
-        with suppress(PermissionError):  # root's own process outlives us
+        with suppress(PermissionError, subprocess.TimeoutExpired):  # root's own process outlives us
             process.kill()
-            process.wait()
+            process.wait(GONE_S)
         for pipe in filter(None, (process.stdin, process.stdout)):
-            pipe.close()
+            with suppress(BrokenPipeError):
+                pipe.close()
         raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s.") from error
 
 
@@ -69,6 +73,14 @@ def as_root(*command: str, typed: str | None = None) -> str:
             f"sudo visudo, NOPASSWD for {command[0]}."
         )
     return said
+
+
+def read(file: Path) -> str:
+    """A file of the machine's, stripped; RuntimeError where this user may not read it."""
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise RuntimeError(f"{file} cannot be read: {error.strerror}. Let this user: sudo chmod a+r {file}") from error
 
 
 def write(file: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from trainmeter.power.knobs import privilege
 from trainmeter.power.knobs.watts import Dial, WattLimit, bound, file_dial
 
 
@@ -44,7 +45,4 @@ def switched(dial: Dial, switch: Path) -> Dial:
 
 
 def text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
+    return privilege.read(file) if file.exists() else ""
