@@ -20,7 +20,7 @@ from trainmeter.power.knobs.desk import Desk
 ROOT = Path(__file__).parents[1]
 ALWAYS = {
     "device", "energy", "power limit", "clocks", "fan", "CPU utilization", "GPU utilization", "GPU clock", "memory",
-    "temperature", "throttling", "page cache", "disk reads", "trace",
+    "temperature", "throttling", "storage", "page cache", "disk reads", "trace",
 }  # fmt: skip
 RAPL = "sys/class/powercap/intel-rapl:0"
 
@@ -114,7 +114,6 @@ def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows
     assert "MODE_50W (id:3)" in told["power limit"]["choices"]
     assert told["temperature"]["offered"]
     assert told["GPU clock"]["source"] == "devfreq 17000000.gpu"
-    assert told["disk reads"]["offered"] is False
 
 
 def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
@@ -147,7 +146,7 @@ def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_
 def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):
     told = rows(f"machine.root={tmp_path}")
     assert told["device"]["source"] == "device=cpu"
-    assert not any(told[quantity]["offered"] for quantity in ALWAYS - {"device", "page cache", "trace"})
+    assert not any(told[quantity]["offered"] for quantity in ALWAYS - {"device", "storage", "page cache", "disk reads", "trace"})
     assert "sudo modprobe intel_rapl_msr" in told["energy"]["why"]
     assert told["power limit"] == {"offered": False, "why": "this machine has no limit to set"}
     assert "modprobe coretemp" in told["temperature"]["remedy"]

@@ -22,7 +22,7 @@ FLOORS = [
     {"experiment", "report", "doctor"},
     {"ending"},
     {"plan", "window", "terminal", "sweep"},
-    {"rehearsal"},
+    {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
     {"schema", "metrics", "record", "build", "rounds", "stopping"},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from trainmeter import metrics, window
 from trainmeter.ending import known
@@ -20,6 +21,7 @@ from trainmeter.summary import summarize
 from trainmeter.tracking.publish import POWER
 from trainmeter.window import Panel, closed
 from trainmeter.worker.clock import Clock
+from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.device import memory
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.timeline import HostTimeline
@@ -30,6 +32,7 @@ LENET = {
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
 }
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
+RATES = {"samples_per_s": "1/s", "read_bytes_per_s": "B/s", "read_iops": "1/s"}
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
 
 
@@ -65,6 +68,22 @@ class Gauges:
         pass
 
 
+def loader():
+    """Batches of samples that may be bad."""
+    timed = Timed(lambda transform: [(torch.zeros(1), 0)] * 3, lambda image: image, skip=True)
+    return Batches(DataLoader(timed, collate_fn=collate))
+
+
+class Files:
+    """A supply of which all is known."""
+
+    def window(self, name, seconds):
+        names = ["read_bytes"]
+        if name == "epoch":
+            names += ["read_iops", "read_bytes_per_s", "cached_share_before", "cached_share_after"]
+        return dict.fromkeys(names, 0.5)
+
+
 METERS = {
     "counted": counters("counter"),
     "sampled": Instruments(powers=Rails(), total=["VDD_IN"], covers="module"),
@@ -95,14 +114,15 @@ def written(tmp_path, gpu_memory, by_phase):
     def run(meter):
         record = Record(tmp_path)
         clock = Clock(HostTimeline())
+        loaded = loader()
         clock.open()
-        list(clock.batches(range(3), int))
+        list(clock.batches(loaded, list))
         clock.close()
-        parts = {**clock.parts(), "clock_waits": 0, "samples": 48, **gpu_memory}
+        parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48, **gpu_memory}
         measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
-        panel = Panel(meter, Gauges(), idle_w=2.0)
+        panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
@@ -150,8 +170,8 @@ def test_mlflow_takes_every_name(written, meter):
 def test_the_unit_is_in_the_name(name):
     metric = METRICS[name]
     suffix = name.rpartition("_")[2]
-    if name.endswith("samples_per_s"):
-        assert metric.unit == "1/s"
+    if rate := RATES.get(name.partition("/")[2]):
+        assert metric.unit == rate
     else:
         assert metric.unit == UNITS.get(suffix, metric.unit)
         assert (metric.unit in ("1", "0..1")) == (suffix not in UNITS)

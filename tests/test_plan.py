@@ -6,6 +6,7 @@ import pytest
 from controls import Board
 
 from trainmeter import plan
+from trainmeter.machine.disk import Disk
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 
@@ -219,8 +220,35 @@ def test_more_loader_processes_than_cores_are_used_as_configured_with_a_warning(
 
 
 def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):
-    (said,) = plan.warnings(plan.settle(order("dataset=cifar10", "workers=0")))
-    assert "dataset=cifar10 lives in memory" in said
+    for typed in ("dataset.layout=memory", "ready_batches=true"):
+        (said,) = plan.warnings(plan.settle(order(typed, "workers=0")))
+        assert said.startswith(typed.removesuffix("=true"))
+        assert "storage and page cache play no part" in said
+
+
+def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatch):
+    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
+    (said,) = plan.settle(order("storage=sd")).run["rehearsal"]
+    assert said.startswith("storage=sd asked for, ")
+    assert said.endswith("lies on a medium that is nvme")
+    with pytest.raises(ValueError, match=r"storage=sd asked for, .*rehearse=false refuses that"):
+        plan.settle(order("storage=sd", "rehearse=false"))
+
+
+@pytest.mark.parametrize("storage", ["nvme", "ssd", "here"])
+def test_a_medium_that_is_what_was_asked_for_is_none(order, monkeypatch, storage):
+    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
+    assert plan.settle(order(f"storage={storage}")).run["rehearsal"] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [("dataset.layout=tape", "dataset.layout=tape: give one of files, memory"),
+     ("dataset.on_bad=ignore", "dataset.on_bad=ignore: give one of error, skip")],
+)  # fmt: skip
+def test_a_layout_that_there_is_not_is_refused_with_those_that_there_are(order, typed, says):
+    with pytest.raises(ValueError, match=says):
+        plan.settle(order(typed))
 
 
 def test_runs_whose_energy_is_that_of_one_module_hold_each_other_up(order, nano):

@@ -33,6 +33,16 @@ class Scripted:
         self.forget = lambda before_ns: None
 
 
+class Shelf:
+    """A supply that tells one thing of each kind of window."""
+
+    def __init__(self, **metrics):
+        self.metrics = metrics
+
+    def window(self, name, seconds):
+        return {key: value / seconds if key.endswith("_per_s") else value for key, value in self.metrics.items()}
+
+
 def meter(*domains, source="counter"):
     counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
     return Instruments(counters=counters, total=list(domains), covers="all that is scripted")
@@ -55,8 +65,9 @@ def record(tmp_path):
 def close(record):
     """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
 
-    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, idle_w=None):
-        return closed(opened, measured, before, after, Panel(meter, gauges or Scripted(), idle_w), record)
+    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
+        panel = Panel(meter, gauges or Scripted(), supply or Shelf(), idle_w)
+        return closed(opened, measured, before, after, panel, record)
 
     return made
 
@@ -212,3 +223,25 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
         "lag_s": 0.01,
         "half_width_j": {"stall": 0.2, "compute": 0.1},
     }
+
+
+def test_what_the_supply_tells_stands_beside_the_workers_parts(metrics):
+    found = metrics(at(99.99), at(104.01), Absent("none"), supply=Shelf(read_bytes=80, read_bytes_per_s=80))
+    assert (found["epoch/read_bytes"], found["epoch/read_bytes_per_s"]) == (80, 20), "by the window's own 4 s"
+
+
+def test_what_the_supply_does_not_know_is_absent(metrics):
+    assert not [name for name in metrics(at(99.99), at(104.01), Absent("none")) if "read" in name or "cached" in name]
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "said"),
+    [(2, ["a.png", "b.png"], ["2 bad samples were skipped: a.png, b.png."]),
+     (7, ["a.png", "b.png"], ["7 bad samples were skipped: a.png, b.png and 5 more."]),
+     (0, [], [])],
+)  # fmt: skip
+def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
+    measured = {**MEASURED, "parts": {**PARTS, "skipped_samples": count}, "bad": named}
+    window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
+    assert window.notes == [f"epoch window 3: {text}" for text in said]
+    assert window.line["metrics"]["epoch/skipped_samples"] == count

@@ -11,9 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainmeter.datasets.ready import place
 from trainmeter.job import ROOT
 from trainmeter.machine import host
-from trainmeter.machine.disk import disk_of
+from trainmeter.machine.disk import describe, disk_of, serves
 from trainmeter.machine.gpus import Gpu, find_gpus, name_of, used
 from trainmeter.machine.page_cache import cached_share, files
 from trainmeter.machine.utilization import open_gauges
@@ -76,8 +77,11 @@ def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
     yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), ABSENT["clocks"])
     yield knob("fan", lambda: open_fan(root), ABSENT["fan"])
     yield from gauges(names, root)
-    yield page_cache(ROOT / job["dataset"]["root"])
-    yield disk_reads(ROOT / job["dataset"]["root"])
+    folder = place(job["dataset"], job["storage"], ROOT)
+    if folder:
+        yield storage(folder, job["storage"])
+        yield page_cache(folder)
+        yield disk_reads(folder)
     yield trace(device["python"] if here else None)
 
 
@@ -171,14 +175,25 @@ def page_cache(folder: Path) -> Row:
     return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ', once it is made'}")
 
 
+def storage(folder: Path, asked: Mapping[str, Any]) -> Row:
+    """What the dataset lies on, or would, and whether that is what was asked for."""
+    disk = disk_of(folder)
+    facts = describe(disk)
+    models = ", ".join(facts.get("model", facts.get("disks", [])))
+    covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
+    if asked["medium"] and not serves(asked["medium"], disk):
+        why = f"storage={asked['name']} was asked for, and this is {disk.medium}: runs are rehearsals"
+        remedy = "name a folder of the medium: storage.root="
+        return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
+    return Row("storage", True, disk.medium, covers=covers)
+
+
 def disk_reads(folder: Path) -> Row:
-    """The disk whose reads would be counted."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    try:
-        source = f"/proc/diskstats, {disk_of(there)}"
-    except (OSError, ValueError) as error:
-        return Row("disk reads", False, why=str(error), remedy="a dataset on a disk: storage.root=")
-    return Row("disk reads", False, source, why="not logged yet: a later version counts them")
+    """The block device whose reads are counted."""
+    disk = disk_of(folder)
+    if disk.reason:
+        return Row("disk reads", False, why=disk.reason, remedy="a dataset on a disk: storage.root=")
+    return Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
 
 
 def trace(python: str | None) -> Row:

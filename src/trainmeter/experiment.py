@@ -1,7 +1,8 @@
 """The story of one run.
 
     compose and check the job -> (sweep) skip it if it is whole -> take the lock of the devices it uses
-    -> make the dataset ready -> hold the knobs -> open the meter and the gauges, measure idle power -> start the worker
+    -> make the dataset ready on its storage -> hold the knobs -> open the meter and the gauges, measure idle power
+    -> start the worker
     for each window the worker opens:
         prepare the page cache -> read every counter -> go -> ... -> read every counter -> record -> publish
     -> trace window -> idle power again -> put the knobs back -> summary -> release
@@ -13,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from trainmeter import launch
 from trainmeter.datasets.ready import ready
 from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
-from trainmeter.machine import gpus, lock, page_cache
+from trainmeter.machine import gpus, lock
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
@@ -28,6 +28,7 @@ from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.knob import Holding, held
 from trainmeter.power.meter import Meter, open_meter
 from trainmeter.summary import reached
+from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
 from trainmeter.window import Panel, closed, keep_powers
@@ -69,7 +70,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
-            plan.describe(energy=panel.meter.energy)
+            plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             publish.start()
@@ -90,7 +91,7 @@ def watched(plan: Plan) -> Iterator[Panel]:
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
     ):
-        yield Panel(meter, gauges)
+        yield Panel(meter, gauges, supply_of(plan.job, plan.run["dataset"]["folder"]))
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
@@ -110,14 +111,14 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
         match message["kind"]:
             case "built":
                 plan.describe(model=message["model"], training=message["training"])
+                outcome.notes += message.get("notes", [])
                 check_metered(plan, panel.meter)
                 publish.between(FIRST_WAIT_S)
                 worker.answer()
             case "open":
                 opened = message
                 if opened["window"] == "epoch":
-                    folder = Path(plan.run["dataset"]["folder"])
-                    outcome.notes += page_cache.prepare(job["cache"], folder, opened["epoch"])
+                    outcome.notes += panel.supply.prepare(opened["epoch"])
                 terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
                 before = panel.before()
                 worker.answer()

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 """The project's root, found from this file, whatever the working directory."""
 
 GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
-KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "hydra"}
+KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
 """What an override may begin with."""
 UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
@@ -118,6 +118,8 @@ def check(job: Mapping[str, Any]) -> None:
         "pin_memory": (job["pin_memory"], ["auto", "true", "false"]),
         "rehearse": (job["rehearse"], ["auto", "true", "false"]),
         "device.accelerator": (job["device"]["accelerator"], ["auto", "cpu", "cuda"]),
+        "dataset.layout": (job["dataset"]["layout"], layouts(job["dataset"])),
+        "dataset.on_bad": (job["dataset"].get("on_bad", "error"), ["error", "skip"]),
     }
     wrong += [
         f"{key}={typed(value)}: give one of {', '.join(known)}"
@@ -133,6 +135,12 @@ def check(job: Mapping[str, Any]) -> None:
         wrong.append(f"target_loss={loss}: give a loss above 0")
     if wrong:
         raise ValueError("; ".join(wrong) + ".")
+
+
+def layouts(dataset: Mapping[str, Any]) -> list[str]:
+    """What a dataset's layout may be: those that it says how to open, or, if it has but one way, what it has."""
+    opened = dataset.get("open") or {}
+    return [dataset["layout"]] if "_target_" in opened or not opened else list(opened)
 
 
 def typed(value: Any) -> str:

@@ -23,6 +23,9 @@ class Metric(NamedTuple):
 EPOCH = {
     "e2e_s": Metric("s", "mean", "wall time of the epoch, device synchronized before both ends"),
     "fetch_stall_s": Metric("s", "mean", "device idle that waiting for data explains"),
+    "fetch_stall_model_s": Metric(
+        "s", "mean", "the literature's model of it: sum over steps of max(read + preprocess - compute, 0)"
+    ),
     "host_wait_s": Metric("s", "mean", "host time blocked in the loader, hidden or not"),
     "copy_s": Metric("s", "mean", "host-to-device copies, on the device's timeline"),
     "compute_s": Metric("s", "mean", "launch, forward, loss, backward, optimizer step, on the device's timeline"),
@@ -30,9 +33,13 @@ EPOCH = {
     "clock_residual_s": Metric("s", "mean", "e2e less the four parts: what the two clocks disagree by"),
     "loader_start_s": Metric("s", "mean", "of the stall: starting the loader and waiting for its first batch"),
     "loader_stop_s": Metric("s", "mean", "of the overhead: the loader's end"),
+    "loader_read_s": Metric("s", "mean", "time in loader processes reading samples, summed over them"),
+    "loader_preprocess_s": Metric("s", "mean", "time in them decoding, transforming and batching, summed likewise"),
+    "loader_decode_s": Metric("s", "mean", "of the preprocessing: decoding"),
     "clock_waits": Metric("1", "mean", "marks that the host waited for, the ring of them full; absent on a CPU"),
     "steps": Metric("1", "mean", "optimizer steps"),
     "samples": Metric("1", "mean", "samples really seen"),
+    "skipped_samples": Metric("1", "mean", "bad samples left out, where dataset.on_bad=skip"),
     "samples_per_s": Metric("1/s", "ratio", "samples / e2e"),
     "step_p50_s": Metric("s", "pooled", "median time from step to step"),
     "step_p95_s": Metric("s", "pooled", "95th percentile of the time from step to step"),
@@ -53,6 +60,13 @@ EPOCH = {
     "power_peak_w": Metric("W", "max", "largest sampled power of the total"),
     "power_samples": Metric("1", "mean", "samples of the total's power"),
     "power_gap_max_s": Metric("s", "max", "longest time between two of them"),
+    "read_bytes": Metric("B", "mean", "read from the dataset's block device, by whoever read it"),
+    "read_iops": Metric("1/s", "ratio", "its completed reads / e2e"),
+    "read_bytes_per_s": Metric("B/s", "ratio", "read bytes / e2e"),
+    "cached_share_before": Metric(
+        "0..1", "mean", "share of the training files' pages in the page cache before the epoch"
+    ),
+    "cached_share_after": Metric("0..1", "mean", "the same after it"),
     "cpu_utilization": Metric("0..1", "mean", "busy share of all cores"),
     "gpu_utilization": Metric("0..1", "mean", "share of the time in which the GPU was busy, by its driver"),
     "gpu_clock_mean_hz": Metric("Hz", "mean", "mean of the GPU's clock"),
@@ -67,6 +81,7 @@ VAL = {
     "e2e_s": Metric("s", "mean", "wall time of the evaluation after the epoch"),
     "loss": Metric("1", None, "mean over the validation samples"),
     "accuracy": Metric("0..1", None, "share of the validation samples classified rightly"),
+    "read_bytes": Metric("B", None, "read from the dataset's block device during the evaluation"),
     "energy_j": Metric("J", "mean", "gross energy of the evaluation"),
     "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
     "estimated_energy_j": Metric("J", "mean", "its estimate, where nothing measures"),
@@ -77,6 +92,7 @@ TOTAL = {
     "energy_j": Metric("J", None, "gross energy of the same windows"),
     "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
     "net_energy_j": Metric("J", None, "the same windows' net energy"),
+    "read_bytes": Metric("B", None, "read from the dataset's block device in the same windows"),
     "edp_js": Metric("Js", None, "energy x time"),
     "idle_power_w": Metric("W", None, "power before training began, knobs held"),
     "idle_power_after_w": Metric("W", None, "power after it ended"),

@@ -13,17 +13,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from trainmeter.datasets import manifest
+from trainmeter.datasets.ready import known, place
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
+from trainmeter.machine.disk import disk_of, serves
 from trainmeter.power.knobs.demands import demanded, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
-from trainmeter.record import Record, read_json, write_json
+from trainmeter.record import Record, write_json
 from trainmeter.rehearsal import as_here, rehearsals
+from trainmeter.supply import in_memory
 
 
 @dataclass
@@ -105,7 +106,7 @@ def settle(order: Order) -> Plan:
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
     demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
-    rehearsal = rehearsals(order, None if fits else found, demands)
+    rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands)
     turns = [] if rehearsal else wishes(demands or [])
     return Plan(
         job=here.job,
@@ -125,6 +126,15 @@ def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
     if facts["tegra"]:
         return ["module"]
     return ["cpu"] if order.job["meter"]["name"] == "sum" else []
+
+
+def _medium(job: Mapping[str, Any]) -> str | None:
+    """What the data would lie on where that is not the storage asked for."""
+    folder, asked = place(job["dataset"], job["storage"], ROOT), job["storage"]["medium"]
+    if asked is None or folder is None:
+        return None
+    disk = disk_of(folder)
+    return None if serves(asked, disk) else f"{folder} lies on a medium that is {disk.medium}"
 
 
 def desk_of(order: Order) -> Desk:
@@ -147,8 +157,9 @@ def warnings(plan: Plan) -> list[str]:
     cores = len(os.sched_getaffinity(0))
     if job["workers"] > cores:
         said.append(f"workers={job['workers']} loader processes on {cores} cores: used as configured.")
-    if job["dataset"]["layout"] == "memory":
-        said.append(f"dataset={job['dataset']['name']} lives in memory: storage and page cache play no part.")
+    if in_memory(job):
+        what = "ready_batches" if job["ready_batches"] else f"dataset.layout={job['dataset']['layout']}"
+        said.append(f"{what}: the samples are in memory before an epoch begins; storage and page cache play no part.")
     return said
 
 
@@ -168,7 +179,7 @@ def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str]) -> di
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "name": _name(order),
-        "identity": identity(job, _digest(ROOT / job["dataset"]["root"])),
+        "identity": identity(job, _digest(job)),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),
@@ -190,12 +201,10 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _digest(dataset: Path) -> str | None:
+def _digest(job: Mapping[str, Any]) -> str | None:
     """The digest of a dataset that is there; None where it is still to be made."""
-    try:
-        return read_json(dataset / manifest.NAME)["digest"]
-    except (OSError, ValueError, KeyError):
-        return None
+    there = known(job["dataset"], job["storage"], ROOT)
+    return there["digest"] if there else None
 
 
 def _name(order: Order) -> str:

@@ -9,14 +9,17 @@ from trainmeter.job import Order
 from trainmeter.power.knobs.demands import UNTOUCHED, Demand
 
 
-def rehearsals(order: Order, found: str | None, demands: Sequence[Demand] | None) -> list[str]:
+def rehearsals(order: Order, found: str | None, medium: str | None, demands: Sequence[Demand] | None) -> list[str]:
     """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
 
-    `found` is what this machine is where it is another device, `demands` are the knobs asked for, None if none is to
+    `found` is what this machine is where it is another device, `medium` what the data would lie on where it is another
+    storage, `demands` are the knobs asked for, None if none is to
     be touched.
     """
     job, device = order.job, order.choices["device"]
     reasons = [f"device={device} asked for, this machine is device={found}"] if found else []
+    if medium:
+        reasons.append(f"storage={order.choices['storage']} asked for, {medium}")
     if job["meter"]["name"] == "replay":
         reasons.append("meter=replay asked for: the energy is that of a recording")
     lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}

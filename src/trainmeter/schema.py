@@ -74,6 +74,8 @@ class Schema:
     clocks: Clocks = MISSING
     fan: Fan = MISSING
     cache: Cache = MISSING
+    drop_caches: bool = MISSING
+    ready_batches: bool = MISSING
     timing: Timing = MISSING
     warmup_epochs: int = MISSING
     evaluate: bool = MISSING

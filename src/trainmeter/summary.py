@@ -45,6 +45,8 @@ def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
             metrics[f"spread/{short}"] = statistics.stdev(values)
     ratios = {
         "samples_per_s": _ratio(metrics, "steady/samples", "steady/e2e_s"),
+        "read_bytes_per_s": _ratio(metrics, "steady/read_bytes", "steady/e2e_s"),
+        "read_iops": _mean_rate(epochs, "epoch/read_iops"),
         "energy_per_sample_j": _ratio(metrics, "steady/energy_j", "steady/samples"),
         "power_mean_w": _mean_power(epochs),
     }
@@ -65,9 +67,9 @@ def percentiles(steps: array) -> dict[str, float]:
 
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
-    """Time and energy of all windows; an energy that any window lacks is absent."""
+    """Time, energy and reads of all windows; what any window lacks is absent."""
     result: dict[str, float] = {"epochs": sum(window["window"] == "epoch" for window in windows)}
-    for name in ("e2e_s", "energy_j", "net_energy_j", "estimated_energy_j"):
+    for name in ("e2e_s", "energy_j", "net_energy_j", "estimated_energy_j", "read_bytes"):
         total = _sum(windows, name)
         if total is not None:
             result[name] = total
@@ -118,6 +120,15 @@ def _ratio(metrics: dict[str, float], above: str, below: str) -> float | None:
 def _sum(windows: Sequence[Window], name: str) -> float | None:
     values = [window["metrics"].get(f"{window['window']}/{name}") for window in windows]
     return None if not values or None in values else math.fsum(values)
+
+
+def _mean_rate(epochs: Sequence[Window], name: str) -> float | None:
+    """A count per second over all epochs, from each one's."""
+    if not epochs or any(name not in epoch["metrics"] for epoch in epochs):
+        return None
+    seconds = [epoch["metrics"]["epoch/e2e_s"] for epoch in epochs]
+    count = math.fsum(epoch["metrics"][name] * span for epoch, span in zip(epochs, seconds, strict=True))
+    return count / math.fsum(seconds)
 
 
 def _mean_power(epochs: Sequence[Window]) -> float | None:

@@ -17,6 +17,7 @@ from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
 from trainmeter.power.series import Powers
 from trainmeter.record import Record
 from trainmeter.summary import percentiles
+from trainmeter.supply import Supply
 
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 """How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
@@ -30,11 +31,13 @@ class Panel(NamedTuple):
 
     meter: Meter
     gauges: Gauges
+    supply: Supply
     idle_w: float | None = None
     """The power while nothing trained."""
 
     def before(self) -> Reading:
         """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
+        self.supply.mark()
         self.gauges.mark()
         return reading(self.meter)
 
@@ -42,6 +45,7 @@ class Panel(NamedTuple):
         """The joules at its closing, read first."""
         joules = reading(self.meter)
         self.gauges.mark()
+        self.supply.mark()
         return joules
 
 
@@ -77,6 +81,8 @@ def closed(
         told = {"phases": phases.evidence()} if by_phase else {}
     else:
         metrics, told = _val(measured, used), {}
+    metrics.update(panel.supply.window(name, measured["parts"]["e2e_s"]))
+    notes += skipped(measured)
     panel.gauges.forget(after.at_ns)
     notes += [f"{key} was {value}, and is left out." for key, value in metrics.items() if not math.isfinite(value)]
     line = {
@@ -114,6 +120,15 @@ def disagreement(parts: Mapping[str, float]) -> list[str]:
     """A note where the end-to-end clock and the marks differ by more than they should."""
     share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
     return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
+
+
+def skipped(measured: Mapping[str, Any]) -> list[str]:
+    """A note on the samples that were left out, with the first few by name."""
+    count, named = measured["parts"].get("skipped_samples", 0), measured.get("bad", [])
+    if not count:
+        return []
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    return [f"{count} bad samples were skipped: {', '.join(named)}{more}."]
 
 
 def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:

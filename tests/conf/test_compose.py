@@ -19,7 +19,9 @@ FILES = sorted(
 )
 CHOICES = [(path.parent.name, path.stem) for path in FILES]
 DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
-EXPERIMENTS = [path for path in FILES if path.parent.name == "experiment"]
+SETTING = ("experiment", "supply")
+"""Groups whose files set keys of the job, and are no part of it themselves."""
+EXPERIMENTS = [path for path in FILES if path.parent.name in SETTING]
 GIVEN = {
     "model": ((), {}),
     "optimizer": (("parameters",), {}),
@@ -55,7 +57,7 @@ def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, g
         inspect.signature(locate(specification["_target_"])).bind(*args, **taken, **kwargs)
 
 
-@pytest.mark.parametrize(("group", "name"), [choice for choice in CHOICES if choice[0] not in ("experiment", "model")])
+@pytest.mark.parametrize(("group", "name"), [choice for choice in CHOICES if choice[0] not in (*SETTING, "model")])
 def test_each_choice_but_a_model_of_many_architectures_goes_by_the_name_of_its_file(composed, group, name):
     assert composed(f"{group}={name}")[group].name == name
 
@@ -68,13 +70,13 @@ def test_each_file_begins_with_what_it_is(path):
 
 
 def test_each_group_that_a_person_chooses_from_is_one_that_jobs_know():
-    assert {group for group, _ in CHOICES} == {*job.GROUPS, "experiment"}
+    assert {group for group, _ in CHOICES} == {*job.GROUPS, *SETTING}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_experiment_holds_only_what_it_changes(composed, path):
-    default, changed = composed(), composed(f"experiment={path.stem}")
-    keys = [key for key in OmegaConf.load(path) if key != "defaults"]
+    default, changed = composed(), composed(f"{path.parent.name}={path.stem}")
+    keys = [key for key in OmegaConf.load(path) if key not in ("defaults", "hydra")]
     assert keys
     assert [key for key in keys if changed[key] == default[key]] == []
 

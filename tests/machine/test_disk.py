@@ -1,20 +1,280 @@
+"""Which disk a folder lies on: recorded trees of sysfs and tables of mounts, and this machine's own kernel."""
+
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
-from trainmeter.machine.disk import disk_of
+from trainmeter.machine.disk import Disk, Reads, describe, disk_of, find, reads, serves
+
+PCI = "devices/pci0000:00"
+NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
+SATA = f"{PCI}/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"
+USB = f"{PCI}/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb"
+VIRTIO = f"{PCI}/0000:00:05.0/virtio2/block/vda"
+CARD = "devices/platform/3400000.sdhci/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
+MAPPED = "devices/virtual/block/dm-0"
+ARRAY = "devices/virtual/block/md0"
 
 
-def test_a_folder_lies_on_a_whole_disk_not_on_a_partition(tmp_path):
-    try:
-        disk = disk_of(tmp_path)
-    except ValueError as error:
-        assert os.major(os.stat(tmp_path).st_dev) == 0, "a disk's number is never 0"
-        pytest.skip(str(error))
-    assert disk in os.listdir("/sys/block")
+class Tree:
+    """A machine's sysfs and table of mounts below a folder."""
+
+    def __init__(self, root):
+        self.root = root
+        self.lines = []
+        (root / "proc/self").mkdir(parents=True)
+
+    def disk(self, path, number=None, rotational=None, slaves=(), **files):
+        """A block device, with its name's links; a partition of it is another path below it."""
+        place = self.root / "sys" / path
+        place.mkdir(parents=True, exist_ok=True)
+        texts = {**files, **({} if rotational is None else {"queue/rotational": str(rotational)})}
+        for name, text in texts.items():
+            file = place / name.replace("__", "/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+        links = {"class/block": place.name, **({"dev/block": number} if number else {})}
+        for folder, name in links.items():
+            (self.root / "sys" / folder).mkdir(parents=True, exist_ok=True)
+            (self.root / "sys" / folder / name).symlink_to(place)
+        (place / "slaves").mkdir()
+        for slave in slaves:
+            (place / "slaves" / Path(slave).name).symlink_to(self.root / "sys" / slave)
+        return self
+
+    def mount(self, number, point, system, source="none", options="rw", within="/"):
+        self.lines.append(f"25 1 {number} {within} {point} rw shared:1 - {system} {source} {options}")
+        (self.root / "proc/self/mountinfo").write_text("\n".join(self.lines) + "\n")
+        return self
+
+    def find(self, number, folder="/media/data"):
+        return find(number, Path(folder), self.root)
 
 
-def test_what_lies_on_no_disk_says_on_what():
-    with pytest.raises(ValueError, match=r"/proc lies on proc, and on no one disk of this machine\."):
-        disk_of(Path("/proc"))
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "facts", "medium"),
+    [
+        (NVME, {"rotational": 0}, "nvme"),
+        (SATA, {"rotational": 0}, "ssd"),
+        (SATA, {"rotational": 1}, "hdd"),
+        (USB, {"rotational": 1}, "hdd_usb"),
+        (USB, {"rotational": 0}, "ssd_usb"),
+        (CARD, {"rotational": 0, "device__type": "SD"}, "sd"),
+        (CARD, {"rotational": 0, "device__type": "MMC"}, "emmc"),
+        (VIRTIO, {"rotational": 1}, "virtual"),
+        (SATA, {"rotational": 1, "device__vendor": "QEMU"}, "virtual"),
+        (SATA, {}, "unknown"),
+    ],
+)
+def test_the_medium_is_told_by_sysfs(tree, path, facts, medium):
+    tree.disk(path, "8:0", **facts).mount("8:0", "/media/data", "ext4")
+    assert tree.find("8:0") == Disk((Path(path).name,), medium, "ext4")
+
+
+@pytest.mark.parametrize(("path", "name"), [(NVME, "nvme0n1p2"), (CARD, "mmcblk0p1"), (SATA, "sda1")])
+def test_a_partition_counts_its_own_reads_and_has_its_disks_medium(tree, path, name):
+    tree.disk(path, rotational=0, device__type="SD").disk(f"{path}/{name}", "8:2", partition="2")
+    tree.mount("8:2", "/", "ext4")
+    found = tree.find("8:2")
+    assert found.devices == (name,)
+    assert found.medium in ("nvme", "sd", "ssd")
+
+
+def test_lvm_on_luks_is_followed_to_the_disk_below(tree):
+    crypt = MAPPED.replace("dm-0", "dm-1")
+    tree.disk(SATA, rotational=0).disk(f"{SATA}/sda3", partition="3")
+    tree.disk(crypt, slaves=[f"{SATA}/sda3"]).disk(MAPPED, "253:0", slaves=[crypt])
+    tree.mount("253:0", "/", "xfs", "/dev/mapper/vg-data")
+    assert tree.find("253:0") == Disk(("dm-0",), "ssd", "xfs")
+
+
+def test_an_array_of_unlike_disks_has_no_one_medium(tree):
+    tree.disk(SATA, rotational=1).disk(NVME, rotational=0)
+    tree.disk(ARRAY, "9:0", slaves=[SATA, NVME]).mount("9:0", "/", "ext4")
+    assert tree.find("9:0") == Disk(("md0",), "unknown", "ext4")
+
+
+def test_all_devices_of_a_btrfs_count_its_reads(tree):
+    other = SATA.replace("sda", "sdc")
+    tree.disk(SATA, "8:0", rotational=1).disk(other, "8:32", rotational=1)
+    pool = tree.root / "sys/fs/btrfs/aa-bb/devices"
+    pool.mkdir(parents=True)
+    for path in (SATA, other):
+        (pool / Path(path).name).symlink_to(tree.root / "sys" / path)
+    tree.mount("0:40", "/media/data", "btrfs", "/dev/sda", within="/@data")
+    assert tree.find("0:40") == Disk(("sda", "sdc"), "hdd", "btrfs")
+
+
+def test_a_subvolume_of_a_btrfs_has_a_number_of_its_own_that_no_mount_has(tree):
+    tree.disk(SATA, "8:0", rotational=0).mount("0:30", "/", "btrfs", "/dev/sda").mount("0:50", "/media", "tmpfs")
+    assert tree.find("0:31", "/home/data") == Disk(("sda",), "ssd", "btrfs")
+
+
+def test_a_mapped_source_is_known_by_the_node_that_it_stands_for(tree):
+    tree.disk(SATA, rotational=0).disk(MAPPED, slaves=[SATA])
+    (tree.root / "dev/mapper").mkdir(parents=True)
+    (tree.root / "dev/mapper/secret").symlink_to("../dm-0")
+    tree.mount("0:41", "/media/data", "btrfs", "/dev/mapper/secret")
+    assert tree.find("0:41") == Disk(("dm-0",), "ssd", "btrfs")
+
+
+@pytest.mark.parametrize("system", ["tmpfs", "ramfs"])
+def test_what_lies_in_memory_reads_no_disk(tree, system):
+    found = tree.mount("0:23", "/media/data", system).find("0:23")
+    assert found == Disk((), "ram", system, f"{system} lies in memory")
+
+
+@pytest.mark.parametrize("system", ["nfs4", "cifs", "lustre", "fuse.sshfs", "9p"])
+def test_what_lies_on_a_network_reads_no_disk_of_this_machine(tree, system):
+    found = tree.mount("0:50", "/media/data", system, "server:/data").find("0:50")
+    assert found == Disk((), "network", system, f"{system} lies on a network")
+
+
+@pytest.mark.parametrize(("system", "source"), [("zfs", "pool/data"), ("fuse.bindfs", "/srv"), ("proc", "proc")])
+def test_what_names_no_device_is_unknown_and_says_so(tree, system, source):
+    found = tree.mount("0:50", "/media/data", system, source).find("0:50")
+    assert found == Disk((), "unknown", system, f"{system} names no block device")
+
+
+def test_a_folder_of_an_overlay_lies_where_the_layer_does_that_has_it(tree, tmp_path):
+    upper, lower = tmp_path / "upper", tmp_path / "low er"
+    (lower / "data/digits").mkdir(parents=True)
+    upper.mkdir()
+    number = os.stat(lower).st_dev
+    number = f"{os.major(number)}:{os.minor(number)}"
+    tree.disk(NVME, number, rotational=0)
+    tree.mount(number, "/", "ext4")
+    layers = f"rw,lowerdir=/nowhere:{str(lower).replace(' ', chr(92) + '040')},upperdir={upper},workdir=/w"
+    tree.mount("0:60", "/work", "overlay", "overlay", layers)
+    assert tree.find("0:60", "/work/data/digits") == Disk(("nvme0n1",), "nvme", "ext4")
+
+
+@pytest.mark.parametrize("options", ["lowerdir=/l1:{},upperdir=/u", "lowerdir+=/l1,lowerdir+={},lowerdir+=/l2"])
+def test_every_way_to_name_the_layers_is_read(tree, tmp_path, options):
+    (tmp_path / "with,comma/data").mkdir(parents=True)
+    number = os.stat(tmp_path).st_dev
+    number = f"{os.major(number)}:{os.minor(number)}"
+    tree.disk(SATA, number, rotational=0).mount(number, "/", "ext4")
+    layer = f"{tmp_path}/with\\054comma"  # as the kernel writes it
+    tree.mount("0:60", "/work", "overlay", "overlay", "rw," + options.format(layer))
+    assert tree.find("0:60", "/work/data") == Disk(("sda",), "ssd", "ext4")
+
+
+def test_an_overlay_whose_layers_are_out_of_sight_says_so(tree):
+    tree.mount("0:60", "/", "overlay", "overlay", "rw,lowerdir=/l1:/l2,upperdir=/u,workdir=/w")
+    assert tree.find("0:60", "/data").reason == "the layers of its overlay cannot be seen from here"
+
+
+def test_the_mount_nearest_to_the_folder_counts_and_blanks_in_its_name_are_read(tree):
+    tree.mount("0:50", "/", "tmpfs").mount("0:50", "/media/my\\040card", "nfs")
+    assert tree.find("0:50", "/media/my card/digits").medium == "network"
+    assert tree.find("0:50", "/media/other").medium == "ram"
+
+
+def test_a_loop_device_has_the_medium_of_its_file_and_counts_its_own_reads(tree, tmp_path):
+    image = tmp_path / "image"
+    image.touch()
+    number = os.stat(image).st_dev
+    tree.disk(USB, f"{os.major(number)}:{os.minor(number)}", rotational=1)
+    tree.mount(f"{os.major(number)}:{os.minor(number)}", "/", "ext4")
+    tree.disk("devices/virtual/block/loop3", "7:3", loop__backing_file=image).mount("7:3", "/media/data", "ext4")
+    assert tree.find("7:3") == Disk(("loop3",), "hdd_usb", "ext4")
+
+
+def test_a_loop_device_whose_file_is_out_of_sight_has_no_known_medium(tree):
+    tree.disk("devices/virtual/block/loop3", "7:3", loop__backing_file="/nowhere/image (deleted)")
+    tree.mount("7:3", "/media/data", "ext4")
+    assert tree.find("7:3") == Disk(("loop3",), "unknown", "ext4")
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"),
+    [
+        ("nvme", {"nvme"}),
+        ("ssd", {"nvme", "ssd"}),
+        ("sd", {"sd"}),
+        ("hdd_usb", {"hdd_usb"}),
+        ("ram", {"ram"}),
+        ("emmc", {"emmc"}),
+    ],
+)
+def test_a_storage_is_served_by_its_own_medium_alone(asked, served):
+    media = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
+    assert {medium for medium in media if serves(asked, Disk((), medium, "ext4"))} == served
+
+
+def test_the_record_tells_of_the_disks_themselves(tree):
+    facts = {"queue__scheduler": "[mq-deadline] none", "queue__read_ahead_kb": "128", "size": "2048"}
+    tree.disk(NVME, device__model="Fast 1 TB  ", **facts).disk(f"{NVME}/nvme0n1p1", "259:1", partition="1")
+    tree.mount("259:1", "/", "ext4")
+    assert describe(tree.find("259:1"), tree.root) == {
+        "medium": "nvme",
+        "filesystem": "ext4",
+        "devices": ["nvme0n1p1"],
+        "disks": ["nvme0n1"],
+        "model": ["Fast 1 TB"],
+        "scheduler": ["mq-deadline"],
+        "read_ahead_kb": [128],
+        "size_bytes": [1048576],
+    }
+
+
+def test_what_lies_on_no_disk_is_described_with_the_reason():
+    assert describe(Disk((), "ram", "tmpfs", "tmpfs lies in memory")) == {
+        "medium": "ram", "filesystem": "tmpfs", "reason": "tmpfs lies in memory",
+    }  # fmt: skip
+
+
+class Count:
+    """One device's counters, as psutil has them."""
+
+    def __init__(self, count, size):
+        self.read_count, self.read_bytes = count, size
+
+
+def test_reads_are_those_of_all_devices(monkeypatch):
+    counters = {"sda": Count(3, 100), "sda1": Count(2, 60), "sdb": Count(4, 1000)}
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
+    assert reads(Disk(("sda1",), "hdd", "ext4")) == Reads(2, 60)
+    assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) == Reads(7, 1100)
+
+
+def test_a_device_that_went_away_has_no_reads(monkeypatch):
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: {"sda": Count(3, 100)})
+    assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) is None
+
+
+def test_counters_that_cannot_be_read_end_no_run(monkeypatch):
+    def unreadable(**_):
+        raise NotImplementedError("no /proc/diskstats")
+
+    monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
+    assert reads(Disk(("sda",), "hdd", "ext4")) is None
+
+
+def test_where_there_is_no_device_there_are_no_reads():
+    assert reads(Disk((), "ram", "tmpfs", "tmpfs lies in memory")) is None
+
+
+def test_this_machines_own_memory_is_told_from_its_disk():
+    found = disk_of("/dev/shm")
+    assert (found.devices, found.medium) == ((), "ram")
+
+
+def test_a_folder_that_is_not_there_yet_lies_where_its_parent_does(tmp_path):
+    assert disk_of(tmp_path / "not/there/yet") == disk_of(tmp_path)
+
+
+def test_the_disk_of_a_folder_of_this_machine_is_one_that_the_kernel_counts(tmp_path):
+    found = disk_of(tmp_path)
+    if not found.devices:
+        pytest.skip(found.reason)
+    assert set(found.devices) <= set(os.listdir("/sys/class/block"))
+    assert reads(found).bytes >= 0

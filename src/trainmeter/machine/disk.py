@@ -1,34 +1,239 @@
-"""The disk that a folder lies on."""
+"""The disk that a folder lies on: which block devices count its reads, and what kind of medium they are.
+
+A folder's file system is found in the table of mounts, its block device in sysfs; partitions, LVM, LUKS and RAID are
+followed down to the physical disks, overlays and loop devices to what they lie on themselves.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virtiofs", "glusterfs", "beegfs", "gpfs",
+           "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone"}  # fmt: skip
+VIRTUAL = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")
+"""Where sysfs has the disks of virtual machines, which all say that they rotate, or that none does."""
+HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
+SERVED = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
+"""What may be used where a medium is asked for; any other medium is met by itself alone."""
 
 
-def disk_of(folder: Path) -> str:
-    """The name of the disk that a folder's files are read from, such as nvme0n1; ValueError where there is none."""
-    number = os.stat(folder).st_dev
-    if os.major(number):
-        return _disk(number)
-    kind, source = _mount(number)
-    if source.startswith("/dev/"):  # btrfs and zfs have numbers of their own
-        return _disk(os.stat(source).st_rdev)
-    raise ValueError(f"{folder} lies on {kind}, and on no one disk of this machine.")
+class Disk(NamedTuple):
+    """What a folder lies on."""
+
+    devices: tuple[str, ...]
+    """The narrowest block devices that count its file system's reads, such as nvme0n1p2 or dm-0."""
+    medium: str
+    """nvme, ssd, ssd_usb, hdd, hdd_usb, sd, emmc, ram, network, virtual (a hypervisor hides what), or unknown."""
+    filesystem: str
+    reason: str | None = None
+    """Why there is no device."""
 
 
-def _disk(number: int) -> str:
-    """The disk of that number, or the one that a partition of that number is part of."""
-    device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
-    return device.parent.name if (device / "partition").exists() else device.name
+@dataclass(frozen=True)
+class Reads:
+    """Reads that a disk has completed since it was there."""
+
+    count: int
+    bytes: int
 
 
-def _mount(number: int) -> tuple[str, str]:
-    """The kind and the source of the file system of that number."""
-    wanted = f"{os.major(number)}:{os.minor(number)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        mount, _, system = line.partition(" - ")
-        if mount.split()[2] == wanted:
-            kind, source, *_ = system.split()
-            return kind, source
-    return "an unknown file system", ""
+class Mount(NamedTuple):
+    """A line of the table of mounts."""
+
+    number: str
+    within: str
+    """The folder of its file system that is mounted."""
+    point: str
+    filesystem: str
+    source: str
+    options: list[tuple[str, str]]
+    """As they are named there: an overlay has an option of the same name for each layer."""
+
+
+def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Disk:
+    """What a folder lies on; one that is not there yet will lie where its nearest parent does.
+
+    `root` is where sysfs, the table of mounts and device nodes are found.
+    """
+    there = _existing(Path(folder))
+    number = os.stat(there).st_dev
+    return find(f"{os.major(number)}:{os.minor(number)}", there, Path(root))
+
+
+def find(number: str, folder: Path, root: Path) -> Disk:
+    """What a folder lies on whose file system has the number `major:minor`."""
+    mount = _mount(number, folder, root)
+    filesystem = mount.filesystem if mount else "unknown"
+    if filesystem in MEMORY:
+        return Disk((), "ram", filesystem, f"{filesystem} lies in memory")
+    if filesystem in NETWORK:
+        return Disk((), "network", filesystem, f"{filesystem} lies on a network")
+    if mount and filesystem == "overlay":
+        return _overlaid(mount, folder, root)
+    name = _named(root / "sys/dev/block" / number)
+    if not name and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
+        name = _named(root / "sys/class/block" / Path(_real(mount.source, root)).name)
+    if not name:
+        return Disk((), "unknown", filesystem, f"{filesystem} names no block device")
+    devices = _pool(name, root) if filesystem == "btrfs" else (name,)
+    media = {medium for device in devices for medium in _media(device, root)}
+    return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
+
+
+def serves(asked: str, disk: Disk) -> bool:
+    """Whether a disk is of the medium that `storage=` asked for."""
+    return disk.medium in SERVED.get(asked, {asked})
+
+
+def reads(disk: Disk) -> Reads | None:
+    """The reads that its devices have completed, by whomever; None where there is no device, or not any more.
+
+    A device that was taken out and put back begins at 0 again.
+    """
+    try:  # nowrap would add up, for as long as this process lives, what a device had counted before it was taken out
+        counters = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    except (OSError, ValueError, NotImplementedError):  # no table of them here, or none that psutil can read
+        return None
+    told = [counters[device] for device in disk.devices if device in counters]
+    if not told or len(told) < len(disk.devices):
+        return None
+    return Reads(sum(one.read_count for one in told), sum(one.read_bytes for one in told))
+
+
+def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
+    """What there is to know of a disk, for the record; what is not told is left out."""
+    facts: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
+    if disk.reason:
+        return {**facts, "reason": disk.reason}
+    physical = sorted({path for device in disk.devices for path in _physical(_block(device, Path(root)), Path(root))})
+    facts.update(devices=list(disk.devices), disks=[path.name for path in physical])
+    told = {
+        "model": _texts(physical, "device/model") or _texts(physical, "device/name"),
+        "scheduler": [re.sub(r".*\[(.*)\].*", r"\1", text) for text in _texts(physical, "queue/scheduler")],
+        "read_ahead_kb": [int(text) for text in _texts(physical, "queue/read_ahead_kb")],
+        "size_bytes": [512 * int(text) for text in _texts(physical, "size")],
+    }
+    return {**facts, **{key: values for key, values in told.items() if values}}
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if os.path.exists(path)).resolve()
+
+
+def _mount(number: str, folder: Path, root: Path) -> Mount | None:
+    """The mount that a folder is reached through: of those of its file system the one nearest to it.
+
+    Files of a btrfs have the number of their subvolume, which the table does not name: there the nearest of all.
+    """
+    above = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
+    found = [mount for mount in above if mount.number == number] or above
+    return max(found, key=lambda mount: len(mount.point), default=None)  # of those at one point, the one mounted last
+
+
+def _mounts(root: Path) -> list[Mount]:
+    try:
+        lines = (root / "proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    mounts = []
+    for line in lines:
+        ours, _, system = line.partition(" - ")
+        _, _, number, within, point, *_ = ours.split(" ")
+        filesystem, source, options = [*system.split(" "), "", ""][:3]
+        pairs = [(key, _plain(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
+        mounts.append(Mount(number, _plain(within), _plain(point), filesystem, _plain(source), pairs))
+    return mounts
+
+
+def _plain(text: str) -> str:
+    """A path as it is: the kernel writes blanks and the like as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _overlaid(mount: Mount, folder: Path, root: Path) -> Disk:
+    """What the layer of an overlay lies on that has the folder."""
+    inside = folder.relative_to(mount.point)
+    upper = [value for key, value in mount.options if key == "upperdir"]
+    lower = [layer for key, value in mount.options if key == "lowerdir" for layer in re.split(r"(?<!\\):", value)]
+    single = [value for key, value in mount.options if key == "lowerdir+"]  # how Linux >= 6.8 may name them
+    for layer in (*upper, *lower, *single):
+        place = Path(layer.replace("\\:", ":")) / inside
+        if layer and os.path.isdir(place):
+            return disk_of(place, root)
+    return Disk((), "unknown", "overlay", "the layers of its overlay cannot be seen from here")
+
+
+def _named(link: Path) -> str | None:
+    return link.resolve().name if link.exists() else None
+
+
+def _block(name: str, root: Path) -> Path:
+    return (root / "sys/class/block" / name).resolve()
+
+
+def _pool(name: str, root: Path) -> tuple[str, ...]:
+    """All devices of the btrfs that a device is one of."""
+    for devices in (root / "sys/fs/btrfs").glob("*/devices"):
+        names = sorted(path.name for path in devices.iterdir())
+        if name in names:
+            return tuple(names)
+    return (name,)
+
+
+def _media(name: str, root: Path) -> set[str]:
+    """The media of the physical disks below a block device."""
+    return {_medium(path, root) for path in _physical(_block(name, root), root)}
+
+
+def _physical(block: Path, root: Path) -> list[Path]:
+    """The disks, in sysfs, that a partition, a mapped device or an array lies on."""
+    if (block / "partition").exists():
+        return _physical(block.parent, root)
+    below = sorted((block / "slaves").iterdir()) if (block / "slaves").is_dir() else []
+    return [path for slave in below for path in _physical(slave.resolve(), root)] or [block]
+
+
+def _medium(block: Path, root: Path) -> str:
+    name = block.name
+    if name.startswith("loop"):
+        backing = _text(block / "loop/backing_file")
+        return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
+    if name.startswith("nvme"):
+        return "nvme"
+    if name.startswith("mmcblk"):
+        return {"SD": "sd", "MMC": "emmc"}.get(_text(block / "device/type") or "", "unknown")
+    if name.startswith(("zram", "ram")):
+        return "ram"
+    if name.startswith(("nbd", "rbd", "drbd")):
+        return "network"
+    if VIRTUAL.search(str(block)) or _text(block / "device/vendor") in HYPERVISORS:
+        return "virtual"
+    kind = {"0": "ssd", "1": "hdd"}.get(_text(block / "queue/rotational") or "", "")
+    if not kind or not name.startswith("sd"):
+        return "unknown"
+    return f"{kind}_usb" if re.search(r"/usb\d+/", str(block)) else kind
+
+
+def _real(source: str, root: Path) -> str:
+    """The device node that a name such as /dev/mapper/data stands for."""
+    node = root / source.lstrip("/")
+    return os.readlink(node) if node.is_symlink() else source
+
+
+def _texts(paths: list[Path], inside: str) -> list[str]:
+    return [text for path in paths if (text := _text(path / inside))]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None

@@ -43,6 +43,7 @@ def tags(record: Record) -> dict[str, str]:
         "device": run["choices"].get("device"),
         "rehearsal": bool(run["rehearsal"]),
         "not_applied": "; ".join(run["rehearsal"]) or None,
+        "medium": run.get("storage", {}).get("medium"),
         **{tag: run["energy"].get(key) for key, tag in ENERGY_TAGS.items()},
         "power_limit_applied": run["power_limit_applied"],
         **run.get("marks", {}),

@@ -21,7 +21,8 @@ import torch
 from trainmeter.build import build
 from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.loader import open_split, train_loader, val_loader
+from trainmeter.worker.data.faults import is_shared_memory, shared_memory
+from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import accelerator, description, timeline
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, die_with_parent
@@ -45,12 +46,12 @@ def work(record, link):
     random.seed(job["seed"])
     torch.manual_seed(job["seed"])
     device = accelerator(job["device"]["accelerator"])
-    training, validation = loaders(job, record.run()["dataset"]["folder"], device)
+    training, validation = loaders(job, record.run()["dataset"], device.type == "cuda")
     learner = Learner(job, device)
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=link.progress)
     windows = Windows(record, link, clock, learner)
 
-    link.ask("built", model=learner.facts(), training=description(device))
+    link.ask("built", model=learner.facts(), training=description(device), notes=notes(job, training))
     for epoch in range(job["epochs"]):
         last = windows.epoch(epoch, training)
         if job["evaluate"]:
@@ -64,13 +65,6 @@ def work(record, link):
     if note:
         link.say("note", text=note)
     link.say("done")
-
-
-def loaders(job, folder, device):
-    """What is trained on, and what is evaluated on."""
-    samples = (open_split(job["dataset"], folder, split) for split in ("train", "val"))
-    cuda = device.type == "cuda"
-    return [make(split, job, cuda) for make, split in zip((train_loader, val_loader), samples)]
 
 
 def leave_trace(path, profiler, learner, loader):
@@ -89,13 +83,15 @@ def words(error):
     text = str(error).strip()
     if "Original Traceback" in text:
         text = text.splitlines()[-1].partition(": ")[2]
-    return text or type(error).__name__
+    return shared_memory(text) if is_shared_memory(text) else text or type(error).__name__
 
 
 def failure(error):
     """The word for an error in the tag `trainmeter.failure`."""
+    if is_shared_memory(str(error)):
+        return "shared_memory"
     out_of_memory = isinstance(error, MemoryError) or "out of memory" in str(error)
-    return "oom" if out_of_memory else "exception"
+    return "oom" if out_of_memory else getattr(error, "failure", "exception")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,11 @@ class Windows:
         clock.close()
         self._link.ask("closed")
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
+        if name == "epoch":
+            parts.update(loader.parts(clock.rows))
         loss, accuracy = tally.means()
         if name == "epoch":
             self._record.append_steps(clock.rows)
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
-        return self._link.ask("measured", parts=parts, loss=loss, accuracy=accuracy, **times)["stop"]
+        told = dict(times, parts=parts, loss=loss, accuracy=accuracy, bad=list(loader.bad))
+        return self._link.ask("measured", **told)["stop"]

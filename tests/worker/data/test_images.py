@@ -3,7 +3,8 @@ import pickle
 import pytest
 from PIL import Image
 
-from trainmeter.worker.data.images import ImageFiles
+from trainmeter.worker.data.faults import BadSampleError, StorageGoneError
+from trainmeter.worker.data.images import HeldImages, ImageFiles
 
 
 def write(path, color="red", mode="RGB"):
@@ -65,8 +66,8 @@ def test_an_image_that_went_away_is_named(folder):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(RuntimeError, match=rf"{tmp_path / 'train'} cannot be read: No such file"):
-        ImageFiles(str(tmp_path), "train", as_is)
+    with pytest.raises(RuntimeError, match=rf"{tmp_path / 'gone'} cannot be read: No such file"):
+        ImageFiles(str(tmp_path / "gone"), "train", as_is)
 
 
 def test_a_folder_without_images_is_named(folder):
@@ -80,3 +81,77 @@ def test_a_path_costs_little_more_than_its_letters(tmp_path):
     for index in range(1000):
         (tmp_path / "train/class" / f"{index:012}.jpeg").touch()
     assert len(pickle.dumps(ImageFiles(str(tmp_path), "train", as_is))) < 1000 * (17 + 8) * 1.2
+
+
+def test_an_empty_file_is_said_to_be_empty(folder):
+    (folder / "train/cat/a.png").write_bytes(b"")
+    with pytest.raises(BadSampleError, match=r"a\.png cannot be read: it is empty"):
+        ImageFiles(str(folder), "train", as_is)[0]
+
+
+def test_a_folder_that_went_away_is_a_storage_that_is_gone(folder):
+    samples = ImageFiles(str(folder), "train", as_is)
+    (folder / "train").rename(folder / "elsewhere")
+    with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
+        samples[0]
+
+
+def test_what_is_no_image_by_its_name_and_what_is_hidden_is_passed_over(folder):
+    for name in ("Thumbs.db", ".hidden.png", "notes.txt"):
+        (folder / "train/cat" / name).write_bytes(b"x")
+    write(folder / "train/cat/c.JPEG")
+    (folder / "train/.cache").mkdir()
+    samples = ImageFiles(str(folder), "train", as_is)
+    assert len(samples) == 4
+    assert samples.classes == ["cat", "dog"]
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """A person's own folder of classes, without splits: eleven cats, four dogs."""
+    for name, count in (("cat", 11), ("dog", 4)):
+        for index in range(count):
+            write(tmp_path / name / f"{index:02}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("held_out", "train", "val"), [(5, 9 + 4, 2 + 0), (2, 6 + 2, 5 + 2)])
+def test_of_a_folder_without_splits_every_so_manieth_file_of_a_class_is_held_out(classes, held_out, train, val):
+    kept, held = (ImageFiles(str(classes), split, as_is, held_out=held_out) for split in ("train", "val"))
+    assert (len(kept), len(held)) == (train, val)
+    assert kept.classes == held.classes == ["cat", "dog"]
+    paths = {part.path(index, bisect(part, index)) for part in (kept, held) for index in range(len(part))}
+    assert len(paths) == 15, "each file is in one of them"
+
+
+def bisect(part, index):
+    return part.read(index)[1]
+
+
+def test_reading_and_decoding_are_apart(folder):
+    samples = ImageFiles(str(folder), "train", as_is)
+    data, label = samples.read(2)
+    assert (data, label) == ((folder / "train/dog/ü.png").read_bytes(), 1)
+    assert samples.decode(data, 2).getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_held_images_are_the_same_samples_and_need_the_files_no_more(folder):
+    files = ImageFiles(str(folder), "train", as_is)
+    expected = [(image.getpixel((1, 1)), image.size, label) for image, label in (files[i] for i in range(3))]
+    held = HeldImages(str(folder), "train", as_is)
+    for path in sorted((folder / "train").rglob("*.png")):
+        path.unlink()
+    assert [(image.getpixel((1, 1)), image.size, label) for image, label in (held[i] for i in range(3))] == expected
+
+
+@pytest.mark.parametrize(("mode", "held"), [("L", "L"), ("RGB", "RGB"), ("P", "RGB"), ("RGBA", "RGB"), ("1", "RGB")])
+def test_images_are_held_in_gray_or_color(tmp_path, mode, held):
+    for split in ("train", "val"):
+        write(tmp_path / split / "cat/a.png", color=None, mode=mode)
+    assert HeldImages(str(tmp_path), "train", as_is)[0][0].mode == held
+
+
+def test_a_bad_image_cannot_be_held(folder):
+    (folder / "train/cat/a.png").write_bytes(b"no image")
+    with pytest.raises(BadSampleError, match=r"a\.png cannot be read: it is no image"):
+        HeldImages(str(folder), "train", as_is)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmeter.worker.data.loader import train_loader, val_loader
+from trainmeter.worker.data.loader import open_split, train_loader, val_loader
+from trainmeter.worker.data.timing import Timed
 
 JOB = {
     "batch": 4,
@@ -18,7 +19,7 @@ JOB = {
     "pin_memory": "auto",
     "persistent_workers": True,
 }
-SAMPLES = list(range(10))
+SAMPLES = Timed(lambda transform: [(torch.tensor(number), number) for number in range(10)], lambda image: image)
 
 
 def job(**keys):
@@ -26,13 +27,14 @@ def job(**keys):
 
 
 def order(loader):
-    return [number for batch in loader for number in batch.tolist()]
+    return [number for _, labels in loader for number in labels.tolist()]
 
 
 def test_every_sample_comes_once_an_epoch_and_the_last_batch_may_be_smaller():
     loader = train_loader(SAMPLES, job(), cuda=False)
-    assert sorted(order(loader)) == SAMPLES
-    assert [len(batch) for batch in loader] == [4, 4, 2]
+    assert sorted(order(loader)) == list(range(10))
+    assert [len(inputs) for inputs, _ in loader] == [4, 4, 2]
+    assert len(loader) == 3
 
 
 def test_the_seed_alone_decides_the_order_of_every_epoch():
@@ -55,8 +57,8 @@ def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
 
 def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
     loader = val_loader(SAMPLES, job(workers=1), cuda=False)
-    assert order(loader) == SAMPLES
-    assert not loader.persistent_workers
+    assert order(loader) == list(range(10))
+    assert not loader.loader.persistent_workers
 
 
 @pytest.mark.parametrize(
@@ -64,22 +66,24 @@ def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
     [("auto", False, False), ("auto", True, True), (False, True, False), (True, False, True)],
 )
 def test_memory_is_pinned_as_asked_and_by_itself_only_for_a_gpu(asked, cuda, pinned):
-    assert train_loader(SAMPLES, job(pin_memory=asked), cuda).pin_memory is pinned
+    assert train_loader(SAMPLES, job(pin_memory=asked), cuda).loader.pin_memory is pinned
 
 
 def test_prefetch_and_persistence_are_of_loader_processes():
-    assert train_loader(SAMPLES, job(workers=2, prefetch=3), cuda=False).prefetch_factor == 3
-    assert train_loader(SAMPLES, job(workers=2), cuda=False).persistent_workers
-    assert not train_loader(SAMPLES, job(workers=0), cuda=False).persistent_workers
-    assert not train_loader(SAMPLES, job(workers=2, persistent_workers=False), cuda=False).persistent_workers
+    assert train_loader(SAMPLES, job(workers=2, prefetch=3), cuda=False).loader.prefetch_factor == 3
+    assert train_loader(SAMPLES, job(workers=2), cuda=False).loader.persistent_workers
+    assert not train_loader(SAMPLES, job(workers=0), cuda=False).loader.persistent_workers
+    assert not train_loader(SAMPLES, job(workers=2, persistent_workers=False), cuda=False).loader.persistent_workers
 
 
 PARENT = """
 import os, time
+from multiprocessing import active_children
 from trainmeter.worker.data.loader import train_loader
-loader = iter(train_loader(list(range(8)), {job}, cuda=False))
+from trainmeter.worker.data.timing import Timed
+loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, cuda=False))
 next(loader)
-print(*(worker.pid for worker in loader._workers), flush=True)
+print(*(worker.pid for worker in active_children()), flush=True)
 time.sleep(60)
 """
 
@@ -107,3 +111,15 @@ def running(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_dataset_is_opened_as_its_layout_says(tmp_path):
+    """A person's own dataset has but one way to be opened."""
+    asked = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "memory"}
+    ways = {"files": {"_target_": "no.such.thing"}, "memory": {"_target_": "builtins.list"}}
+    with pytest.raises(TypeError, match="list expected"):
+        open_split({**asked, "open": ways}, tmp_path, "train")
+    with pytest.raises(TypeError, match="list expected"):
+        open_split({**asked, "open": ways["memory"]}, tmp_path, "train")
+    with pytest.raises(ValueError, match=r"no\.such\.thing"):
+        open_split({**asked, "layout": "files", "open": ways}, tmp_path, "train")

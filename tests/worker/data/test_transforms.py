@@ -1,24 +1,92 @@
 import pytest
+import torch
 from PIL import Image
 
-from trainmeter.worker.data.transforms import Fit, preprocessing
+from trainmeter.worker.data import transforms
+from trainmeter.worker.data.transforms import Mode, Resize, preprocessing
 
 HALF = {"mean": [0.5], "std": [0.5]}
+COLOR = {"channels": 3, "size": 16, "normalize": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}}
+
+
+def dataset(**keys):
+    return {"channels": 1, "size": 2, "normalize": HALF, **keys}
+
+
+def gradient(width, height):
+    """An image whose every pixel tells where it is."""
+    image = Image.new("RGB", (width, height))
+    image.putdata([(x * 255 // width, y * 255 // height, (x + y) % 256) for y in range(height) for x in range(width)])
+    return image
 
 
 def test_an_image_that_fits_is_left_as_it_is():
     image = Image.new("L", (32, 32))
-    assert Fit(channels=1, size=32)(image) is image
+    assert Mode(1)(image) is image
+    assert Resize(32)(image) is image
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK"])
-@pytest.mark.parametrize(("channels", "wanted"), [(1, "L"), (3, "RGB")])
-def test_any_image_is_brought_to_the_channels_and_the_size(mode, channels, wanted):
-    image = Fit(channels, size=32)(Image.new(mode, (8, 20)))
-    assert (image.mode, image.size) == (wanted, (32, 32))
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("how", ["resize", "crop", "pad"])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_any_image_is_brought_to_the_channels_and_the_size(mode, channels, how, split):
+    normalize = {"mean": [0.5] * channels, "std": [0.5] * channels}
+    transform = preprocessing({"channels": channels, "size": 32, "normalize": normalize, "preprocess": how}, split)
+    tensor = transform(Image.new(mode, (48, 40)))
+    assert (tensor.shape, tensor.dtype, type(tensor)) == ((channels, 32, 32), torch.float32, torch.Tensor)
 
 
 def test_black_and_white_become_minus_one_and_one():
-    transform = preprocessing({"channels": 1, "size": 2, "normalize": HALF})
+    transform = preprocessing(dataset(), "train")
     assert transform(Image.new("L", (2, 2), 0)).tolist() == [[[-1, -1], [-1, -1]]]
     assert transform(Image.new("L", (2, 2), 255)).tolist() == [[[1, 1], [1, 1]]]
+
+
+def test_an_old_torchvision_makes_the_same_tensor(monkeypatch):
+    new = preprocessing(COLOR, "train")(gradient(16, 16))
+    monkeypatch.setattr(transforms, "v2", None)
+    old = preprocessing(COLOR, "train")(gradient(16, 16))
+    assert torch.allclose(new, old, atol=1e-6)
+    assert not torch.equal(new, torch.zeros_like(new))
+
+
+def test_the_studys_own_preprocessing_is_the_default_and_the_same_in_training():
+    image = gradient(40, 20)
+    found = preprocessing(COLOR, "train")(image)
+    assert torch.equal(found, preprocessing(COLOR, "val")(image))
+    assert torch.equal(found, preprocessing({**COLOR, "preprocess": "resize"}, "val")(image))
+
+
+@pytest.mark.parametrize("how", ["crop", "pad"])
+def test_what_is_cut_in_training_differs_each_time_and_follows_the_seed_and_is_the_same_in_evaluation(how):
+    image = gradient(40, 40)
+    train, val = (preprocessing({**COLOR, "preprocess": how}, split) for split in ("train", "val"))
+    torch.manual_seed(3)
+    first, second = train(image), train(image)
+    torch.manual_seed(3)
+    assert torch.equal(train(image), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(val(image), val(image))
+
+
+def test_evaluation_takes_the_middle_of_an_image_as_is_usual_with_imagenet():
+    image = Image.new("RGB", (256, 256), "black")
+    image.paste("white", (16, 16, 240, 240))
+    one = {"channels": 3, "size": 224, "normalize": {"mean": [0] * 3, "std": [1] * 3}, "preprocess": "crop"}
+    assert preprocessing(one, "val")(image).min() == 1
+
+
+def inverted(dataset, split):
+    return lambda image: (dataset["name"], split, image)
+
+
+def test_a_persons_own_preprocessing_is_named_by_its_path(monkeypatch):
+    monkeypatch.setattr(transforms, "inverted", inverted, raising=False)
+    how = dataset(name="mine", preprocess="trainmeter.worker.data.transforms.inverted")
+    assert preprocessing(how, "val")("image") == ("mine", "val", "image")
+
+
+def test_a_preprocessing_that_is_not_there_is_an_error_that_names_it():
+    with pytest.raises(ValueError, match=r"'my\.own\.way', which cannot be had"):
+        preprocessing(dataset(preprocess="my.own.way"), "train")

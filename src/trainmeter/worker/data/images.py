@@ -2,28 +2,39 @@
 
 import array
 import bisect
+import io
 import os
 
 from PIL import Image
+
+from trainmeter.worker.data.faults import unreadable
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 class ImageFiles:
     """The samples of `<folder>/<split>/<class>/<file>`, read from the storage each time they are asked for.
 
-    Classes are numbered by name, as `train` has them. A million paths take a few tens of megabytes, which
-    loader processes share: there are no Python objects whose reference counts would copy the pages.
+    A folder without `train` and `val` holds classes at once: of each class every `held_out`-th file by name is of
+    `val`, the others are of `train`. Classes are numbered by name, as `train` has them. A million paths take a few
+    tens of megabytes, which loader processes share: there are no Python objects whose reference counts would copy
+    the pages.
     """
 
-    def __init__(self, folder, split, transform):
-        self.folder = os.path.join(folder, split)
-        self.classes = _names(os.path.join(folder, "train"), os.DirEntry.is_dir)
+    def __init__(self, folder, split, transform, held_out=5):
+        split_apart = os.path.isdir(os.path.join(folder, "train"))
+        self.folder = os.path.join(folder, split) if split_apart else folder
+        self.classes = _names(os.path.join(folder, "train") if split_apart else folder, os.DirEntry.is_dir)
         self.transform = transform
         self.names = bytearray()
         self.ends = array.array("Q")  # of each file's name in `names`
         self.upto = []  # samples in this class and all before it
-        here = _names(self.folder, os.DirEntry.is_dir)
+        here = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
         for label in self.classes:
-            found = _names(os.path.join(self.folder, label), os.DirEntry.is_file) if label in here else []
+            found = _names(os.path.join(self.folder, label), _is_image) if label in here else []
+            if not split_apart:
+                last, held = held_out - 1, split == "val"
+                found = [name for index, name in enumerate(found) if (index % held_out == last) == held]
             for name in found:
                 self.names += os.fsencode(name)
                 self.ends.append(len(self.names))
@@ -38,8 +49,28 @@ class ImageFiles:
         return len(self.ends)
 
     def __getitem__(self, index):
+        data, label = self.read(index)
+        return self.transform(self.decode(data, index)), label
+
+    def read(self, index):
+        """The bytes of a sample's file, and its label."""
         label = bisect.bisect_right(self.upto, index)
-        return self.transform(_read(self.path(index, label))), label
+        path = self.path(index, label)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.read(), label
+        except OSError as error:
+            raise unreadable(path, error, self.folder) from error
+
+    def decode(self, data, index):
+        """The image that a file's bytes hold."""
+        try:
+            image = Image.open(io.BytesIO(data))
+            image.load()
+            return image
+        except Exception as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
+            path = self.path(index, bisect.bisect_right(self.upto, index))
+            raise unreadable(path, _why(error, data), self.folder) from error
 
     def path(self, index, label):
         begin = self.ends[index - 1] if index else 0
@@ -47,10 +78,33 @@ class ImageFiles:
         return os.path.join(self.folder, self.classes[label], name)
 
 
+class HeldImages(ImageFiles):
+    """The same samples, all decoded at the start and held as the bytes of their pixels: no storage plays a part in
+    an epoch."""
+
+    def __init__(self, folder, split, transform, held_out=5):
+        super().__init__(folder, split, transform, held_out)
+        self._held = [self._hold(index) for index in range(len(self))]
+
+    def read(self, index):
+        """The pixels of a sample, and its label."""
+        return self._held[index], bisect.bisect_right(self.upto, index)
+
+    def decode(self, data, index):
+        """The image of these pixels."""
+        return Image.frombytes(*data)
+
+    def _hold(self, index):
+        image = super().decode(super().read(index)[0], index)
+        if image.mode not in ("L", "RGB"):
+            image = image.convert("RGB")
+        return image.mode, image.size, image.tobytes()
+
+
 def _names(folder, wanted):
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if wanted(entry))
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and wanted(entry))
     except OSError as error:
         raise RuntimeError(
             "dataset folder {} cannot be read: {}. Check that its storage is mounted and readable; remove "
@@ -58,14 +112,11 @@ def _names(folder, wanted):
         ) from error
 
 
-def _read(path):
-    try:
-        with open(path, "rb") as file:
-            image = Image.open(file)
-            image.load()
-            return image
-    except Exception as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
-        raise RuntimeError(
-            "image {} cannot be read: {}. Put the whole file back, or remove the dataset's folder to have it "
-            "made again.".format(path, error)
-        ) from error
+def _is_image(entry):
+    return entry.name.lower().endswith(EXTENSIONS) and entry.is_file()
+
+
+def _why(error, data):
+    if not data:
+        return "it is empty"
+    return "it is no image" if "cannot identify image file" in str(error) else error

@@ -6,13 +6,38 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from trainmeter.build import build
+from trainmeter.worker.data.tensors import ReadyBatches
+from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.link import die_with_parent
 
 
+def loaders(job, facts, cuda):
+    """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of."""
+    dataset = job["dataset"]
+    if job["ready_batches"] or dataset["layout"] == "tensors":
+        return [ReadyBatches(facts["splits"][split], job, _pinned(job, cuda)) for split in ("train", "val")]
+    samples = (open_split(dataset, facts["folder"], split) for split in ("train", "val"))
+    return [make(split, job, cuda) for make, split in zip((train_loader, val_loader), samples)]
+
+
+def notes(job, training):
+    """What there is to say of these batches before any is trained on."""
+    count = len(training.loader.dataset) if isinstance(training, Batches) else training.count
+    if count >= job["batch"]:
+        return []
+    return ["batch={} is more than the {} samples that there are: an epoch is one step.".format(job["batch"], count)]
+
+
 def open_split(dataset, folder, split):
-    """The samples of a split, `train` or `val`, of a dataset that is ready in `folder`."""
-    return build(dataset["open"], str(folder), split, preprocessing(dataset))
+    """The samples of a split, `train` or `val`, of a dataset that is ready in `folder`, timed one by one."""
+    how = dataset["open"]
+    how = how if "_target_" in how else how[dataset["layout"]]
+    return Timed(
+        lambda transform: build(how, str(folder), split, transform),
+        preprocessing(dataset, split),
+        skip=dataset.get("on_bad") == "skip",
+    )
 
 
 def train_loader(samples, job, cuda):
@@ -22,24 +47,29 @@ def train_loader(samples, job, cuda):
     """
     order = RandomSampler(samples, generator=_seeded(job))
     persistent = job["persistent_workers"] and job["workers"] > 0
-    return DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, cuda))
+    return Batches(DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, cuda)))
 
 
 def val_loader(samples, job, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
-    return DataLoader(samples, **_how(job, cuda))
+    return Batches(DataLoader(samples, **_how(job, cuda)))
 
 
 def _how(job, cuda):
     how = {
         "batch_size": job["batch"],
         "num_workers": job["workers"],
-        "pin_memory": cuda if job["pin_memory"] == "auto" else job["pin_memory"],
+        "collate_fn": collate,
+        "pin_memory": _pinned(job, cuda),
         "generator": _seeded(job),
     }
     if job["workers"] > 0:  # without loader processes torch refuses to be told how they are
         how.update(prefetch_factor=job["prefetch"], worker_init_fn=_begin_process)
     return how
+
+
+def _pinned(job, cuda):
+    return cuda if job["pin_memory"] == "auto" else job["pin_memory"]
 
 
 def _seeded(job):

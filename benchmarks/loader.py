@@ -1,0 +1,63 @@
+"""What the timers in the loader cost: an epoch of LeNet on digits with them over the same epoch without.
+
+Batch 16. Without loader processes the timers' time is the epoch's own; with one it hides, or it does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from jobs import composed
+from pairs import ratio
+from rich.console import Console
+from rich.table import Table
+from torch.utils.data import DataLoader
+
+from trainmeter.build import build
+from trainmeter.datasets.ready import ready
+from trainmeter.job import ROOT
+from trainmeter.worker.data.images import ImageFiles
+from trainmeter.worker.data.loader import open_split, val_loader
+from trainmeter.worker.data.transforms import preprocessing
+from trainmeter.worker.loop import Tally, train
+
+WITHIN, MOST = 0.004, 300
+
+
+def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    """An epoch over timed samples, and one over the same samples by torch's loader alone; in the samples' own order,
+    the loader's processes started anew each time, both computing the same."""
+    folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
+    asked = {**job, "workers": workers}
+    timed = val_loader(open_split(job["dataset"], folder, "train"), asked, False)
+    plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))
+    how = {"prefetch_factor": job["prefetch"]} if workers else {}
+    bare = DataLoader(plain, batch_size=job["batch"], num_workers=workers, **how)
+    model = build(job["model"])
+    optimizer = build(job["optimizer"], model.parameters())
+    criterion = torch.nn.CrossEntropyLoss()
+
+    def epoch(batches: Iterable) -> float:
+        begun = time.perf_counter()
+        train(model, batches, criterion, optimizer, Tally("cpu"))
+        return time.perf_counter() - begun
+
+    return lambda: epoch(timed), lambda: epoch(bare)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    job = composed("cache=keep")
+    table = Table("workers", "timed / bare: median", "95 % interval", "quartiles", "pairs")
+    for workers in (0, 1):
+        found = ratio(*epochs(job, workers), within=WITHIN, most=MOST)
+        low, high = found.quartiles
+        table.add_row(str(workers), f"{found.median:.4f}", f"{found.low:.4f} .. {found.high:.4f}",
+                      f"{low:.4f} .. {high:.4f}", str(found.pairs))  # fmt: skip
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What an epoch's samples come from: the page cache as it was asked for, and what really reached the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainmeter.machine.disk import Disk, Reads, describe, disk_of, reads
+from trainmeter.machine.page_cache import Residency, missed, prepare
+
+
+class Supply(Protocol):
+    """Where samples come from, looked at between windows and at their borders."""
+
+    facts: dict[str, Any]
+    """What the record keeps of it."""
+
+    def prepare(self, epoch: int) -> list[str]:
+        """Brings the page cache to what the job asks for before an epoch; what there is to say of it."""
+
+    def mark(self) -> None:
+        """Looks at the disk's counters, just outside a window."""
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        """The metrics of the window that was closed last, an epoch or an evaluation; what is not known is absent."""
+
+
+class Files:
+    """A dataset's files: read from a disk, but for what the page cache holds of them."""
+
+    def __init__(self, folder: Path, cache: str, drop_caches: bool) -> None:
+        self._folder, self._cache, self._drop = folder, cache, drop_caches
+        self._disk: Disk = disk_of(folder)
+        self._residency = Residency(folder)
+        self._before: float | None = None
+        self._marks: list[Reads | None] = []
+        self.facts = describe(self._disk)
+
+    def prepare(self, epoch: int) -> list[str]:
+        asked = prepare(self._cache, self._folder, epoch, self._drop)
+        self._before = self._residency.share()
+        notes = missed(asked, self._before)
+        if epoch == 0:
+            if self._before is None:
+                notes.append(f"cached share: unknown, since {self._residency.reason}")
+            if self._disk.reason:
+                notes.append(f"disk reads: not counted, since {self._disk.reason}")
+        return notes
+
+    def mark(self) -> None:
+        self._marks = [*self._marks[-1:], reads(self._disk)]
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        metrics: dict[str, float | None] = {}
+        before, after = self._marks
+        if before and after:
+            metrics["read_bytes"] = after.bytes - before.bytes
+        if name == "epoch":
+            if before and after:
+                metrics["read_iops"] = (after.count - before.count) / seconds
+                metrics["read_bytes_per_s"] = (after.bytes - before.bytes) / seconds
+            metrics["cached_share_before"] = self._before
+            metrics["cached_share_after"] = self._residency.share()
+        return {key: value for key, value in metrics.items() if value is not None}
+
+
+class Memory:
+    """A dataset that is in memory before an epoch begins: no storage plays a part in it."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {"medium": "memory"}
+
+    def prepare(self, epoch: int) -> list[str]:
+        return []
+
+    def mark(self) -> None:
+        pass
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        return {}
+
+
+def supply_of(job: Mapping[str, Any], folder: str | None) -> Supply:
+    """What a job's samples come from, its dataset being ready in `folder`, None where it has no files."""
+    if folder is None or in_memory(job):
+        return Memory()
+    return Files(Path(folder), job["cache"], job["drop_caches"])
+
+
+def in_memory(job: Mapping[str, Any]) -> bool:
+    """Whether nothing is read from a storage while a job trains."""
+    return job["ready_batches"] or job["dataset"]["layout"] != "files"

@@ -1,0 +1,142 @@
+"""What the loader's processes take for each batch, timed where it happens and carried with the batch.
+
+A sample is read, decoded and transformed; a batch is collated of them. What each took travels through the loader's
+queue as a few integers, so that no process keeps or shares anything.
+"""
+
+from array import array
+
+from torch.utils.data.dataloader import default_collate
+
+from trainmeter.worker.data.faults import BadSampleError
+from trainmeter.worker.timeline import perf_counter_ns
+
+NANOSECOND = 1e-9
+COMPUTE, WIDTH = 3, 4
+"""Where a step's compute stands in the rows of a clock, and how long a row is."""
+NAMED = 5
+"""How many bad samples are named."""
+
+
+class Timed:
+    """Samples, each with what it took: ((input, label), (read, decode, transform) in ns), or a bad one's name.
+
+    `samples` either tell apart how to `read(index)` and how to `decode(data)`, or are a sequence of
+    `(transform(image), label)`, in which all but the transform counts as reading. Bad ones raise, unless they are to
+    be skipped.
+    """
+
+    def __init__(self, open_samples, transform, skip=False):
+        self._transform = TimedTransform(transform)
+        self._samples = open_samples(self._transform)
+        self._apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
+        self.skip = skip
+
+    def __len__(self):
+        return len(self._samples)
+
+    def __getitem__(self, index):
+        try:
+            return self._apart_timed(index) if self._apart else self._whole_timed(index)
+        except BadSampleError as bad:
+            if not self.skip:
+                raise
+            return bad.name
+
+    def _apart_timed(self, index):
+        begun = perf_counter_ns()
+        data, label = self._samples.read(index)
+        read = perf_counter_ns()
+        image = self._samples.decode(data, index)
+        decoded = perf_counter_ns()
+        tensor = self._transform(image)
+        return (tensor, label), (read - begun, decoded - read, self._transform.took_ns)
+
+    def _whole_timed(self, index):
+        self._transform.took_ns = 0
+        begun = perf_counter_ns()
+        sample = self._samples[index]
+        took = perf_counter_ns() - begun
+        return sample, (took - self._transform.took_ns, 0, self._transform.took_ns)
+
+
+class TimedTransform:
+    """A transform that knows what its last call took."""
+
+    def __init__(self, transform):
+        self._transform = transform
+        self.took_ns = 0
+
+    def __call__(self, image):
+        begun = perf_counter_ns()
+        result = self._transform(image)
+        self.took_ns = perf_counter_ns() - begun
+        return result
+
+
+def collate(samples):
+    """A batch of timed samples: (batch or None, (read, preprocess, decode) in ns, names of the bad ones)."""
+    begun = perf_counter_ns()
+    good = [sample for sample in samples if not isinstance(sample, str)]
+    bad = [sample for sample in samples if isinstance(sample, str)]
+    read, decode, transform = map(sum, zip(*(took for _, took in good))) if good else (0, 0, 0)
+    batch = default_collate([sample for sample, _ in good]) if good else None
+    return batch, (read, decode + transform + perf_counter_ns() - begun, decode), bad
+
+
+class Batches:
+    """The batches of a loader of timed samples; what the pass under way took is kept beside them."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self._begin()
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        self._begin()
+        passed = [0, 0, 0]
+        for batch, took, bad in self.loader:
+            passed = [before + now for before, now in zip(passed, took)]
+            self._skipped += len(bad)
+            self.bad += bad[: NAMED - len(self.bad)]
+            if batch is None:
+                continue
+            self._took.extend(nanoseconds * NANOSECOND for nanoseconds in passed)
+            passed = [0, 0, 0]
+            yield batch
+        if not self._took:
+            raise RuntimeError(
+                "not one sample of {} could be read; the first: {}. Check the dataset's folder.".format(
+                    self._skipped, self.bad[0] if self.bad else "none"
+                )
+            )
+
+    def _begin(self):
+        self._took = array("f")
+        self._skipped = 0
+        self.bad = []
+
+    def parts(self, rows):
+        """The last pass's metrics, in seconds and counts; `rows` are the steps' intervals as its clock has them."""
+        read, preprocess, decode = self._took[0::3], self._took[1::3], self._took[2::3]
+        loaded = [a + b for a, b in zip(read, preprocess)]
+        parts = {
+            "loader_read_s": sum(read),
+            "loader_preprocess_s": sum(preprocess),
+            "loader_decode_s": sum(decode),
+            "fetch_stall_model_s": stall_model(loaded, rows[COMPUTE::WIDTH], self.loader.num_workers),
+        }
+        return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
+
+
+def stall_model(loaded_s, compute_s, workers):
+    """The stall as the literature has it: the sum over steps of max(fetch + preprocess - compute, 0).
+
+    `loaded_s` is what reading and preprocessing each step's batch took; so many loader processes share in it, and
+    without any, nothing overlaps: all of it is stall.
+    """
+    if workers == 0:
+        return sum(loaded_s)
+    return sum(max(loaded / workers - compute, 0) for loaded, compute in zip(loaded_s, compute_s))

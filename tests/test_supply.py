@@ -1,0 +1,111 @@
+"""What an epoch's samples come from, on real files and the kernel's own page cache and counters."""
+
+import pytest
+
+from trainmeter import supply
+from trainmeter.machine.disk import Disk, Reads
+from trainmeter.supply import Files, Memory, in_memory, supply_of
+
+JOB = {"ready_batches": False, "cache": "cold", "drop_caches": False, "dataset": {"layout": "files"}}
+READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A dataset of two splits, and files of ten pages each."""
+    for split in ("train", "val"):
+        place = tmp_path / "set" / split / "cat"
+        place.mkdir(parents=True)
+        for index in range(4):
+            (place / f"{index}.png").write_bytes(b"x" * 40960)
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def files(folder, monkeypatch):
+    """files(*counters, cache=) -> the supply from that folder, whose disk's counters are scripted."""
+
+    def made(*counters, cache="keep", reason=None):
+        told = iter(counters)
+        monkeypatch.setattr(supply, "reads", lambda disk: next(told))
+        monkeypatch.setattr(supply, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
+        monkeypatch.setattr(supply, "describe", lambda disk: {"medium": disk.medium})
+        return Files(folder, cache, drop_caches=False)
+
+    return made
+
+
+def windowed(opened, name="epoch", seconds=2.0):
+    opened.mark()
+    opened.mark()
+    return opened.window(name, seconds)
+
+
+def test_reads_are_what_the_disks_counters_differ_by(files):
+    found = windowed(files(Reads(100, 4000), Reads(120, 10000)))
+    assert {key: found[key] for key in READS} == READS
+
+
+def test_each_window_has_its_own_reads(files):
+    opened = files(Reads(0, 0), Reads(1, 10), Reads(5, 100), Reads(7, 400))
+    assert windowed(opened)["read_bytes"] == 10
+    assert windowed(opened)["read_bytes"] == 300
+
+
+def test_an_evaluation_tells_its_bytes_alone(files):
+    assert windowed(files(Reads(100, 4000), Reads(120, 10000)), name="val") == {"read_bytes": 6000}
+
+
+@pytest.mark.parametrize("counters", [(None, None), (Reads(1, 1), None), (None, Reads(1, 1))])
+def test_without_counters_no_read_is_told_and_the_cached_share_is(files, counters):
+    assert windowed(files(*counters)).keys() == {"cached_share_after"}
+
+
+def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
+    opened = files(None, None, None, None)
+    opened.prepare(0)
+    assert windowed(opened)["cached_share_before"] == 1
+    opened = files(None, None, cache="cold")
+    opened.prepare(0)
+    found = windowed(opened)
+    assert (found["cached_share_before"], found["cached_share_after"]) == (0, 0)
+
+
+def test_what_an_epoch_reads_is_cached_after_it(files, folder):
+    opened = files(None, None, cache="cold")
+    opened.prepare(0)
+    opened.mark()
+    for path in sorted(folder.glob("train/*/*"))[:2]:
+        path.read_bytes()
+    opened.mark()
+    assert opened.window("epoch", 1.0)["cached_share_after"] == pytest.approx(0.5)
+
+
+def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
+    opened = files(reason="tmpfs lies in memory")
+    assert opened.prepare(0) == ["disk reads: not counted, since tmpfs lies in memory"]
+    assert opened.prepare(1) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, False), ({"ready_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
+)
+def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
+    assert in_memory({**JOB, **changed}) is expected
+
+
+@pytest.mark.parametrize("layout", ["memory", "tensors"])
+def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
+    found = supply_of({**JOB, "dataset": {"layout": layout}}, str(folder))
+    assert isinstance(found, Memory)
+    assert found.prepare(0) == []
+    assert windowed(found) == {}
+
+
+def test_a_dataset_without_files_lies_in_memory():
+    assert isinstance(supply_of(JOB, None), Memory)
+
+
+def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
+    assert supply_of(JOB, str(folder)).facts["medium"]
