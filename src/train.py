@@ -2,6 +2,7 @@
 
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
+    python src/train.py -m experiment=stalls dataset=jpeg        where its stalls come from
 
 Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
 """
@@ -60,11 +61,18 @@ def stop(number: int, frame: object) -> None:
 
 
 def show(outcomes: list[Outcome]) -> None:
-    """The table of a sweep."""
+    """The table of a sweep, and what its runs tell of where stalls come from, if that is what they were for."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal
 
-        Terminal().sweep(outcomes)
+        terminal = Terminal()
+        terminal.sweep(outcomes)
+        supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
+        for folder in supplied:
+            from trainmeter.report.tell import tell
+
+            terminal.console.print()
+            tell(folder, terminal.console)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,10 @@ def test_an_evaluation_tells_its_bytes_alone(files):
     assert windowed(files(Reads(100, 4000), Reads(120, 10000)), name="val") == {"read_bytes": 6000}
 
 
-@pytest.mark.parametrize("counters", [(None, None), (Reads(1, 1), None), (None, Reads(1, 1))])
-def test_without_counters_no_read_is_told_and_the_cached_share_is(files, counters):
+@pytest.mark.parametrize(
+    "counters", [(None, None), (Reads(1, 1), None), (None, Reads(1, 1)), (Reads(9, 900), Reads(2, 100))]
+)
+def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_cached_share_is_told(files, counters):
     assert windowed(files(*counters)).keys() == {"cached_share_after"}
 
 

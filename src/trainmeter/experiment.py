@@ -39,7 +39,7 @@ FIRST_WAIT_S = 10.0
 
 def run(order: Order, terminal: Terminal) -> Outcome:
     """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
-    outcome = Outcome(order.number, order.overrides, order.of_sweep)
+    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
     try:
         put_back(desk_of(order), terminal.warn)
         plan = settle(order)

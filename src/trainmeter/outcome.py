@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainmeter.record import Record
 
@@ -14,6 +15,8 @@ class Outcome:
     number: int
     overrides: list[str]
     of_sweep: bool = False
+    folder: Path | None = None
+    """Its record's."""
     state: str = "whole"
     kind: str | None = None
     failure: str | None = None
@@ -27,6 +30,11 @@ class Outcome:
     unpublished: str | None = None
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
+
+    @property
+    def keys(self) -> list[str]:
+        """What was typed for it, or swept over."""
+        return [override.partition("=")[0] for override in self.overrides]
 
     def was_whole(self, record: Record) -> Outcome:
         """The outcome of a run that an earlier command measured."""

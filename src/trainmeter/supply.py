@@ -40,7 +40,7 @@ class Files:
     def prepare(self, epoch: int) -> list[str]:
         asked = prepare(self._cache, self._folder, epoch, self._drop)
         self._before = self._residency.share()
-        notes = missed(asked, self._before)
+        notes = missed(asked, self._before, self._disk.medium)
         if epoch == 0:
             if self._before is None:
                 notes.append(f"cached share: unknown, since {self._residency.reason}")
@@ -52,17 +52,27 @@ class Files:
         self._marks = [*self._marks[-1:], reads(self._disk)]
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
-        metrics: dict[str, float | None] = {}
-        before, after = self._marks
-        if before and after:
-            metrics["read_bytes"] = after.bytes - before.bytes
-        if name == "epoch":
-            if before and after:
-                metrics["read_iops"] = (after.count - before.count) / seconds
-                metrics["read_bytes_per_s"] = (after.bytes - before.bytes) / seconds
-            metrics["cached_share_before"] = self._before
-            metrics["cached_share_after"] = self._residency.share()
-        return {key: value for key, value in metrics.items() if value is not None}
+        read = read_between(*self._marks)
+        if name != "epoch":
+            return {"read_bytes": read.bytes} if read else {}
+        of_disk = (
+            {
+                "read_bytes": read.bytes,
+                "read_iops": read.count / seconds,
+                "read_bytes_per_s": read.bytes / seconds,
+            }
+            if read
+            else {}
+        )
+        shares = {"cached_share_before": self._before, "cached_share_after": self._residency.share()}
+        return {**of_disk, **{key: share for key, share in shares.items() if share is not None}}
+
+
+def read_between(before: Reads | None, after: Reads | None) -> Reads | None:
+    """What a disk read between two looks at it; None where it was not there, or came back in between."""
+    if before is None or after is None or after.count < before.count or after.bytes < before.bytes:
+        return None
+    return Reads(after.count - before.count, after.bytes - before.bytes)
 
 
 class Memory:

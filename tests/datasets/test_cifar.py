@@ -1,71 +1,101 @@
-import gzip
-import hashlib
-import io
 import pickle
-import tarfile
 
 import numpy
 import pytest
+from PIL import Image
 
+from trainmeter.datasets import cifar
 from trainmeter.datasets.ready import ready
+from trainmeter.worker.data.images import ImageFiles
 from trainmeter.worker.data.loader import open_split
+from trainmeter.worker.data.torchvision_sets import cifar100
 
 STORAGE = {"name": "here", "root": "data"}
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
+FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar10_gray": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+ARCHIVES = {"cifar10": "cifar-10-python", "cifar10_gray": "cifar-10-python", "cifar100": "cifar-100-python"}
 
 
-def batch(number):
-    """Three samples as CIFAR-10 lays them out: a row of 1024 reds, then greens, then blues."""
+class Open:
+    """Pickled, it calls what opens a file for writing: a stand-in for anything that a pickle may call."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+def batch(number, labels="labels"):
+    """Three samples as CIFAR lays them out: a row of 1024 reds, then greens, then blues."""
     data = numpy.full((3, 3072), number, dtype=numpy.uint8)
     data[:, 1024:] += 100
-    return {"data": data, "labels": [number, 0, 9], "filenames": ["a", "b", "c"]}
+    data[:, 2048:] += 50
+    return {"data": data, labels: [number, 0, 9], "filenames": ["a", "b", "c"]}
 
 
-def write_archive(path, contents):
-    """The same bytes whenever it is written: gzip would stamp them with the time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.GzipFile(path, "w", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, value in contents.items():
-            data = pickle.dumps(value, protocol=2)
-            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return hashlib.md5(path.read_bytes()).hexdigest()
+def ten():
+    whole = {each: batch(number) for number, each in enumerate(BATCHES)}
+    return {**whole, "batches.meta": {"label_names": list("abcdefghij")}}
+
+
+def hundred():
+    names = {"fine_label_names": [f"{number:02}" for number in range(100)]}
+    return {"train": batch(99, "fine_labels"), "test": batch(42, "fine_labels"), "meta": names}
 
 
 @pytest.fixture
-def small(spec, tmp_path):
-    """CIFAR-10 with 15 + 3 samples, its archive placed by hand."""
+def small(spec, pack, tmp_path):
+    """A CIFAR of a few samples, its archive placed by hand; `parts` replaces some of its files."""
 
-    def composed(name, contents=None):
-        whole = {each: batch(number) for number, each in enumerate(BATCHES)}
-        whole["batches.meta"] = {"label_names": list("abcdefghij")}
-        dataset = spec(name)
-        archive = tmp_path / "data" / "cifar-10-python.tar.gz"
-        dataset["make"]["md5"] = write_archive(archive, contents or whole)
+    def composed(name, *overrides, **parts):
+        contents = {**(hundred() if name == "cifar100" else ten()), **parts}
+        dataset = spec(name, *overrides, space_bytes=None)
+        archive = tmp_path / "data" / f"{ARCHIVES[name]}.tar.gz"
+        files = {f"{FOLDERS[name]}/{part}": pickle.dumps(value, protocol=2) for part, value in contents.items()}
+        dataset["make"]["md5"] = pack(archive, files)
         return dataset
 
     return composed
 
 
 def test_an_archive_placed_by_hand_becomes_the_dataset(small, tmp_path):
-    manifest = ready(small("cifar10"), STORAGE, tmp_path, print)
-    assert manifest["splits"] == {"train": 15, "val": 3}
-    assert manifest["layout"] == "memory"
-    assert manifest["classes"] == 10
+    facts = ready(small("cifar10"), STORAGE, tmp_path, print)
+    assert (facts["splits"], facts["classes"], facts["layout"]) == ({"train": 15, "val": 3}, 10, "memory")
+    assert {path.name for path in (tmp_path / "data" / "cifar10-memory").iterdir()} == {
+        FOLDERS["cifar10"],
+        "manifest.json",
+    }
 
 
 def test_the_worker_opens_it_in_color_and_in_gray_from_the_same_files(small, tmp_path):
     color, gray = small("cifar10"), small("cifar10_gray")
     folder = ready(color, STORAGE, tmp_path, print)["folder"]
     assert ready(gray, STORAGE, tmp_path, print)["folder"] == folder
-    image, label = open_split(color, folder, "train")[3]
+    image, label = open_split(color, folder, "train")[3][0]
     assert (tuple(image.shape), label) == ((3, 32, 32), 1)
     assert image[0, 0, 0] == pytest.approx((1 / 255 - 0.4914) / 0.2470, abs=1e-5)
-    image, label = open_split(gray, folder, "val")[0]
+    image, label = open_split(gray, folder, "val")[0][0]
     assert (tuple(image.shape), label) == ((1, 32, 32), 5)
-    luma = (299 * 5 + 587 * 105 + 114 * 105) // 1000
+    luma = (299 * 5 + 587 * 105 + 114 * 155) // 1000
     assert image[0, 0, 0] == pytest.approx((luma / 255 - 0.5) / 0.5, abs=0.01)
+
+
+def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_path):
+    facts = ready(small("cifar10", "dataset.layout=files"), STORAGE, tmp_path, print)
+    assert (facts["splits"], facts["files"]) == ({"train": 15, "val": 3}, 18)
+    with Image.open(tmp_path / "data" / "cifar10-files" / "train" / "3" / "00009.png") as image:
+        assert (image.mode, image.size) == ("RGB", (32, 32))
+        assert image.getpixel((0, 0)) == image.getpixel((31, 31)) == (3, 103, 153)
+
+
+def test_cifar100_has_a_hundred_fine_labels_in_either_layout(small, tmp_path):
+    facts = ready(small("cifar100"), STORAGE, tmp_path, print)
+    assert (facts["splits"], facts["classes"]) == ({"train": 3, "val": 3}, 100)
+    assert [label for _, label in cifar100(facts["folder"], "train", None)] == [99, 0, 9]
+    facts = ready(small("cifar100", "dataset.layout=files"), STORAGE, tmp_path, print)
+    assert facts["classes"] == 100
+    assert [label for _, label in ImageFiles(facts["folder"], "train", numpy.asarray)] == [0, 9, 99]
 
 
 def test_without_a_network_the_error_names_the_file_the_place_and_digits(spec, tmp_path):
@@ -76,7 +106,42 @@ def test_without_a_network_the_error_names_the_file_the_place_and_digits(spec, t
         ready(dataset, STORAGE, tmp_path, print)
 
 
-def test_an_archive_of_something_else_is_refused(small, tmp_path):
-    with pytest.raises(ValueError, match="is not the archive of CIFAR-10's Python version"):
-        ready(small("cifar10", {"readme": "no batches"}), STORAGE, tmp_path, print)
-    assert not (tmp_path / "data" / "cifar10").exists()
+def test_a_pickle_that_would_call_something_is_refused_and_calls_nothing(small, tmp_path):
+    proof = tmp_path / "called"
+    with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it asks for \w+.open, and holds more"):
+        ready(small("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))}), STORAGE, tmp_path, print)
+    assert not proof.exists()
+    assert not (tmp_path / "data" / "cifar10-memory").exists()
+
+
+def made(dataset, folder):
+    folder.mkdir()
+    keys = {key: value for key, value in dataset["make"].items() if key != "_target_"}
+    return cifar.cifar10(folder, say=print, **keys)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ({"data_batch_3": "no batch"}, "data_batch_3 holds no dictionary"),
+        ({"data_batch_3": {"data": batch(3)["data"]}}, "'labels'"),
+        ({"data_batch_3": {**batch(3), "labels": [0, 1]}}, r"train has 14 labels for uint8 of the shape \(15, 3072\)"),
+        ({"data_batch_3": {**batch(3), "labels": [0, 1, 10]}}, "train has labels that are not from 0 to 9"),
+        ({"test_batch": {**batch(5), "data": batch(5)["data"] * 1.0}}, "val has 3 labels for float64"),
+    ],
+)
+def test_batches_that_do_not_hold_what_they_should_are_refused(small, tmp_path, parts, error):
+    with pytest.raises(ValueError, match=f"is not the archive of CIFAR-10's Python version: {error}"):
+        made(small("cifar10", **parts), tmp_path / "data" / "new")
+
+
+def test_an_archive_of_something_else_and_one_cut_short_are_refused(spec, pack, tmp_path):
+    dataset = spec("cifar10")
+    archive = tmp_path / "data" / "cifar-10-python.tar.gz"
+    dataset["make"]["md5"] = pack(archive, {"readme": b"no batches" * 1000})
+    with pytest.raises(ValueError, match="is not the archive of CIFAR-10's Python version: .*No such file"):
+        made(dataset, tmp_path / "data" / "new")
+    archive.write_bytes(archive.read_bytes()[:-10])
+    dataset["make"]["md5"] = None
+    with pytest.raises(ValueError, match=f"{archive} is no whole tar archive"):
+        made(dataset, tmp_path / "data" / "newer")

@@ -7,20 +7,29 @@ import pytest
 from trainmeter.datasets.fetch import fetch
 
 CONTENTS = bytes(range(256)) * 10_000
+HALF = len(CONTENTS) // 2
 MD5 = hashlib.md5(CONTENTS).hexdigest()
 
 
 class Server(BaseHTTPRequestHandler):
-    """Gives the file; half of it under /half, with the length of the whole."""
+    """Gives the file, from where it is asked to; breaks off half-way under /half; knows no ranges under /whole."""
+
+    asked: list[tuple[str, str | None]] = []  # noqa: RUF012
 
     def do_GET(self):
-        self.send_response(200 if self.path in ("/file", "/half") else 404)
-        self.send_header("Content-Length", str(len(CONTENTS)))
+        wanted = self.headers["Range"]
+        self.asked.append((self.path, wanted))
+        begin = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.path != "/whole" else 0
+        if begin >= len(CONTENTS):
+            self.send_response(416)
+            self.end_headers()
+            return
+        known = self.path in ("/file", "/half", "/whole")
+        self.send_response((206 if begin else 200) if known else 404)
+        self.send_header("Content-Length", str(len(CONTENTS) - begin))
         self.end_headers()
-        if self.path == "/file":
-            self.wfile.write(CONTENTS)
-        elif self.path == "/half":
-            self.wfile.write(CONTENTS[: len(CONTENTS) // 2])
+        if known:
+            self.wfile.write(CONTENTS[begin : HALF if self.path == "/half" else None])
 
     def log_message(self, *_):
         pass
@@ -35,12 +44,16 @@ def host():
     server.server_close()
 
 
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
 def test_a_file_comes_whole(host, tmp_path):
     said = []
     fetch(f"{host}/file", tmp_path / "file", MD5, said.append)
     assert (tmp_path / "file").read_bytes() == CONTENTS
     assert said == [f"downloading {host}/file (3 MB)"]
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert names(tmp_path) == {"file", ".file.lock"}
 
 
 def test_a_file_placed_by_hand_is_taken_without_a_network(tmp_path):
@@ -55,11 +68,43 @@ def test_a_file_placed_by_hand_that_is_another_is_refused_and_kept(tmp_path):
     assert (tmp_path / "file").exists()
 
 
-@pytest.mark.parametrize("path", ["half", "missing"])
-def test_half_a_file_or_none_leaves_nothing(host, tmp_path, path):
-    with pytest.raises((ValueError, RuntimeError), match=f"{host}/{path}"):
-        fetch(f"{host}/{path}", tmp_path / "file", MD5, print)
-    assert list(tmp_path.iterdir()) == []
+def test_a_checksum_is_named_by_its_key_and_without_one_any_file_will_do(tmp_path):
+    (tmp_path / "file").write_bytes(b"another")
+    with pytest.raises(ValueError, match="with dataset.make.md5.train="):
+        fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print, key="md5.train")
+    fetch("http://127.0.0.1:9/file", tmp_path / "file", None, print)
+
+
+def test_what_a_broken_connection_brought_is_gone_on_from(host, tmp_path):
+    said = []
+    with pytest.raises(RuntimeError, match=rf"{host}/half could not be fetched: it broke off after {HALF} of 2560000"):
+        fetch(f"{host}/half", tmp_path / "file", MD5, said.append)
+    assert names(tmp_path) == {".file.lock", ".file.partial"}
+    fetch(f"{host}/file", tmp_path / "file", MD5, said.append)
+    assert Server.asked[-1] == ("/file", f"bytes={HALF}-")
+    assert said[-1] == f"downloading {host}/file (3 MB), from 1 MB on"
+    assert (tmp_path / "file").read_bytes() == CONTENTS
+    assert names(tmp_path) == {"file", ".file.lock"}
+
+
+@pytest.mark.parametrize(("path", "there"), [("whole", CONTENTS[:HALF]), ("file", CONTENTS + b"more")])
+def test_a_part_that_cannot_be_gone_on_from_is_fetched_anew(host, tmp_path, path, there):
+    (tmp_path / ".file.partial").write_bytes(there)
+    fetch(f"{host}/{path}", tmp_path / "file", MD5, print)
+    assert (tmp_path / "file").read_bytes() == CONTENTS
+
+
+def test_another_file_leaves_nothing_that_the_next_start_would_go_on_from(host, tmp_path):
+    (tmp_path / ".file.partial").write_bytes(b"of an older file")
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'file'} should have .* {host}/file gave another file"):
+        fetch(f"{host}/file", tmp_path / "file", MD5, print)
+    assert names(tmp_path) == {".file.lock"}
+
+
+def test_a_missing_file_leaves_nothing(host, tmp_path):
+    with pytest.raises(RuntimeError, match=f"{host}/missing could not be fetched: HTTP Error 404"):
+        fetch(f"{host}/missing", tmp_path / "file", MD5, print)
+    assert names(tmp_path) == {".file.lock"}
 
 
 def test_without_a_network_the_file_to_place_is_named(tmp_path):

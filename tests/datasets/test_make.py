@@ -94,12 +94,17 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path):
     assert not (tmp_path / "tiny").exists()
 
 
+def test_a_dataset_whose_size_is_not_known_beforehand_is_made(tmp_path):
+    make(dataset(one_file, space_bytes=None), tmp_path / "tiny", say=print)
+    assert (tmp_path / "tiny" / "manifest.json").exists()
+
+
 def test_a_disk_that_fills_up_is_told_with_what_is_needed_and_what_is_free(tmp_path):
-    needed = r"filled up: dataset tiny needs 2 MB, and [\d.]+ MB are free without it. Make room .* storage.root=."
+    needed = r"filled up: dataset tiny needs 2 MB, and [\d.]+ MB are free without it. Make room .* dataset.root=."
     with pytest.raises(RuntimeError, match=needed):
         make(dataset(half_then_full_disk, space_bytes=2_000_000), tmp_path / "tiny", say=print)
 
 
 def test_a_storage_that_cannot_be_written_is_named():
-    with pytest.raises(RuntimeError, match=r"dataset tiny could not be made in /proc/data: .*storage.root="):
+    with pytest.raises(RuntimeError, match=r"dataset tiny could not be made in /proc/data: .*dataset.root="):
         make(dataset(one_file), Path("/proc/data/tiny"), say=print)

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -6,7 +7,8 @@ import pytest
 
 from trainmeter.datasets import manifest
 
-DATASET = {"name": "tiny", "layout": "files", "make": {"_target_": "trainmeter.datasets.digits.make"}}
+MAKER = {"_target_": "trainmeter.datasets.digits.make"}
+DATASET = {"name": "tiny", "layout": "files", "make": MAKER}
 FACTS = {"splits": {"train": 2, "val": 1}, "classes": 2, "channels": 1, "source": "this test"}
 
 
@@ -15,15 +17,26 @@ def folder(tmp_path):
     for name, contents in {"train/a/0": b"first", "train/b/1": b"second", "val/a/2": b""}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(contents)
-    manifest.write(tmp_path, DATASET, FACTS)
+    manifest.write(tmp_path / manifest.NAME, manifest.made(tmp_path, DATASET, FACTS))
     return tmp_path
 
 
+@pytest.fixture
+def many(folder, monkeypatch):
+    """The same folder, taken for one of more files than are looked at one by one."""
+    monkeypatch.setattr(manifest, "EACH", 2)
+    manifest.write(folder / manifest.NAME, manifest.made(folder, DATASET, FACTS))
+    return folder
+
+
 def test_a_manifest_says_what_a_whole_dataset_is(folder):
-    described = b"train/a/0\x005\x00first" + b"train/b/1\x006\x00second" + b"val/a/2\x000\x00"
+    described = [b"train/a/0\x005\x00first", b"train/b/1\x006\x00second", b"val/a/2\x000\x00"]
+    digest = sum(int.from_bytes(hashlib.sha256(each).digest(), "big") for each in described) % 2**256
     assert manifest.fitting(folder, DATASET) == {
+        "format": 2,
         "name": "tiny",
         "version": 1,
+        "maker": MAKER,
         "count": 3,
         "splits": {"train": 2, "val": 1},
         "classes": 2,
@@ -32,7 +45,8 @@ def test_a_manifest_says_what_a_whole_dataset_is(folder):
         "layout": "files",
         "files": 3,
         "bytes": 11,
-        "digest": hashlib.sha256(described).hexdigest(),
+        "digest": f"{digest:064x}",
+        "digest_of": "contents",
     }
 
 
@@ -43,6 +57,52 @@ def test_nothing_there_is_to_be_made(tmp_path):
 
 def test_what_another_version_made_is_to_be_made_anew(folder):
     assert manifest.fitting(folder, {**DATASET, "version": 2}) is None
+
+
+def test_what_an_older_format_tells_of_is_to_be_made_anew(folder):
+    told = json.loads((folder / "manifest.json").read_text())
+    del told["format"]
+    (folder / "manifest.json").write_text(json.dumps(told))
+    assert manifest.fitting(folder, DATASET) is None
+
+
+def test_what_a_newer_trainmeter_made_is_left_to_it(folder):
+    told = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**told, "format": 3}))
+    with pytest.raises(RuntimeError, match="is of a newer trainmeter, in format 3"):
+        manifest.fitting(folder, DATASET)
+
+
+def test_another_dataset_is_not_taken_for_this_one(folder):
+    with pytest.raises(RuntimeError, match=r"holds another dataset, tiny\. Move that folder away"):
+        manifest.fitting(folder, {**DATASET, "make": {"_target_": "trainmeter.datasets.cifar.make"}})
+
+
+def test_of_very_many_files_a_lost_one_is_noticed(many):
+    (many / "train/a/0").unlink()
+    with pytest.raises(RuntimeError, match="holds 2 files; its manifest tells of 3 files"):
+        manifest.fitting(many, DATASET)
+
+
+def test_of_very_many_files_one_of_the_sample_that_was_cut_short_is_named(many):
+    (many / "train/b/1").write_bytes(b"sec")
+    with pytest.raises(RuntimeError, match=f"{many}/train/b/1, of 6 bytes, has 3 bytes"):
+        manifest.fitting(many, DATASET)
+
+
+def test_the_sample_is_spread_over_all_files_and_stays_small(folder, monkeypatch):
+    monkeypatch.setattr(manifest, "EACH", 2)
+    monkeypatch.setattr(manifest, "SAMPLE", 10)
+    for number in range(500):
+        (folder / "train/a" / f"{number + 100}").touch()
+    sample = manifest.made(folder, DATASET, FACTS)["sample"]
+    assert 10 <= len(sample) < 20
+
+
+def test_an_image_that_cannot_be_read_is_named(folder):
+    (folder / "train/b/3.png").write_bytes(b"no image")
+    with pytest.raises(RuntimeError, match=f"{folder}/train/b/3.png cannot be read: cannot identify"):
+        manifest.fitting(folder, DATASET)
 
 
 def test_a_dataset_that_lost_a_file_is_refused(folder):

@@ -1,3 +1,5 @@
+import hashlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,16 +9,61 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets.ready import SOURCES, ready
+from trainmeter.datasets import manifest, tree
+from trainmeter.datasets.ready import SOURCES, known, place, ready
 
-HERE = {"name": "here", "root": "data"}
+HERE = {"name": "here", "root": "data", "medium": None, "reread": False}
+
+
+def make_two(folder, say):
+    """A maker of two samples."""
+    (folder / "train").mkdir()
+    for name in ("0.png", "1.png"):
+        (folder / "train" / name).write_bytes(b"sample")
+    return make_facts()
+
+
+def look_at(folder, say, held_out):
+    """What a user's folder holds."""
+    count = sum(1 for _ in tree.files(str(folder), images=True))
+    return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
+
+
+@pytest.fixture
+def on_path(monkeypatch):
+    """This file, for the process that makes datasets."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+@pytest.fixture
+def tiny(on_path):
+    make = {"_target_": "test_ready.make_two"}
+    return {"name": "tiny", "root": "data/tiny", "layout": "files", "classes": 2, "space_bytes": 100, "make": make}
+
+
+@pytest.fixture
+def pets(on_path, tmp_path):
+    """A folder of a user's own, and the dataset that it is."""
+    folder = tmp_path / "my pets"
+    (folder / "cat").mkdir(parents=True)
+    (folder / "cat" / "1.jpg").write_bytes(b"cat")
+    adopt = {"_target_": "test_ready.look_at", "held_out": 5}
+    return {"name": "pets", "root": str(folder), "layout": "files", "classes": 1, "make": None, "adopt": adopt}
+
+
+@pytest.fixture
+def card(tmp_path):
+    """A storage that is not where datasets are made."""
+    folder = tmp_path / "card"
+    folder.mkdir()
+    return {"name": "sd", "root": str(folder), "medium": "sd", "reread": False}
 
 
 def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path):
     said = []
     made = ready(spec("digits"), HERE, tmp_path, said.append)
     assert said == [f"making dataset digits in {tmp_path / 'data' / 'digits'}"]
-    assert made["folder"] == str(tmp_path / "data" / "digits")
+    assert made["folder"] == made["home"] == str(tmp_path / "data" / "digits")
     began = time.monotonic()
     assert ready(spec("digits"), HERE, tmp_path, said.append) == made
     assert time.monotonic() - began < 0.5
@@ -26,8 +73,129 @@ def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path):
 def test_a_medium_that_is_not_mounted_is_an_error_and_no_folder(spec, tmp_path):
     place = tmp_path / "media" / "sd"
     with pytest.raises(ValueError, match=f"storage.root={place} is not there, or is no folder. Mount the medium"):
-        ready(spec("digits", root=place), {"name": "here", "root": str(place)}, tmp_path, print)
+        ready(spec("digits"), {**HERE, "root": str(place)}, tmp_path, print)
     assert not place.exists()
+
+
+def test_a_home_on_a_medium_that_is_not_mounted_is_an_error_and_no_folder(tiny, tmp_path):
+    with pytest.raises(ValueError, match=f"dataset.root={tmp_path}/media/tiny: {tmp_path}/media is not there. Mount"):
+        ready({**tiny, "root": str(tmp_path / "media" / "tiny")}, HERE, tmp_path, print)
+    assert not (tmp_path / "media").exists()
+
+
+def test_a_dataset_is_made_at_home_and_trained_from_where_it_is_staged(tiny, card, tmp_path):
+    said = []
+    facts = ready(tiny, card, tmp_path, said.append)
+    assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
+    assert len(list(tree.files(facts["folder"]))) == facts["files"] == 2
+    assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
+    assert ready(tiny, card, tmp_path, said.append) == facts
+    assert len(said) == 3
+
+
+def test_a_card_from_another_machine_does_without_a_home(tiny, card, tmp_path):
+    facts = ready(tiny, card, tmp_path, print)
+    shutil.rmtree(tmp_path / "data")
+    assert ready(tiny, card, tmp_path, pytest.fail) == facts
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_dataset_of_another_version_is_made_and_staged_anew(tiny, card, tmp_path):
+    ready(tiny, card, tmp_path, print)
+    said = []
+    assert ready({**tiny, "version": 2}, card, tmp_path, said.append)["version"] == 2
+    assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
+
+
+def test_a_home_that_lies_on_the_storage_is_not_copied(tiny, card, tmp_path):
+    home = str(tmp_path / "card" / "tiny")
+    assert ready({**tiny, "root": home}, card, tmp_path, print)["folder"] == home
+
+
+def test_a_storage_inside_of_the_dataset_is_refused(pets, tmp_path):
+    inside = {**HERE, "root": str(Path(pets["root"]) / "cat")}
+    with pytest.raises(ValueError, match="lies in the dataset's own folder"):
+        ready(pets, inside, tmp_path, print)
+
+
+def test_a_users_folder_is_adopted_where_it_lies_and_never_written_to(pets, tmp_path):
+    before = sorted(Path(pets["root"]).rglob("*"))
+    facts = ready(pets, HERE, tmp_path, print)
+    assert facts["folder"] == facts["home"] == pets["root"]
+    assert (facts["files"], facts["bytes"], facts["digest_of"]) == (1, 3, "names and sizes")
+    assert sorted(Path(pets["root"]).rglob("*")) == before
+    told = hashlib.sha256(pets["root"].encode()).hexdigest()[:12]
+    assert [path.name for path in (tmp_path / "data" / ".manifests").iterdir()] == [f"pets-{told}.json"]
+    assert ready(pets, HERE, tmp_path, pytest.fail) == facts
+
+
+def test_a_users_folder_that_was_added_to_is_looked_at_again(pets, card, tmp_path):
+    first = ready(pets, card, tmp_path, print)
+    (Path(pets["root"]) / "cat" / "2.jpg").write_bytes(b"cat")
+    second = ready(pets, card, tmp_path, print)
+    assert (first["files"], second["files"]) == (1, 2)
+    assert sorted(tree.files(second["folder"])) == ["cat/1.jpg", "cat/2.jpg"]
+
+
+def test_a_users_folder_is_looked_at_again_when_it_is_to_be_split_otherwise(pets, tmp_path):
+    ready(pets, HERE, tmp_path, print)
+    said = []
+    ready({**pets, "adopt": {**pets["adopt"], "held_out": 3}}, HERE, tmp_path, said.append)
+    assert said == [f"looking at dataset pets in {pets['root']}"]
+
+
+def test_a_users_own_manifest_json_is_none_of_ours(pets, tmp_path):
+    (Path(pets["root"]) / "manifest.json").write_text('{"name": "web app", "version": 3}')
+    assert ready(pets, HERE, tmp_path, print)["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("root", "says"), [(None, "give it with dataset.root="), ("/nowhere", "dataset.root=/nowhere is not there")]
+)
+def test_a_folder_that_is_to_be_the_users_has_to_be_given(pets, tmp_path, root, says):
+    with pytest.raises(ValueError, match=says):
+        ready({**pets, "root": root}, HERE, tmp_path, print)
+
+
+def test_another_number_of_classes_than_is_asked_for_is_told_with_both(tiny, tmp_path):
+    ready(tiny, HERE, tmp_path, print)
+    with pytest.raises(ValueError, match=r"dataset.classes=3, and .*/data/tiny has 2: give dataset.classes=2"):
+        ready({**tiny, "classes": 3}, HERE, tmp_path, print)
+
+
+def test_the_folder_in_memory_is_made_if_it_is_gone(tiny, tmp_path):
+    memory = {"name": "ram", "root": str(tmp_path / "trainmeter"), "medium": "ram", "reread": False}
+    assert ready(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "trainmeter" / "tiny")
+
+
+def test_what_is_generated_lies_nowhere_and_has_a_digest_of_its_own(tmp_path):
+    tensors = {"name": "tensors", "root": None, "layout": "tensors", "make": None, "count": 1000, "classes": 10,
+               "channels": 3, "size": 224}  # fmt: skip
+    facts = ready(tensors, HERE, tmp_path, pytest.fail)
+    assert (facts["splits"]["train"], facts["files"], facts["folder"]) == (1000, 0, None)
+    assert ready({**tensors, "size": 32}, HERE, tmp_path, pytest.fail)["digest"] != facts["digest"]
+    assert place(tensors, HERE, tmp_path) is None
+
+
+def test_what_is_known_before_and_after(tiny, card, tmp_path):
+    assert known(tiny, card, tmp_path) is None
+    assert place(tiny, card, tmp_path) == tmp_path / "card" / "tiny"
+    assert place(tiny, HERE, tmp_path) == tmp_path / "data" / "tiny"
+    facts = ready(tiny, card, tmp_path, print)
+    assert known(tiny, card, tmp_path)["digest"] == facts["digest"]
+    shutil.rmtree(tmp_path / "data")
+    assert known(tiny, card, tmp_path)["digest"] == facts["digest"]
+
+
+def test_the_sample_of_a_large_dataset_is_not_for_the_record(tiny, tmp_path, monkeypatch):
+    folder = Path(ready(tiny, HERE, tmp_path, print)["folder"])
+    monkeypatch.setattr(manifest, "EACH", 1)
+    manifest.write(folder / manifest.NAME, manifest.made(folder, tiny, make_facts()))
+    assert "sample" not in ready(tiny, HERE, tmp_path, print)
+
+
+def make_facts():
+    return {"splits": {"train": 2, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
 
 
 def test_what_the_maker_cannot_do_is_said_by_the_steward(spec, tmp_path):
@@ -45,7 +213,8 @@ def test_a_dataset_emptied_after_it_was_made_is_an_error(spec, tmp_path):
 
 def test_a_maker_killed_half_way_leaves_nothing_that_passes_for_a_dataset(spec, tmp_path):
     folder = tmp_path / "data" / "digits"
-    command = [sys.executable, "-m", "trainmeter.datasets", dumps(spec("digits")), str(folder)]
+    arguments = dumps({"dataset": spec("digits"), "folder": str(folder)})
+    command = [sys.executable, "-m", "trainmeter.datasets", "make", arguments]
     with subprocess.Popen(command, env={"PYTHONPATH": SOURCES}, stdout=subprocess.DEVNULL) as maker:
         while not any(folder.with_name(".digits.partial").glob("train/*/*.png")):
             assert maker.poll() is None

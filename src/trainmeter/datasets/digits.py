@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from trainmeter.datasets.make import Say
+from trainmeter.datasets.pictures import write
+from trainmeter.datasets.whole import Say
 
 LEVELS = 16  # scikit-learn's gray runs from 0 to 16
 FOLD = 5  # every fifth sample of a class is held out
@@ -11,7 +12,6 @@ FOLD = 5  # every fifth sample of a class is held out
 
 def make(folder: Path, say: Say) -> dict[str, Any]:
     """Writes `<split>/<class>/<index>.png`, 8-bit gray; each class is split alike."""
-    from PIL import Image
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -21,8 +21,8 @@ def make(folder: Path, say: Say) -> dict[str, Any]:
         split = "val" if seen[label] % FOLD == FOLD - 1 else "train"
         seen[label] += 1
         splits[split] += 1
+        gray = (image.reshape(8, 8) * 255 / LEVELS).round().astype("uint8")
         path = folder / split / str(label) / f"{index:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        gray = (image.reshape(8, 8) * 255 / LEVELS).round().astype("uint8")
-        Image.fromarray(gray).save(path)
+        write(gray, path)
     return {"splits": splits, "classes": 10, "channels": 1, "source": "scikit-learn's load_digits"}

@@ -2,60 +2,92 @@
 
 import hashlib
 import time
+import urllib.error
 import urllib.request
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from trainmeter.datasets.make import Say
+from trainmeter.datasets.whole import Say, locked
 
 CHUNK = 1 << 20
 QUIET_S = 2
 SILENCE_S = 30
+PAST_THE_END = 416
 
 
-def fetch(url: str, path: Path, md5: str, say: Say) -> None:
-    """Downloads `url` to `path`, unless a file was placed there; either way it has that checksum."""
+def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> None:
+    """Downloads `url` to `path`, unless a file was placed there; either way it has that checksum, if one is given.
+
+    What a connection that broke off has brought stays beside it, and the next start goes on from there. `key` is the
+    one below `dataset.make` that holds the checksum. RuntimeError without a network, ValueError for another file.
+    """
     partial = path.with_name(f".{path.name}.partial")
-    if path.exists():
-        _verify(path, path, md5, "Remove it to have it fetched, place the whole file")
+    with locked(path, say):
+        if path.exists():
+            verify(path, md5, "Remove it to have it fetched, place the whole file", say, key)
+            return
+        try:
+            _download(url, partial, say)
+        except (OSError, HTTPException) as error:
+            raise RuntimeError(
+                f"{url} could not be fetched: {error}. Without a network, place that file as {path}, or use "
+                "dataset=digits, which needs none."
+            ) from error
+        try:
+            verify(partial, md5, f"{url} gave another file: try again", say, key, path)
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5", path: Path | None = None) -> None:
+    """ValueError for a file that has not that checksum; `path` is where it is to lie, if not where it does."""
+    if md5 is None:
         return
-    try:
-        with open(partial, "wb") as file:
-            for chunk in _chunks(url, path, say):
-                file.write(chunk)
-        _verify(partial, path, md5, f"{url} gave another file or half of it: try again")
-        partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _chunks(url: str, path: Path, say: Say):
-    """The bytes behind `url`; an error of the network says how to do without one."""
-    done, spoken = 0, time.monotonic()
-    try:
-        with urllib.request.urlopen(url, timeout=SILENCE_S) as response:
-            total = int(response.headers.get("Content-Length", 0))
-            say(f"downloading {url} ({total / 1e6:.0f} MB)")
-            while chunk := response.read(CHUNK):
-                yield chunk
-                done += len(chunk)
-                if time.monotonic() - spoken > QUIET_S:
-                    spoken = time.monotonic()
-                    say(f"downloading {url}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-    except (OSError, HTTPException) as error:
-        raise RuntimeError(
-            f"{url} could not be fetched: {error}. Without a network, place that file as {path}, or use "
-            "dataset=digits, which needs none."
-        ) from error
-
-
-def _verify(file: Path, path: Path, md5: str, remedy: str) -> None:
     found = hashlib.md5(usedforsecurity=False)
+    total, done, spoken = file.stat().st_size, 0, time.monotonic()
     with open(file, "rb") as chunks:
         while chunk := chunks.read(CHUNK):
             found.update(chunk)
+            done += len(chunk)
+            if time.monotonic() - spoken > QUIET_S:
+                spoken = time.monotonic()
+                say(f"verifying {path or file}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
     if found.hexdigest() != md5:
         raise ValueError(
-            f"{path} should have the MD5 {md5} and has {found.hexdigest()}. {remedy}, or give the checksum "
-            "of your own with dataset.make.md5=."
+            f"{path or file} should have the MD5 {md5} and has {found.hexdigest()}. {remedy}, or give the checksum "
+            f"of your own with dataset.make.{key}=."
         )
+
+
+def _download(url: str, partial: Path, say: Say) -> None:
+    """Brings what `partial` lacks; OSError, also where the connection ends before the file does."""
+    try:
+        response = _opened(url, partial.stat().st_size if partial.exists() else 0)
+    except urllib.error.HTTPError as error:
+        if error.code != PAST_THE_END:
+            raise
+        partial.unlink()
+        response = _opened(url, 0)
+    with response, open(partial, "ab") as file:
+        goes_on = response.status == 206
+        done = file.tell() if goes_on else 0
+        file.truncate(done)
+        length = response.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        size = f" ({total / 1e6:.0f} MB)" if total else ""
+        say(f"downloading {url}{size}" + (f", from {done / 1e6:.0f} MB on" if goes_on else ""))
+        spoken = time.monotonic()
+        while chunk := response.read(CHUNK):
+            file.write(chunk)
+            done += len(chunk)
+            if time.monotonic() - spoken > QUIET_S:
+                spoken = time.monotonic()
+                say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
+    if total is not None and done < total:
+        raise OSError(f"it broke off after {done} of {total} bytes; the next start goes on from there")
+
+
+def _opened(url: str, begin: int) -> HTTPResponse:
+    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
+    return urllib.request.urlopen(request, timeout=SILENCE_S)

@@ -1,18 +1,14 @@
-"""A dataset is made whole or not at all: beside its place, on the disk, then moved there in one step."""
+"""A dataset is made whole or not at all; one that is a user's own is looked at, and left as it is."""
 
-import errno
-import fcntl
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trainmeter.build import build
 from trainmeter.datasets import manifest
-
-Say = Callable[[str], object]
+from trainmeter.datasets.whole import FULL, Say, clear, locked, whole
 
 
 def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
@@ -22,41 +18,29 @@ def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
     what it knows: `splits` (samples in each), `classes`, `channels`, `source`. What it keeps for the
     next time, such as an archive, it puts beside that folder.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    with _written_to(folder.parent, dataset), _locked(folder, say):
+    with _written_to(folder.parent, dataset), locked(folder, say):
         if manifest.fitting(folder, dataset) is not None:
             return
+        clear(folder)
         _check_space(folder.parent, dataset)
         say(f"making dataset {dataset['name']} in {folder}")
-        shutil.rmtree(partial, ignore_errors=True)  # of a maker that was killed
-        partial.mkdir()
-        try:
-            manifest.write(partial, dataset, build(dataset["make"], partial, say=say))
-            os.sync()  # once for all: an fsync for each of thousands of files takes minutes on an SD card
-            _replace(folder, partial)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        with whole(folder) as partial:
+            facts = build(dataset["make"], partial, say=say)
+            manifest.write(partial / manifest.NAME, manifest.made(partial, dataset, facts))
 
 
-def _replace(folder: Path, new: Path) -> None:
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    new.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+def adopt(dataset: dict[str, Any], folder: Path, note: Path, say: Say) -> None:
+    """Takes a user's folder as it is; its manifest becomes the file `note`, which lies elsewhere.
 
-
-@contextmanager
-def _locked(folder: Path, say: Say) -> Iterator[None]:
-    """Holds the right to make what is in `folder`; the kernel gives it back however this process ends."""
-    with open(folder.with_name(f".{folder.name}.lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another start is making {folder}: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    What `dataset["adopt"]` names is called with the folder and with `say`, and returns what a maker does.
+    """
+    try:
+        say(f"looking at dataset {dataset['name']} in {folder}")
+        found = manifest.adopted(folder, dataset, build(dataset["adopt"], folder, say=say))
+    except OSError as error:
+        raise RuntimeError(manifest.unread(folder, error)) from error
+    with _written_to(note.parent, dataset):
+        manifest.write(note, found)
 
 
 @contextmanager
@@ -66,22 +50,24 @@ def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
         place.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise RuntimeError(f"{place} filled up: {_space(place, dataset)}") from error
         raise RuntimeError(
-            f"dataset {dataset['name']} could not be made in {place}: {error}. Check that the storage is "
-            "writable and in order, or give another with storage.root=."
+            f"dataset {dataset['name']} could not be made in {place}: {error}. Check that its disk is "
+            "writable and in order, or give another folder with dataset.root=."
         ) from error
 
 
 def _check_space(place: Path, dataset: dict[str, Any]) -> None:
-    if shutil.disk_usage(place).free < dataset["space_bytes"]:
+    if shutil.disk_usage(place).free < (dataset.get("space_bytes") or 0):
         raise RuntimeError(f"{place} has no room: {_space(place, dataset)}")
 
 
 def _space(place: Path, dataset: dict[str, Any]) -> str:
-    needed, free = dataset["space_bytes"] / 1e6, shutil.disk_usage(place).free / 1e6
+    free = shutil.disk_usage(place).free / 1e6
+    asked = dataset.get("space_bytes")
+    needs = f"needs {asked / 1e6:.0f} MB" if asked else "needs more than there is"
     return (
-        f"dataset {dataset['name']} needs {needed:.0f} MB, and {free:.1f} MB are free without it. "
-        "Make room there, or give another storage with storage.root=."
+        f"dataset {dataset['name']} {needs}, and {free:.1f} MB are free without it. "
+        "Make room there, or give another folder with dataset.root=."
     )

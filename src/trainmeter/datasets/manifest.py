@@ -1,103 +1,195 @@
-"""The manifest of a dataset: `manifest.json` in its folder, written last, says what a whole one is."""
+"""The manifest of a dataset says what a whole one is: written last, and compared with what is there at every start.
 
-import hashlib
+That of a dataset we made is `manifest.json` in its folder; that of a user's folder, which we never write to, is a
+note that lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainmeter.datasets import tree
+from trainmeter.datasets.tree import NAME, Sum
 from trainmeter.record import read_json, write_json
 
-NAME = "manifest.json"
+FORMAT = 2
+"""Of what a manifest holds; 1 had a digest that needed the files in order. An older one's dataset is made anew."""
+EACH = 20_000
+"""Up to as many files, the size of each is checked at every start; of more, their number and a sample's sizes."""
+SAMPLE = 1000
+KEYS = {"format", "name", "version", "maker", "count", "splits", "classes", "files", "bytes", "digest", "digest_of"}
 
 REMEDY = "Move that folder away to have the dataset made again, or give another with dataset.root=."
 
 
-def write(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Describes the files now in `folder`; `facts` is what their maker says of them."""
-    files, size = _measure(folder)
-    manifest = {
-        "name": dataset["name"],
-        "version": dataset.get("version", 1),
-        "count": sum(facts["splits"].values()),
-        **facts,
-        "layout": dataset["layout"],
-        "files": files,
-        "bytes": size,
-        "digest": _digest(folder),
-    }
-    write_json(folder / NAME, manifest)
+class DamageError(RuntimeError):
+    """A folder that is not as its manifest says."""
 
 
-def fitting(folder: Path, dataset: dict[str, Any]) -> dict[str, Any] | None:
+def made(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of the files now in `folder`; `facts` is what their maker says of them."""
+    total = tree.summed(tree.batches(str(folder)), tree.contents(str(folder)))
+    return _described(folder, dataset, facts, "make", total, "contents")
+
+
+def adopted(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a user's folder: by names and sizes, as reading a hundred gigabytes for a digest takes hours."""
+    total = tree.summed(tree.batches(str(folder), images=True), tree.sizes(str(folder)))
+    return _described(folder, dataset, facts, "adopt", total, "names and sizes")
+
+
+def write(path: Path, manifest: dict[str, Any]) -> None:
+    write_json(path, manifest)
+
+
+def fitting(
+    folder: Path, dataset: dict[str, Any], note: Path | None = None, remedy: str = REMEDY
+) -> dict[str, Any] | None:
     """The manifest of the whole dataset in `folder`; None where it is still to be made, or to be made anew.
 
-    RuntimeError for a folder that is not as its manifest says, or has none: that is the user's to clear.
+    `note`: where the manifest of a user's folder lies. RuntimeError, with the `remedy`, for a folder that is not as its
+    manifest says, or has none: that is the user's to clear.
     """
-    version = dataset.get("version", 1)
     try:
         if not folder.exists() or not any(folder.iterdir()):
             return None
-        manifest = read_json(folder / NAME)
-        if manifest["version"] != version:
-            return None
-        found, told = _measure(folder), (manifest["files"], manifest["bytes"])
+        manifest = _read(note or folder / NAME, dataset, remedy)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RuntimeError(f"{folder} is not of trainmeter's making: it has no {NAME}. {REMEDY}") from error
+        if note:
+            return None
+        raise RuntimeError(f"{folder} is not of trainmeter's making: it has no {NAME}. {remedy}") from error
     except OSError as error:
-        raise RuntimeError(
-            f"dataset folder {folder} cannot be read: {error}. Check its permissions and its storage, or "
-            "give another folder with dataset.root=."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RuntimeError(f"{folder / NAME} is no manifest: {error!r}. {REMEDY}") from error
-    if found != told:
-        raise RuntimeError(
-            f"dataset folder {folder} holds {found[0]} files of {found[1]} bytes; its manifest tells of "
-            f"{told[0]} files of {told[1]} bytes. {_unreadable(folder, dataset)}{REMEDY}"
-        )
+        raise RuntimeError(unread(folder, error)) from error
+    if manifest is None or (note and manifest["maker"] != dataset["adopt"]):
+        return None
+    try:
+        wrong = _difference(folder, manifest, images=note is not None)
+    except OSError as error:
+        raise RuntimeError(unread(folder, error)) from error
+    if wrong and note:
+        return None  # it is the user's, who may add to it
+    if wrong:
+        raise DamageError(f"dataset folder {folder} {wrong}. {unreadable(folder)}{remedy}")
     return manifest
 
 
-def _measure(folder: Path) -> tuple[int, int]:
-    """The number of files and their bytes: what of the contents can be checked without reading them."""
-    sizes = [os.stat(path).st_size for path in _files(folder)]
-    return len(sizes), sum(sizes)
+def _read(path: Path, dataset: dict[str, Any], remedy: str) -> dict[str, Any] | None:
+    """A manifest; None where it is of an older format or of another version of the dataset."""
+    try:
+        manifest = read_json(path)
+        told, version = manifest.get("format", 1), manifest["version"]
+        if told < FORMAT and {"name", "digest"} <= manifest.keys():
+            return None
+        missing = KEYS - manifest.keys()
+        if missing:
+            raise KeyError(*sorted(missing))
+        maker = manifest["maker"]["_target_"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RuntimeError(f"{path} is no manifest: {error!r}. {remedy}") from error
+    if told > FORMAT:
+        raise RuntimeError(f"{path} is of a newer trainmeter, in format {told}. {remedy}")
+    if maker not in [(dataset.get(act) or {}).get("_target_") for act in ("make", "adopt")]:
+        raise RuntimeError(f"{path.parent} holds another dataset, {manifest['name']}. {remedy}")
+    return manifest if version == dataset.get("version", 1) else None
 
 
-def _digest(folder: Path) -> str:
-    """SHA-256 over the files in the order of their names: each one's name, size and contents."""
-    total = hashlib.sha256()
-    for path in sorted(_files(folder)):
-        with open(path, "rb") as file:
-            total.update(f"{os.path.relpath(path, folder)}\0{os.fstat(file.fileno()).st_size}\0".encode())
-            while chunk := file.read(1 << 20):
-                total.update(chunk)
-    return total.hexdigest()
+def is_ours(folder: Path) -> bool:
+    """Whether there is a manifest of ours in a folder, whatever it says."""
+    found = peeked(folder / NAME)
+    return found is not None and {"name", "version", "digest"} <= found.keys()
 
 
-def _unreadable(folder: Path, dataset: dict[str, Any]) -> str:
-    """Names the first image that cannot be read, such as one that was cut short; empty where there is none."""
-    if dataset["layout"] != "files":
-        return ""
+def peeked(path: Path) -> dict[str, Any] | None:
+    """What a manifest says, unchecked; None where there is none."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def unread(folder: Path, error: OSError) -> str:
+    return (
+        f"dataset folder {folder} cannot be read: {error}. Check its permissions and its storage, or "
+        "give another folder with dataset.root=."
+    )
+
+
+def unreadable(folder: Path, images: bool = False) -> str:
+    """Names the first image that cannot be read, such as one that was cut short; empty where there is none.
+
+    Of very many files only the first are looked at: this is for an error's text, and takes its time.
+    """
     from PIL import Image
 
-    for path in sorted(_files(folder)):
+    for path in sorted(itertools.islice(tree.files(str(folder), images), EACH)):
+        if not path.lower().endswith(tree.IMAGES):
+            continue
         try:
-            with Image.open(path) as image:
+            with Image.open(folder / path) as image:
                 image.load()
         except Exception as error:  # by format and fault, Pillow raises many kinds
-            return f"{path} cannot be read: {error}. "
+            return f"{folder / path} cannot be read: {error}. "
     return ""
 
 
-def _files(folder: Path) -> Iterator[str]:
-    own = str(folder / NAME)
-    pending = [str(folder)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    pending.append(entry.path)
-                elif entry.path != own:
-                    yield entry.path
+def _described(
+    folder: Path, dataset: dict[str, Any], facts: dict[str, Any], act: str, total: Sum, digest_of: str
+) -> dict[str, Any]:
+    manifest = {
+        "format": FORMAT,
+        "name": dataset["name"],
+        "version": dataset.get("version", 1),
+        "maker": dataset[act],
+        "count": sum(facts["splits"].values()),
+        **facts,
+        "layout": dataset["layout"],
+        "files": total.files,
+        "bytes": total.bytes,
+        "digest": total.hexdigest,
+        "digest_of": digest_of,
+    }
+    if total.files > EACH:
+        manifest["sample"] = _sample(folder, images=act == "adopt")
+    return manifest
+
+
+def _sample(folder: Path, images: bool) -> dict[str, int]:
+    """Some files' sizes, evenly from among all, however many there turn out to be."""
+    kept: list[str] = []
+    stride = 1
+    for number, path in enumerate(tree.files(str(folder), images)):
+        if number % stride == 0:
+            kept.append(path)
+            if len(kept) == 2 * SAMPLE:
+                kept, stride = kept[::2], 2 * stride
+    return {path: os.stat(folder / path).st_size for path in kept}
+
+
+def _difference(folder: Path, manifest: dict[str, Any], images: bool) -> str:
+    """What of a folder is not as its manifest says, found without reading its files; empty where nothing is.
+
+    It misses what leaves the sizes as they are: bytes that changed in place. Of more than `EACH` files it also misses
+    one that was cut short outside the sample, and one that is gone where another has come.
+    """
+    top, told = str(folder), manifest["files"]
+    if told <= EACH:
+        found = tree.summed(tree.batches(top, images), tree.sizes(top))
+        if (found.files, found.bytes) == (told, manifest["bytes"]):
+            return ""
+        return (
+            f"holds {found.files} files of {found.bytes} bytes; its manifest tells of {told} files of "
+            f"{manifest['bytes']} bytes"
+        )
+    count = sum(len(batch.names) for batch in tree.batches(top, images))
+    if count != told:
+        return f"holds {count} files; its manifest tells of {told} files"
+    for path, size in manifest["sample"].items():
+        found_size = os.stat(folder / path).st_size if (folder / path).exists() else None
+        if found_size != size:
+            now = "is not there" if found_size is None else f"has {found_size} bytes"
+            return f"is not what its manifest tells of: {folder / path}, of {size} bytes, {now}"
+    return ""

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from trainmeter.machine.mounts import Mount, mount_of
+
 MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virtiofs", "glusterfs", "beegfs", "gpfs",
            "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone"}  # fmt: skip
@@ -44,19 +46,6 @@ class Reads:
     bytes: int
 
 
-class Mount(NamedTuple):
-    """A line of the table of mounts."""
-
-    number: str
-    within: str
-    """The folder of its file system that is mounted."""
-    point: str
-    filesystem: str
-    source: str
-    options: list[tuple[str, str]]
-    """As they are named there: an overlay has an option of the same name for each layer."""
-
-
 def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Disk:
     """What a folder lies on; one that is not there yet will lie where its nearest parent does.
 
@@ -69,7 +58,7 @@ def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") 
 
 def find(number: str, folder: Path, root: Path) -> Disk:
     """What a folder lies on whose file system has the number `major:minor`."""
-    mount = _mount(number, folder, root)
+    mount = mount_of(number, folder, root)
     filesystem = mount.filesystem if mount else "unknown"
     if filesystem in MEMORY:
         return Disk((), "ram", filesystem, f"{filesystem} lies in memory")
@@ -126,36 +115,6 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
 def _existing(folder: Path) -> Path:
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if os.path.exists(path)).resolve()
-
-
-def _mount(number: str, folder: Path, root: Path) -> Mount | None:
-    """The mount that a folder is reached through: of those of its file system the one nearest to it.
-
-    Files of a btrfs have the number of their subvolume, which the table does not name: there the nearest of all.
-    """
-    above = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
-    found = [mount for mount in above if mount.number == number] or above
-    return max(found, key=lambda mount: len(mount.point), default=None)  # of those at one point, the one mounted last
-
-
-def _mounts(root: Path) -> list[Mount]:
-    try:
-        lines = (root / "proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    mounts = []
-    for line in lines:
-        ours, _, system = line.partition(" - ")
-        _, _, number, within, point, *_ = ours.split(" ")
-        filesystem, source, options = [*system.split(" "), "", ""][:3]
-        pairs = [(key, _plain(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
-        mounts.append(Mount(number, _plain(within), _plain(point), filesystem, _plain(source), pairs))
-    return mounts
-
-
-def _plain(text: str) -> str:
-    """A path as it is: the kernel writes blanks and the like as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _overlaid(mount: Mount, folder: Path, root: Path) -> Disk:

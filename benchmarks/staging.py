@@ -1,0 +1,116 @@
+"""What staging costs beside `cp -r` and `sync -f`, and how its memory grows with the number of files.
+
+`python benchmarks/staging.py [--share 0.1] [--pairs 6] [--folder FOLDER]`: with share 1, 10,000 files of 110 kB and
+100,000 of 1 kB. The source is in the page cache: what is compared is the work, not the disk that it comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pairs import ratio
+
+from trainmeter.datasets import manifest
+from trainmeter.datasets.ready import SOURCES
+
+CASES = ((10_000, 110_000), (100_000, 1_000))
+CLASSES = 20
+DATASET: dict[str, Any] = {
+    "name": "staged",
+    "layout": "files",
+    "make": {"_target_": "none"},
+    "adopt": None,
+}
+
+
+def filled(home: Path, count: int, size: int) -> Path:
+    """A dataset of as many files of random bytes."""
+    body = os.urandom(size)
+    for number in range(count):
+        path = home / "train" / str(number % CLASSES) / f"{number:07}.bin"
+        if number < CLASSES:
+            path.parent.mkdir(parents=True)
+        path.write_bytes(number.to_bytes(8, "big") + body[8:])
+    facts = {"splits": {"train": count, "val": 0}, "classes": CLASSES, "channels": 3, "source": "random bytes"}
+    manifest.write(home / manifest.NAME, manifest.made(home, DATASET, facts))
+    os.sync()
+    return home
+
+
+def staged_s(home: Path, place: Path) -> float:
+    return _taken_s(_staging(home, place), place)
+
+
+def copied_s(home: Path, place: Path) -> float:
+    return _taken_s(["sh", "-c", 'cp -r "$0" "$1" && sync -f "$1"', str(home), str(place)], place)
+
+
+def peak_mb(home: Path, place: Path) -> float:
+    """The most memory that a staging and its processes had to themselves, as seen every 10 ms."""
+    peak = 0
+    with subprocess.Popen(_staging(home, place), env=_environment(), stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            try:
+                parent = psutil.Process(process.pid)
+                peak = max(peak, sum(one.memory_full_info().uss for one in [parent, *parent.children(recursive=True)]))
+            except psutil.Error:  # one of them ended meanwhile
+                pass
+            time.sleep(0.01)
+    assert process.returncode == 0
+    shutil.rmtree(place)
+    return peak / 1e6
+
+
+def _staging(home: Path, place: Path) -> list[str]:
+    arguments = {"dataset": DATASET, "home": str(home), "note": None, "place": str(place), "reread": False}
+    return [sys.executable, "-m", "trainmeter.datasets", "stage", json.dumps(arguments)]
+
+
+def _taken_s(command: list[str], place: Path) -> float:
+    os.sync()
+    began = time.perf_counter()
+    subprocess.run(command, env=_environment(), stdout=subprocess.DEVNULL, check=True)
+    taken = time.perf_counter() - began
+    shutil.rmtree(place)
+    return taken
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--share", type=float, default=1.0, help="of the files")
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--folder", default=None, help="where to copy to and from; else the temporary folder")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        print(f"{'files':>8} {'bytes':>8}   speed beside cp -r; sync -f (quartiles)")
+        for count, size in CASES:
+            home, place = (
+                filled(Path(folder) / "home", max(CLASSES, int(count * options.share)), size),
+                Path(folder) / "to",
+            )
+            result = ratio(lambda: copied_s(home, place), lambda: staged_s(home, place), 0, options.pairs)  # noqa: B023
+            low, high = result.quartiles
+            print(f"{count * options.share:8.0f} {size:8}   {result.median:.2f} ({low:.2f} to {high:.2f})", flush=True)
+            shutil.rmtree(home)
+        for share in (0.1, 1.0):
+            home = filled(Path(folder) / "home", max(CLASSES, int(CASES[1][0] * options.share * share)), CASES[1][1])
+            print(f"{CASES[1][0] * options.share * share:8.0f} {CASES[1][1]:8}   {peak_mb(home, place):.1f} MB at most")
+            shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()

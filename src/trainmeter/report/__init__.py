@@ -1,0 +1,1 @@
+"""What runs tell when they are put side by side: read from their records, which stay as they are."""

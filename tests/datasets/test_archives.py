@@ -1,0 +1,97 @@
+import gzip
+import io
+import tarfile
+
+import pytest
+
+from trainmeter.datasets.archives import opened, unpack
+
+FILES = {"top/a": b"first" * 200, "top/below/b": b""}
+
+
+def member(name, kind=tarfile.REGTYPE, linkname=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, linkname
+    return info
+
+
+def write(path, *members):
+    with tarfile.open(path, "w") as tar:
+        for each in members:
+            tar.addfile(each, io.BytesIO(b""))
+    return path
+
+
+@pytest.mark.parametrize("name", ["archive.tar", "archive.tar.gz"])
+def test_the_files_of_an_archive_lie_where_it_says(pack, tmp_path, name):
+    pack(tmp_path / name, FILES)
+    assert unpack(tmp_path / name, tmp_path / "out", print) == 2
+    assert {path: (tmp_path / "out" / path).read_bytes() for path in FILES} == FILES
+
+
+@pytest.mark.parametrize("name", ["../outside", "top/../../outside", "/outside"])
+def test_a_file_that_leads_out_of_the_folder_is_named_and_not_written(tmp_path, name):
+    archive = write(tmp_path / "archive.tar", member(name))
+    with pytest.raises(ValueError, match=f"is not safe to unpack: {name} leads out of the folder"):
+        unpack(archive, tmp_path / "in" / "out", print)
+    assert [path.name for path in tmp_path.rglob("*outside*")] == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_a_link_is_refused_before_anything_goes_through_it(tmp_path, kind):
+    archive = write(tmp_path / "archive.tar", member("door", kind, str(tmp_path)), member("door/file"))
+    with pytest.raises(ValueError, match=f"door is a link to {tmp_path}"):
+        unpack(archive, tmp_path / "out", print)
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_a_device_is_refused(tmp_path, kind):
+    with pytest.raises(ValueError, match="null is a device"):
+        unpack(write(tmp_path / "archive.tar", member("null", kind)), tmp_path / "out", print)
+
+
+def test_a_file_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="twin is in the archive twice"):
+        unpack(write(tmp_path / "archive.tar", member("twin"), member("twin")), tmp_path / "out", print)
+
+
+@pytest.mark.parametrize("left", [0, 100, 512, 700, 2048, 2100])
+def test_an_archive_cut_short_anywhere_is_said_to_be(pack, tmp_path, left):
+    """Within a header, within a file, between two files, and before the mark at its end."""
+    path = tmp_path / "archive.tar"
+    pack(path, FILES)
+    assert len(path.read_bytes()) > 2100
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(ValueError, match=rf"{path} is no whole tar archive"):
+        unpack(path, tmp_path / "out", print)
+
+
+def test_a_compressed_archive_cut_short_or_damaged_is_said_to_be(pack, tmp_path):
+    path = tmp_path / "archive.tar.gz"
+    pack(path, {"a": bytes(range(256)) * 100})
+    whole = path.read_bytes()
+    for broken in (whole[: len(whole) // 2], whole[:-8] + bytes(8), b"no archive", gzip.compress(b"no tar")):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match="is no whole tar archive"):
+            unpack(path, tmp_path / "out", print)
+        (tmp_path / "out" / "a").unlink(missing_ok=True)
+
+
+def test_an_archive_damaged_between_its_files_is_no_shorter_archive(pack, tmp_path):
+    path = tmp_path / "archive.tar"
+    pack(path, FILES)
+    damaged = bytearray(path.read_bytes())
+    damaged[512 + 1024] ^= 0xFF  # the second header, after the first and its two blocks
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="damaged at byte 1536"):
+        unpack(path, tmp_path / "out", print)
+
+
+def test_an_archive_in_an_archive_is_read_where_it_lies(pack, tmp_path):
+    pack(tmp_path / "inner.tar", FILES)
+    pack(tmp_path / "outer.tar", {"inner.tar": (tmp_path / "inner.tar").read_bytes()})
+    with opened(tmp_path / "outer.tar") as outer:
+        inner = outer.extractfile("inner.tar")
+        with opened(tmp_path / "outer.tar" / "inner.tar", inner) as tar:
+            assert tar.getnames() == list(FILES)

@@ -1,0 +1,108 @@
+import gzip
+import hashlib
+import struct
+
+import numpy
+import pytest
+from PIL import Image
+
+from trainmeter.datasets.ready import ready
+from trainmeter.worker.data.images import ImageFiles
+from trainmeter.worker.data.torchvision_sets import mnist
+
+STORAGE = {"name": "here", "root": "data"}
+IMAGES = numpy.random.RandomState(0).randint(0, 256, (14, 28, 28)).astype(numpy.uint8)
+LABELS = numpy.array([5, 0, 4, 1, 9, 2, 1, 3, 8, 6, 7, 9, 0, 5], dtype=numpy.uint8)
+NAMES = {
+    "train_images": "train-images-idx3-ubyte.gz",
+    "train_labels": "train-labels-idx1-ubyte.gz",
+    "val_images": "t10k-images-idx3-ubyte.gz",
+    "val_labels": "t10k-labels-idx1-ubyte.gz",
+}
+
+
+def idx(array):
+    """An array of bytes as MNIST's files hold it: magic number, shape, samples."""
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def small(spec, tmp_path):
+    """MNIST with 12 + 2 samples, its files placed by hand; `parts` replaces some, already as IDX or not."""
+
+    def composed(layout, **parts):
+        whole = {
+            "train_images": idx(IMAGES[:12]),
+            "train_labels": idx(LABELS[:12]),
+            "val_images": idx(IMAGES[12:]),
+            "val_labels": idx(LABELS[12:]),
+        }
+        dataset = spec("mnist", f"dataset.layout={layout}", space_bytes=None)
+        (tmp_path / "data").mkdir(exist_ok=True)
+        for part, content in {**whole, **parts}.items():
+            data = gzip.compress(content, mtime=0)
+            (tmp_path / "data" / NAMES[part]).write_bytes(data)
+            dataset["make"]["md5"][part] = hashlib.md5(data).hexdigest()
+        return dataset
+
+    return composed
+
+
+def test_in_memory_it_is_as_torchvision_reads_it(small, tmp_path):
+    facts = ready(small("memory"), STORAGE, tmp_path, print)
+    assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 12, "val": 2}, 10, 1)
+    assert facts["folder"] == str(tmp_path / "data" / "mnist-memory")
+    samples = mnist(facts["folder"], "train", numpy.asarray)
+    assert [label for _, label in samples] == LABELS[:12].tolist()
+    assert numpy.array_equal(samples[3][0], IMAGES[3])
+    assert len(mnist(facts["folder"], "val", None)) == 2
+
+
+def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_path):
+    facts = ready(small("files"), STORAGE, tmp_path, print)
+    assert (facts["splits"], facts["files"]) == ({"train": 12, "val": 2}, 14)
+    folder = tmp_path / "data" / "mnist-files"
+    with Image.open(folder / "train" / "1" / "00003.png") as image:
+        assert image.mode == "L"
+        assert numpy.array_equal(numpy.asarray(image), IMAGES[3])
+    found = sorted((label, int(image[0, 0])) for image, label in ImageFiles(str(folder), "train", numpy.asarray))
+    assert found == sorted((int(label), int(image[0, 0])) for image, label in zip(IMAGES[:12], LABELS, strict=False))
+
+
+def test_a_split_without_some_classes_numbers_them_all_the_same(small, tmp_path):
+    few = numpy.array([9, 7], dtype=numpy.uint8)
+    dataset = small("files", train_images=idx(IMAGES[:2]), train_labels=idx(few))
+    folder = ready(dataset, STORAGE, tmp_path, print)["folder"]
+    assert [label for _, label in ImageFiles(folder, "train", numpy.asarray)] == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "error"),
+    [
+        ("train_images", idx(LABELS), "in 3 dimensions does, 00000803, and begins with 00000801"),
+        ("train_images", b"", "begins with nothing"),
+        ("train_images", b"<html>", "begins with 3c68746d"),
+        ("train_images", idx(IMAGES[:12])[:-1], "should hold 12 x 28 x 28 bytes, more than none, and holds 9407"),
+        ("train_images", idx(IMAGES[:12]) + b"?", "should hold 12 x 28 x 28 bytes, .* and holds 9409"),
+        ("train_images", idx(IMAGES[:0]), "should hold 0 x 28 x 28 bytes, more than none, and holds 0"),
+        ("train_images", idx(IMAGES[:12])[:9], "more than none, and holds 0"),
+        ("train_images", idx(IMAGES[:11]), "holds 11 images, and train-labels-idx1-ubyte.gz 12 labels"),
+        ("val_labels", idx(LABELS[:2] + 10), "holds label 15; MNIST's are 0 to 9"),
+    ],
+)
+def test_a_file_that_is_not_mnists_is_named(small, tmp_path, part, content, error):
+    path = tmp_path / "data" / NAMES[part]
+    with pytest.raises(ValueError, match=f"{path}.*{error}"):
+        ready(small("memory", **{part: content}), STORAGE, tmp_path, print)
+    assert not (tmp_path / "data" / "mnist-memory").exists()
+
+
+def test_a_truncated_archive_and_one_of_another_checksum_are_said(small, tmp_path):
+    dataset = small("memory")
+    path = tmp_path / "data" / NAMES["train_images"]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=rf"{path} should have the MD5 .* with dataset.make.md5.train_images="):
+        ready(dataset, STORAGE, tmp_path, print)
+    dataset["make"]["md5"]["train_images"] = None
+    with pytest.raises(ValueError, match=f"{path} is truncated, or not gzipped"):
+        ready(dataset, STORAGE, tmp_path, print)

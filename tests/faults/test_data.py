@@ -1,0 +1,80 @@
+"""What goes wrong with data while a run trains on it: told as what it is, and the sweep goes on."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+SMALL = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=200k none /dev/shm && exec "$@"', "sh"]
+"""Root, in a container whose shared memory is as small as containers have it."""
+
+
+def flip(path):
+    """Other bytes in the middle of a file: nothing that its size would tell."""
+    contents = bytearray(path.read_bytes())
+    middle = len(contents) // 2
+    contents[middle : middle + 20] = bytes(byte ^ 0xFF for byte in contents[middle : middle + 20])
+    path.write_bytes(contents)
+
+
+def test_bad_images_are_skipped_where_that_is_asked_for_counted_and_named(project):
+    digits = project.own_data()
+    bad = sorted((digits / "train/3").iterdir())[:2]
+    for path in bad:
+        flip(path)
+    done = project.run("train", *project.quick(**{"dataset.on_bad": "skip", "workers": 1}))
+    assert done.returncode == 0, done.stdout
+    (epoch,) = [window for window in project.record().windows() if window["window"] == "epoch"]
+    assert epoch["metrics"]["epoch/skipped_samples"] == 2
+    assert epoch["metrics"]["epoch/samples"] == project.record().run()["dataset"]["splits"]["train"] - 2
+    (note,) = [note for note in project.record().summary()["notes"] if "skipped" in note]
+    assert "2 bad samples were skipped" in note
+    assert all(str(path) in note for path in bad)
+
+
+def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_sweep_goes_on(project, tmp_path):
+    card = tmp_path / "card"
+    card.mkdir()
+    asked = {"storage.root": f"{card},data", "target_accuracy": 0.5, "dataset.on_bad": "skip", "workers": 1}
+    sweep = project.start("train", *project.long("-m", **asked))
+    project.until_in_training()
+    shutil.move(card, tmp_path / "drawer")
+    out, err = sweep.communicate(timeout=100)
+    ends = [(record.summary() or {}).get("failure") for record in project.records()]
+    assert sweep.returncode == 1, err
+    assert ends[0]["kind"] == "storage"
+    assert ends[0]["message"].startswith("the storage of the dataset is gone, or fails: ")
+    assert str(card) in ends[0]["message"]
+    assert [record.is_whole() for record in project.records()] == [False, True], out
+
+
+@pytest.mark.system
+def test_a_dataset_in_memory_is_staged_there_and_is_said_to_be_never_cold(project):
+    store = Path("/dev/shm/trainmeter-test")
+    shutil.rmtree(store, ignore_errors=True)
+    try:
+        asked = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}
+        done = project.run("train", *project.quick(**asked))
+        assert done.returncode == 0, done.stdout + done.stderr
+        run = project.record().run()
+        assert run["dataset"]["folder"] == str(store / "digits")
+        assert run["storage"]["medium"] == "ram"
+        notes = " ".join(project.record().summary()["notes"])
+        assert "memory" in notes
+        assert "disk reads: not counted" in notes
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make shared memory small")
+def test_shared_memory_that_is_too_small_is_said_as_such(project):
+    command = [*SMALL]
+    process = project.start("train", *project.quick(workers=2, prefetch=4), before=command)
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == 1, out
+    failure = project.record().summary()["failure"]
+    assert failure["kind"] == "shared_memory"
+    assert failure["message"].startswith("loader processes ran out of shared memory")
+    assert "--shm-size" in out.replace("\n", " ")

@@ -1,0 +1,63 @@
+"""Sweeps for the report to read: rows as they come from records, and records as runs write them."""
+
+from __future__ import annotations
+
+from trainmeter.record import Record, write_json
+from trainmeter.report.rows import Row
+
+SUPPLIES = {
+    "tensors": {"ready_batches": True, "cache": "cold"},
+    "warm": {"ready_batches": False, "cache": "warm"},
+    "cold": {"ready_batches": False, "cache": "cold_each_epoch"},
+}
+SHARES = {"tensors": {}, "warm": {"cached_share_before": 1.0}, "cold": {"cached_share_before": 0.0}}
+
+
+def job(supply="cold", layout="files", **keys):
+    return {
+        "model": {"name": "resnet18"},
+        "dataset": {"name": "jpeg", "layout": layout},
+        "storage": {"name": "here"},
+        "device": {"name": "cpu"},
+        "batch": 64,
+        "workers": 4,
+        "repeat": 0,
+        **SUPPLIES[supply],
+        **keys,
+    }
+
+
+def row(number, supply, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
+    """A run that was whole."""
+    known = {"e2e_s": e2e_s, "samples": samples, **SHARES[supply], **(steady or {})}
+    metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
+    metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
+    joules = "energy_j" in known
+    told = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
+    keys = {"supply": supply, **(typed or {})}
+    return Row(number, job(supply, **(job_keys or {})), keys, metrics, "whole", **{**told, **more})
+
+
+def rows(tensors, warm, cold, **each):
+    """The rows of a stall sweep: the seconds of each condition's runs."""
+    seconds = {"tensors": tensors, "warm": warm, "cold": cold}
+    named = [(name, value) for name, values in seconds.items() for value in values]
+    return [row(number, name, value, **each) for number, (name, value) in enumerate(named)]
+
+
+def write(sweep, of, rehearsal=(), state="whole", energy=None):
+    """Leaves a row's record in a sweep's folder, as a run does."""
+    folder = sweep / str(of.number)
+    folder.mkdir(parents=True)
+    record = Record(folder)
+    run = {
+        "number": of.number,
+        "identity": f"id{of.number}",
+        "overrides": [f"{key}={value}" for key, value in of.keys.items()],
+        "rehearsal": list(rehearsal),
+        "energy": energy or {"source": "none", "covers": None, "reason": of.no_energy},
+    }
+    record.describe(of.job, run)
+    write_json(folder / "host.json", {"cpu": {"cores": of.cores}})
+    record.conclude({"state": state, "metrics": dict(of.metrics), "notes": [], "failure": None}, run["identity"])
+    return record

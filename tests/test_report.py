@@ -1,0 +1,53 @@
+"""The report as a person runs it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sweeps import rows, write
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def report(tmp_path):
+    """report("sweep=...") -> how the command ended, in a project of its own."""
+    for folder in ("src", "conf"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "src/report.py", *arguments],
+            cwd=tmp_path,
+            env={**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "COLUMNS": "80"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(report, tmp_path):
+    ended = report()
+    assert ended.returncode == 1
+    assert "python src/train.py -m experiment=stalls" in ended.stderr
+    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    for each in rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1]):
+        write(folder, each)
+    ended = report()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("resnet18 on jpeg, batch 64, 4 workers: storage-bound: of 12.1 s an epoch")
+    assert {"stalls.json", "stalls.md"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.system
+def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
+    ended = report("sweep=2026-01-01_00-00-00-aa")
+    assert ended.returncode == 1
+    assert "no runs there" in ended.stderr
+    assert "python src/train.py" in ended.stderr
