@@ -146,7 +146,8 @@ def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_
 def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):
     told = rows(f"machine.root={tmp_path}")
     assert told["device"]["source"] == "device=cpu"
-    assert not any(told[quantity]["offered"] for quantity in ALWAYS - {"device", "storage", "page cache", "disk reads", "trace"})
+    there = {"device", "storage", "page cache", "disk reads", "trace"}
+    assert not any(told[quantity]["offered"] for quantity in ALWAYS - there)
     assert "sudo modprobe intel_rapl_msr" in told["energy"]["why"]
     assert told["power limit"] == {"offered": False, "why": "this machine has no limit to set"}
     assert "modprobe coretemp" in told["temperature"]["remedy"]

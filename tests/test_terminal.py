@@ -192,3 +192,25 @@ def test_a_path_is_shown_as_one_would_type_it_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert shown_path(tmp_path / "multirun" / "0") == "multirun/0"
     assert shown_path(tmp_path.parent) == str(tmp_path.parent)
+
+
+def test_where_a_steady_epochs_samples_came_from_is_said_as_far_as_it_is_known(terminal, lines):
+    known = {
+        "steady/loader_read_s": 0.18,
+        "steady/loader_preprocess_s": 0.537,
+        "steady/read_bytes": 26_791_936.0,
+        "steady/read_bytes_per_s": 68.4e6,
+        "steady/cached_share_before": 0.0,
+        "steady/cached_share_after": 1.0,
+    }
+    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=known))
+    _, _, said = " ".join(lines()).partition("Data of ")
+    assert said.startswith(
+        "a steady epoch: 0.180 s reading, 0.537 s preprocessing (summed over loader processes), 26.8 MB from the disk, "
+        "at 68.4 MB/s, 0% in the page cache before, 100% after."
+    )
+
+
+def test_where_nothing_is_known_of_the_samples_nothing_is_said(terminal, lines):
+    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, []))
+    assert "Data of" not in " ".join(lines())

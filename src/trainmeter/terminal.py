@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -33,6 +34,14 @@ SWEEP_COLUMNS = {
     "compute\ns": ("compute_s", "{:.3f}"),
     "energy\nJ": ("energy_j", "{:.1f}"),
     "samples\n/s": ("samples_per_s", "{:.0f}"),
+}
+DATA = {
+    "loader_read_s": "{:.3f} s reading",
+    "loader_preprocess_s": "{:.3f} s preprocessing (summed over loader processes)",
+    "read_bytes": "{} from the disk",
+    "read_bytes_per_s": "at {}/s",
+    "cached_share_before": "{:.0%} in the page cache before",
+    "cached_share_after": "{:.0%} after",
 }
 STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
 
@@ -102,6 +111,7 @@ class Terminal:
         """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""
         if any(window["window"] == "epoch" for window in windows):
             self._epochs(windows, outcome.metrics, warmup)
+            self._data(outcome.metrics)
         for note in outcome.notes:
             self.warn(note)
         self.failed(outcome)
@@ -135,6 +145,17 @@ class Terminal:
             steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
             table.add_row("steady", *steady, *([""] if judged else []), style="bold")
         self._whole(table)
+
+    def _data(self, metrics: Mapping[str, float]) -> None:
+        """Where a steady epoch's samples came from, as far as that is known."""
+        known = {name: metrics.get(f"steady/{name}") for name in DATA}
+        told = [
+            form.format(decimal(int(value)) if "bytes" in name else value)
+            for name, form in DATA.items()
+            if (value := known[name]) is not None
+        ]
+        if told:
+            self.say(f"Data of a steady epoch: {', '.join(told)}.", style="dim")
 
     def sweep(self, outcomes: Sequence[Outcome]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""

@@ -4,6 +4,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from trainmeter.build import arguments
 from trainmeter.datasets import cifar
 from trainmeter.datasets.ready import ready
 from trainmeter.worker.data.images import ImageFiles
@@ -116,8 +117,7 @@ def test_a_pickle_that_would_call_something_is_refused_and_calls_nothing(small, 
 
 def made(dataset, folder):
     folder.mkdir()
-    keys = {key: value for key, value in dataset["make"].items() if key != "_target_"}
-    return cifar.cifar10(folder, say=print, **keys)
+    return cifar.cifar10(folder, say=print, **arguments(dataset["make"]))
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,18 @@ def test_batches_that_do_not_hold_what_they_should_are_refused(small, tmp_path, 
         made(small("cifar10", **parts), tmp_path / "data" / "new")
 
 
+@pytest.mark.parametrize("data", [b"", b"\x80\x02}q\x00(", b"\x80\x02]q\x00e.", b"ccopy_reg\n"])
+def test_what_is_no_pickle_is_said_to_be_none(tmp_path, data):
+    (tmp_path / "batch").write_bytes(data)
+    with pytest.raises(pickle.UnpicklingError, match=r"batch is no pickle|truncated|MARK"):
+        cifar.load(tmp_path / "batch")
+
+
 def test_an_archive_of_something_else_and_one_cut_short_are_refused(spec, pack, tmp_path):
     dataset = spec("cifar10")
     archive = tmp_path / "data" / "cifar-10-python.tar.gz"
     dataset["make"]["md5"] = pack(archive, {"readme": b"no batches" * 1000})
-    with pytest.raises(ValueError, match="is not the archive of CIFAR-10's Python version: .*No such file"):
+    with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's Python version: .*No such file"):
         made(dataset, tmp_path / "data" / "new")
     archive.write_bytes(archive.read_bytes()[:-10])
     dataset["make"]["md5"] = None

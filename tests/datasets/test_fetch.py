@@ -70,7 +70,7 @@ def test_a_file_placed_by_hand_that_is_another_is_refused_and_kept(tmp_path):
 
 def test_a_checksum_is_named_by_its_key_and_without_one_any_file_will_do(tmp_path):
     (tmp_path / "file").write_bytes(b"another")
-    with pytest.raises(ValueError, match="with dataset.make.md5.train="):
+    with pytest.raises(ValueError, match=r"with dataset\.make\.md5\.train="):
         fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print, key="md5.train")
     fetch("http://127.0.0.1:9/file", tmp_path / "file", None, print)
 
@@ -99,6 +99,12 @@ def test_another_file_leaves_nothing_that_the_next_start_would_go_on_from(host, 
     with pytest.raises(ValueError, match=rf"{tmp_path / 'file'} should have .* {host}/file gave another file"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)
     assert names(tmp_path) == {".file.lock"}
+
+
+def test_a_disk_that_is_full_is_no_error_of_the_network(host, tmp_path):
+    (tmp_path / ".file.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        fetch(f"{host}/file", tmp_path / "file", MD5, print)
 
 
 def test_a_missing_file_leaves_nothing(host, tmp_path):

@@ -6,6 +6,8 @@ import numpy
 import pytest
 from PIL import Image
 
+from trainmeter.build import arguments
+from trainmeter.datasets.mnist import make
 from trainmeter.datasets.ready import ready
 from trainmeter.worker.data.images import ImageFiles
 from trainmeter.worker.data.torchvision_sets import mnist
@@ -76,6 +78,12 @@ def test_a_split_without_some_classes_numbers_them_all_the_same(small, tmp_path)
     assert [label for _, label in ImageFiles(folder, "train", numpy.asarray)] == [7, 9]
 
 
+def made(dataset, tmp_path):
+    folder = tmp_path / "data" / "new"
+    folder.mkdir()
+    return make(folder, say=print, **arguments(dataset["make"]))
+
+
 @pytest.mark.parametrize(
     ("part", "content", "error"),
     [
@@ -93,8 +101,7 @@ def test_a_split_without_some_classes_numbers_them_all_the_same(small, tmp_path)
 def test_a_file_that_is_not_mnists_is_named(small, tmp_path, part, content, error):
     path = tmp_path / "data" / NAMES[part]
     with pytest.raises(ValueError, match=f"{path}.*{error}"):
-        ready(small("memory", **{part: content}), STORAGE, tmp_path, print)
-    assert not (tmp_path / "data" / "mnist-memory").exists()
+        made(small("memory", **{part: content}), tmp_path)
 
 
 def test_a_truncated_archive_and_one_of_another_checksum_are_said(small, tmp_path):
@@ -102,7 +109,8 @@ def test_a_truncated_archive_and_one_of_another_checksum_are_said(small, tmp_pat
     path = tmp_path / "data" / NAMES["train_images"]
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=rf"{path} should have the MD5 .* with dataset.make.md5.train_images="):
-        ready(dataset, STORAGE, tmp_path, print)
+        made(dataset, tmp_path)
     dataset["make"]["md5"]["train_images"] = None
     with pytest.raises(ValueError, match=f"{path} is truncated, or not gzipped"):
         ready(dataset, STORAGE, tmp_path, print)
+    assert not (tmp_path / "data" / "mnist-memory").exists()

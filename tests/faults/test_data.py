@@ -33,6 +33,7 @@ def test_bad_images_are_skipped_where_that_is_asked_for_counted_and_named(projec
     assert all(str(path) in note for path in bad)
 
 
+@pytest.mark.system
 def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_sweep_goes_on(project, tmp_path):
     card = tmp_path / "card"
     card.mkdir()

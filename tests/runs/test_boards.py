@@ -52,6 +52,7 @@ def metrics(record):
     return record.windows()[0]["metrics"]
 
 
+@pytest.mark.system
 def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_there(nx):
     done = nx.run("-m", power_limit="15,20,99")
     fifteen, twenty = (Record(record.folder) for record in nx.project.records())

@@ -65,9 +65,7 @@ def _make(kind: Kind, folder: Path, layout: str, url: str, md5: str | None, say:
         unpack(archive, Path(unpacked), say)
         try:
             facts = _read(kind, Path(unpacked) / kind.folder, folder, layout, say)
-        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, OSError) as error:
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                raise
+        except (pickle.UnpicklingError, KeyError, TypeError, ValueError, FileNotFoundError) as error:
             raise ValueError(
                 f"{archive} is not the archive of {kind.name}'s Python version: {error}. Remove it, and place the one "
                 f"from {url}."
@@ -104,7 +102,12 @@ def load(path: Path) -> dict[str, Any]:
     A pickle calls what it names, and an archive may be somebody's own: its checksum is configured.
     """
     with open(path, "rb") as file:
-        found = Plain(file, encoding="latin1").load()
+        try:
+            found = Plain(file, encoding="latin1").load()
+        except pickle.UnpicklingError:
+            raise
+        except Exception as error:  # what is no pickle is a program of random instructions, and may raise anything
+            raise pickle.UnpicklingError(f"{path.name} is no pickle: {error!r}") from error
     if not isinstance(found, dict):
         raise pickle.UnpicklingError(f"{path.name} holds no dictionary")
     return found

@@ -4,6 +4,7 @@ import hashlib
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from trainmeter.datasets.whole import Say, locked
 CHUNK = 1 << 20
 QUIET_S = 2
 SILENCE_S = 30
-PAST_THE_END = 416
+PARTIAL, PAST_THE_END = 206, 416
 
 
 def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> None:
@@ -26,13 +27,13 @@ def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> 
         if path.exists():
             verify(path, md5, "Remove it to have it fetched, place the whole file", say, key)
             return
+        if md5 is None:
+            partial.unlink(missing_ok=True)  # nothing would tell that it is of another file
         try:
-            _download(url, partial, say)
-        except (OSError, HTTPException) as error:
-            raise RuntimeError(
-                f"{url} could not be fetched: {error}. Without a network, place that file as {path}, or use "
-                "dataset=digits, which needs none."
-            ) from error
+            _download(url, partial, path, say)
+        except OSError:
+            partial.unlink(missing_ok=True)  # such as a full disk, that it would leave full
+            raise
         try:
             verify(partial, md5, f"{url} gave another file: try again", say, key, path)
             partial.rename(path)
@@ -60,34 +61,55 @@ def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5",
         )
 
 
-def _download(url: str, partial: Path, say: Say) -> None:
-    """Brings what `partial` lacks; OSError, also where the connection ends before the file does."""
+def _download(url: str, partial: Path, path: Path, say: Say) -> None:
+    with open(partial, "ab") as file:
+        try:
+            for begin, chunk in _chunks(url, file.tell(), path, say):
+                if begin < file.tell():
+                    file.seek(begin)
+                    file.truncate()
+                file.write(chunk)
+        finally:
+            if not file.tell():
+                partial.unlink()
+
+
+def _chunks(url: str, have: int, path: Path, say: Say) -> Iterator[tuple[int, bytes]]:
+    """What there is behind `url` past the first `have` bytes, each piece with where it begins.
+
+    It may begin at 0 again, where those bytes are not the first of this file. An error of the network says how to do
+    without one; what goes wrong with writing is not among these.
+    """
     try:
-        response = _opened(url, partial.stat().st_size if partial.exists() else 0)
-    except urllib.error.HTTPError as error:
-        if error.code != PAST_THE_END:
-            raise
-        partial.unlink()
-        response = _opened(url, 0)
-    with response, open(partial, "ab") as file:
-        goes_on = response.status == 206
-        done = file.tell() if goes_on else 0
-        file.truncate(done)
-        length = response.headers.get("Content-Length")
-        total = done + int(length) if length else None
-        size = f" ({total / 1e6:.0f} MB)" if total else ""
-        say(f"downloading {url}{size}" + (f", from {done / 1e6:.0f} MB on" if goes_on else ""))
-        spoken = time.monotonic()
-        while chunk := response.read(CHUNK):
-            file.write(chunk)
-            done += len(chunk)
-            if time.monotonic() - spoken > QUIET_S:
-                spoken = time.monotonic()
-                say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
-    if total is not None and done < total:
-        raise OSError(f"it broke off after {done} of {total} bytes; the next start goes on from there")
+        with _opened(url, have) as response:
+            goes_on = response.status == PARTIAL
+            done = have if goes_on else 0
+            length = response.headers.get("Content-Length")
+            total = done + int(length) if length else None
+            size = f" ({total / 1e6:.0f} MB)" if total else ""
+            say(f"downloading {url}{size}" + (f", from {done / 1e6:.0f} MB on" if goes_on else ""))
+            spoken = time.monotonic()
+            while chunk := response.read(CHUNK):
+                yield done, chunk
+                done += len(chunk)
+                if time.monotonic() - spoken > QUIET_S:
+                    spoken = time.monotonic()
+                    say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
+        if total is not None and done < total:
+            raise OSError(f"it broke off after {done} of {total} bytes; the next start goes on from there")
+    except (OSError, HTTPException) as error:
+        raise RuntimeError(
+            f"{url} could not be fetched: {error}. Without a network, place that file as {path}, or use "
+            "dataset=digits, which needs none."
+        ) from error
 
 
 def _opened(url: str, begin: int) -> HTTPResponse:
+    """The answer from `begin` on; from 0 on, if the server has no more than that."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
-    return urllib.request.urlopen(request, timeout=SILENCE_S)
+    try:
+        return urllib.request.urlopen(request, timeout=SILENCE_S)
+    except urllib.error.HTTPError as error:
+        if error.code != PAST_THE_END:
+            raise
+        return urllib.request.urlopen(url, timeout=SILENCE_S)

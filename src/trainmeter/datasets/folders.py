@@ -17,7 +17,8 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
 
     Images count by their extension, in any case; hidden ones do not. ValueError for what cannot be trained on.
     """
-    folder = Path(folder)
+    if held_out < 2:
+        raise ValueError(f"dataset.held_out={held_out}: give 2 or more, that of as many files one is held out.")
     train, val = folder / "train", folder / "val"
     if val.is_dir() and not train.is_dir():
         raise ValueError(f"{folder} has val/ and no train/. Add train/, or put the folders of classes into it at once.")
@@ -33,6 +34,8 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
             raise ValueError(
                 f"{val} has classes that {train} has not: {_some(strangers)}. Both need the same folders of classes."
             )
+        if len(held) < len(trained):
+            say(f"{val} has no images of {_some(sorted(trained.keys() - held.keys()))}")
         splits = {"train": sum(trained.values()), "val": sum(held.values())}
     else:
         trained = _counted(folder, say)
@@ -55,17 +58,18 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
 def _counted(folder: Path, say: Say) -> dict[str, int]:
     """The images of each class."""
     counts: dict[str, int] = {}
-    images, told = 0, EVERY
+    loose, images, told = 0, 0, EVERY
     for entry in _entries(folder):
         if not entry.is_dir():
-            images += _is_image(entry)
+            loose += _is_image(entry)
             continue
         counts[entry.name] = sum(_is_image(each) for each in _entries(Path(entry.path)))
-        if sum(counts.values()) >= told:
-            told += EVERY
-            say(f"{folder}: {sum(counts.values())} images in {len(counts)} classes so far")
+        images += counts[entry.name]
+        if images >= told:
+            told = images + EVERY
+            say(f"{folder}: {images} images in {len(counts)} classes so far")
     if not counts:
-        lying = f"{images} images that lie in no folder of a class" if images else "no folder of a class"
+        lying = f"{loose} images that lie in no folder of a class" if loose else "no folder of a class"
         raise ValueError(f"{folder} holds {lying}. Put the images of each class into a folder of its own there.")
     empty = sorted(name for name, count in counts.items() if not count)
     if empty:

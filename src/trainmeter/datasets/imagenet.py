@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainmeter.datasets import room
 from trainmeter.datasets.archives import files, opened, put
 from trainmeter.datasets.fetch import verify
 from trainmeter.datasets.folders import look
@@ -20,6 +21,8 @@ TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 WNID = re.compile(r"n\d{8}")
 NUMBER = re.compile(r"_(\d{8})\.[^.]+$")
 """Of a validation image, counted from 1: the line of the ground truth that tells its class."""
+IN_BLOCKS = 1.03
+"""What files take on a disk, beside their size in an archive: the last block of each is full by half."""
 QUIET_S = 2
 
 
@@ -38,6 +41,8 @@ def make(
     `train` is a tar with a tar for each class, `val` one of images, that the `devkit` sorts into classes.
     """
     paths = _found(archives, {"devkit": devkit, "val": val, "train": train})
+    size = sum(paths[part].stat().st_size for part in ("train", "val"))
+    room.check(folder, size * IN_BLOCKS, f"the images of {archives}")
     for part, path in paths.items():
         verify(path, md5[part], "Place the official archive", say, f"md5.{part}")
     wnids, truth = _devkit(paths["devkit"])
@@ -52,7 +57,6 @@ def make(
 
 def adopt(folder: Path, say: Say, classes: int) -> dict[str, Any]:
     """Looks at an unpacked tree, `<split>/<wnid>/<image>`; ValueError where validation is not sorted into classes."""
-    folder = Path(folder)
     val = folder / "val"
     if (folder / "train").is_dir() and val.is_dir() and not any(entry.is_dir() for entry in val.iterdir()):
         raise ValueError(

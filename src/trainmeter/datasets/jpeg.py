@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import math
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainmeter.datasets import room
 from trainmeter.datasets.whole import Say
 
 if TYPE_CHECKING:
@@ -26,12 +26,14 @@ FIELDS = 6
 """Distinct fields of noise; each sample takes its own parts of four of them."""
 FIELD_SIDE = 512
 """Fields repeat after as many pixels, unseen, as they are periodic."""
-NOISE, COLOR_NOISE, GRATING, TINT, BRIGHTNESS = 45, 12, 20, 25, 16
-"""Standard deviations of the noise and amplitudes of the rest, of 255."""
+NOISE, GRATING, TINT, BRIGHTNESS = 45, 20, 25, 16
+"""Standard deviation of the noise and amplitudes of the rest, of 255."""
 WAVES = 12
 """Of a grating, along the side of an image."""
-FINE = 16
+FINE_BITS = 4
 """Levels are summed in sixteenths."""
+COLOR_BITS = 2
+"""A field has a fourth of its strength in color."""
 PROBES = 16
 """Images by which the quality is found that gives the size asked for."""
 QUALITY = 90
@@ -50,12 +52,7 @@ def make(
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
     quality, share, mean_bytes = _quality(scene, count, file_bytes)
-    needed, free = count * (mean_bytes + BLOCK_BYTES), shutil.disk_usage(folder).free
-    if needed > free:
-        raise RuntimeError(
-            f"{folder.parent} has no room: {count} files of {mean_bytes / 1e3:.0f} kB need {needed / 1e6:.0f} MB, and "
-            f"{free / 1e6:.0f} MB are free. Make room there, or give another folder with dataset.root=."
-        )
+    room.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
@@ -108,9 +105,9 @@ class Scene:
         hue = 2 * math.pi * label / self.classes
         bright = int(numbers.randint(-BRIGHTNESS, BRIGHTNESS + 1))
         levels = [
-            ((parts[0] + parts[1] + self._grating(label, numbers)) >> 4) + (128 + bright),
-            (parts[2] >> 2 >> 4) + (128 + round(TINT * math.cos(hue))),
-            (parts[3] >> 2 >> 4) + (128 + round(TINT * math.sin(hue))),
+            ((parts[0] + parts[1] + self._grating(label, numbers)) >> FINE_BITS) + (128 + bright),
+            (parts[2] >> COLOR_BITS + FINE_BITS) + (128 + round(TINT * math.cos(hue))),
+            (parts[3] >> COLOR_BITS + FINE_BITS) + (128 + round(TINT * math.sin(hue))),
         ]
         return [numpy.clip(level, 0, 255).astype(numpy.uint8) for level in levels]
 
@@ -130,7 +127,7 @@ class Scene:
             [numpy.rint(128 * wave(a)).astype(numpy.int32) for wave in (numpy.cos, numpy.sin)] for a in (along, down)
         )
         product = numpy.outer(y[0], x[0]) - numpy.outer(y[1], x[1])
-        return ((product * (GRATING * FINE)) >> 14).astype(numpy.int16)
+        return ((product * (GRATING << FINE_BITS)) >> 14).astype(numpy.int16)
 
 
 def _field(numbers: Any, side: int, pixels: int) -> ndarray:
@@ -140,7 +137,7 @@ def _field(numbers: Any, side: int, pixels: int) -> ndarray:
     distance = numpy.hypot(numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side))
     distance[0, 0] = numpy.inf  # no mean
     field = numpy.fft.irfft2(numpy.exp(2j * math.pi * numbers.random_sample(distance.shape)) / distance, (side, side))
-    scaled = numpy.rint(field / field.std() * (NOISE / math.sqrt(2) * FINE)).astype(numpy.int16)
+    scaled = numpy.rint(field / field.std() * (NOISE / math.sqrt(2) * (1 << FINE_BITS))).astype(numpy.int16)
     return numpy.pad(scaled, (0, pixels), mode="wrap")
 
 
@@ -149,9 +146,9 @@ def _check(count: int, classes: int, pixels: int, seed: int) -> None:
         text
         for wrong, text in [
             (classes < 1, f"dataset.classes={classes}: give 1 or more"),
-            (count < FOLD * classes, f"dataset.make.count={count}: give {FOLD} for each class, {FOLD * classes}"),
-            (not LEAST <= pixels <= MOST, f"dataset.make.pixels={pixels}: give {LEAST} to {MOST}"),
-            (not 0 <= seed < 1 << 32, f"dataset.make.seed={seed}: give 0 to {(1 << 32) - 1}"),
+            (count < FOLD * classes, f"dataset.count={count}: give {FOLD} for each class, {FOLD * classes}"),
+            (not LEAST <= pixels <= MOST, f"dataset.pixels={pixels}: give {LEAST} to {MOST}"),
+            (not 0 <= seed < 1 << 32, f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}"),
         ]
         if wrong
     ]
@@ -172,8 +169,8 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     least, most = mean(low), mean(high)
     if not least <= file_bytes <= most:
         raise ValueError(
-            f"dataset.make.file_bytes={file_bytes}: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{least:.0f} to {most:.0f} bytes. Give one of these, or other dataset.make.pixels=."
+            f"dataset.file_bytes={file_bytes}: files of {scene.pixels} x {scene.pixels} pixels have "
+            f"{least:.0f} to {most:.0f} bytes. Give one of these, or other dataset.pixels=."
         )
     while high - low > 1:
         middle = (low + high) // 2

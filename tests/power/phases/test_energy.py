@@ -145,6 +145,7 @@ HARD = {
 }
 
 
+@pytest.mark.system
 def test_the_intervals_hold_what_was_used():
     answers = {name: answered(**of) for name, of in HARD.items()}
     assert {name: len(given) >= 3 for name, given in answers.items()} == dict.fromkeys(HARD, True)

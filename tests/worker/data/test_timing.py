@@ -25,6 +25,12 @@ class ScriptedClock:
         return value
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """torch waits 5 s for a loader process that raised, before it ends it."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+
+
 @pytest.fixture
 def clock(monkeypatch):
     return ScriptedClock(monkeypatch)
@@ -167,17 +173,20 @@ class Sleeping(list):
 def test_what_samples_took_comes_along_from_loader_processes(workers, pin):
     timed = Timed(lambda transform: Sleeping(range(6)), lambda image: image)
     loaded = Batches(DataLoader(timed, batch_size=3, collate_fn=collate, num_workers=workers, pin_memory=pin))
+    begun = time.perf_counter()
     assert labels(loaded) == [[0, 1, 2], [3, 4, 5]]
+    elapsed_s = time.perf_counter() - begun
     parts = loaded.parts(NO_STEPS * 2)
-    assert 0.12 <= parts["loader_read_s"] < 0.2
-    assert 0.06 <= parts["loader_decode_s"] <= parts["loader_preprocess_s"] < 0.12
+    assert parts["loader_read_s"] >= 6 * 0.02
+    assert parts["loader_preprocess_s"] >= parts["loader_decode_s"] >= 6 * 0.01
+    assert parts["loader_read_s"] + parts["loader_preprocess_s"] <= elapsed_s * max(1, workers)
 
 
 def test_each_pass_has_its_own_sums():
     loaded = Batches(DataLoader(Timed(lambda t: Sleeping(range(2)), lambda image: image), 2, collate_fn=collate))
     for _ in range(2):
         labels(loaded)
-        assert 0.04 <= loaded.parts(NO_STEPS)["loader_read_s"] < 0.06
+        assert 0.04 <= loaded.parts(NO_STEPS)["loader_read_s"] < 0.08
 
 
 @pytest.mark.parametrize(

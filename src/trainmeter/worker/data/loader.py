@@ -1,6 +1,8 @@
 """Samples in batches, made by loader processes as the job configures them."""
 
+import os
 import signal
+from functools import partial
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler
@@ -64,7 +66,7 @@ def _how(job, cuda):
         "generator": _seeded(job),
     }
     if job["workers"] > 0:  # without loader processes torch refuses to be told how they are
-        how.update(prefetch_factor=job["prefetch"], worker_init_fn=_begin_process)
+        how.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
     return how
 
 
@@ -81,7 +83,9 @@ def _seeded(job):
     return torch.Generator().manual_seed(job["seed"])
 
 
-def _begin_process(_number):
+def _begin_process(parent, _number):
     """A loader process ends with its parent and leaves Ctrl-C to it; torch has seeded it already."""
     die_with_parent()
+    if os.getppid() != parent:  # which ended before it could be asked for
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,123 @@
+import itertools
+
+import numpy
+import pytest
+from PIL import Image
+
+from trainmeter.datasets.jpeg import Scene, make
+from trainmeter.datasets.ready import ready
+
+ASKED = {"count": 100, "classes": 10, "pixels": 128, "file_bytes": 11_000, "seed": 0}
+
+
+def made(folder, **keys):
+    folder.mkdir()
+    return make(folder, say=print, **{**ASKED, **keys})
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.jpg")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("made") / "jpeg"
+    made(place)
+    return place
+
+
+def test_each_class_has_four_fifths_to_train_on(folder, tmp_path):
+    facts = made(tmp_path / "again")
+    assert facts == {"splits": {"train": 80, "val": 20}, "classes": 10, "channels": 3, "source": "generated, seed 0"}
+    for label in range(10):
+        assert len(list(folder.glob(f"train/{label}/*.jpg"))) == 8
+        assert len(list(folder.glob(f"val/{label}/*.jpg"))) == 2
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_others(folder, tmp_path):
+    made(tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(folder)
+    made(tmp_path / "other", seed=1)
+    assert not set(contents(tmp_path / "other").values()) & set(contents(folder).values())
+
+
+@pytest.mark.parametrize("asked", [6_000, 11_000, 19_000])
+def test_files_have_the_size_asked_for_on_the_average(tmp_path, asked):
+    made(tmp_path / "sized", file_bytes=asked)
+    sizes = [len(data) for data in contents(tmp_path / "sized").values()]
+    assert sum(sizes) / len(sizes) == pytest.approx(asked, rel=0.1)
+
+
+def test_images_are_what_was_asked_for_and_differ_within_a_class(folder):
+    images = sorted(folder.glob("train/3/*.jpg"))
+    with Image.open(images[0]) as first, Image.open(images[1]) as second:
+        assert (first.format, first.mode, first.size) == ("JPEG", "RGB", (128, 128))
+        assert numpy.abs(numpy.asarray(first).astype(int) - numpy.asarray(second)).mean() > 20
+
+
+def thumbnails(folder, split):
+    """Each image's mean color and where its grating turns, as little as a model would see; and its class."""
+    seen, labels = [], []
+    for path in sorted(folder.glob(f"{split}/*/*.jpg")):
+        with Image.open(path) as image:
+            seen.append(numpy.asarray(image.convert("YCbCr"), dtype=float).mean((0, 1))[1:])
+        labels.append(int(path.parent.name))
+    return numpy.array(seen), numpy.array(labels)
+
+
+def test_classes_can_be_told_apart(folder):
+    """By the nearest mean color alone, far more often than one in ten."""
+    seen, labels = thumbnails(folder, "train")
+    means = numpy.array([seen[labels == label].mean(0) for label in range(10)])
+    seen, labels = thumbnails(folder, "val")
+    found = numpy.linalg.norm(seen[:, None] - means, axis=2).argmin(1)
+    assert (found == labels).mean() > 0.7
+
+
+def test_the_spectrum_falls_as_a_photographs_does():
+    """Power by frequency: 1/f**2, a line of slope -2 in logarithms; a few classes' gratings average out."""
+    pixels = 256
+    scene = Scene(classes=10, pixels=pixels, seed=0)
+    planes = numpy.array([scene._planes(index, scene._numbers(index))[0] for index in range(20)], dtype=float)
+    window = numpy.hanning(pixels)
+    power = (
+        numpy.abs(numpy.fft.fft2((planes - planes.mean((1, 2), keepdims=True)) * numpy.outer(window, window))) ** 2
+    ).mean(0)
+    distance = numpy.hypot(*numpy.meshgrid(*2 * [numpy.fft.fftfreq(pixels, 1 / pixels)]))
+    rings = numpy.geomspace(20, 100, 8)
+    levels = [power[(distance >= low) & (distance < high)].mean() for low, high in itertools.pairwise(rings)]
+    slope = numpy.polyfit(numpy.log(rings[1:]), numpy.log(levels), 1)[0]
+    assert slope == pytest.approx(-2, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ({"file_bytes": 10**6}, r"dataset.file_bytes=1000000: files of 128 x 128 pixels have \d+ to \d+ bytes"),
+        ({"file_bytes": 10}, r"dataset.file_bytes=10: files of 128 x 128"),
+        ({"count": 49}, r"dataset.count=49: give 5 for each class, 50"),
+        ({"pixels": 8, "seed": -1}, r"dataset.pixels=8: give 32 to 4096; dataset.seed=-1"),
+        ({"classes": 0}, r"dataset.classes=0: give 1 or more"),
+    ],
+)
+def test_what_cannot_be_made_is_said_with_what_can(tmp_path, keys, error):
+    with pytest.raises(ValueError, match=error):
+        made(tmp_path / "new", **keys)
+
+
+def test_without_room_nothing_is_written(tmp_path):
+    with pytest.raises(RuntimeError, match=r"no room: 100000000 files of 11 kB need \d+ MB, and \d+ MB are free"):
+        made(tmp_path / "new", count=100_000_000)
+    assert contents(tmp_path / "new") == {}
+
+
+def test_sets_that_differ_lie_in_different_folders(spec, tmp_path):
+    keys = ("count=50", "pixels=64", "file_bytes=null")
+    first = spec("jpeg", *(f"dataset.{key}" for key in keys))
+    roots = {first["root"]} | {
+        spec("jpeg", f"dataset.{key}")["root"]
+        for key in ("classes=5", "count=50", "pixels=64", "file_bytes=90000", "seed=1")
+    }
+    assert len(roots) == 6
+    facts = ready(first, {"name": "here", "root": "data"}, tmp_path, print)
+    assert (facts["count"], facts["splits"], facts["classes"]) == (50, {"train": 40, "val": 10}, 10)

@@ -1,0 +1,93 @@
+"""Runs on a person's own folder, on another storage, on ready batches; and the analysis that tells them apart."""
+
+import json
+
+import pytest
+from PIL import Image
+
+SMALL = {"dataset.size": 32, "dataset.preprocess": "resize", "batch": 4}
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """A person's own folder: two classes of ten pictures, one of them hidden away, and notes beside them."""
+    for label, color in (("cat", "gray"), ("dog", "brown")):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for index in range(10):
+            Image.new("RGB", (40, 30 + index), color).save(tmp_path / "pets" / label / f"{index}.jpg")
+    (tmp_path / "pets/cat/notes.txt").write_text("mine")
+    (tmp_path / "pets/cat/.thumbnail.jpg").write_text("no image")
+    return tmp_path / "pets"
+
+
+def listed(folder):
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+def test_a_persons_own_folder_is_trained_on_where_it_lies_and_nothing_is_written_into_it(project, pets):
+    project.own_data()
+    before = listed(pets)
+    asked = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 2, "cache": "cold", **SMALL}
+    done = project.run("train", *project.quick(**asked))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert listed(pets) == before
+    facts, windows = project.record().run()["dataset"], project.record().windows()
+    assert facts["splits"] == {"train": 16, "val": 4}
+    assert (facts["folder"], facts["classes"]) == (str(pets), 2)
+    (epoch,) = [window["metrics"] for window in windows if window["window"] == "epoch"]
+    assert epoch["epoch/samples"] == 16
+    assert epoch["epoch/loader_read_s"] > 0
+    assert epoch["epoch/loader_preprocess_s"] > epoch["epoch/loader_decode_s"] > 0
+
+
+def test_a_wrong_number_of_classes_is_told_with_what_was_found(project, pets):
+    project.own_data()
+    asked = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 3, **SMALL}
+    done = project.run("train", *project.quick(**asked))
+    assert done.returncode == 1
+    said = project.record().summary()["failure"]["message"]
+    assert "dataset.classes=3" in said
+    assert "2" in said.partition("dataset.classes=3")[2]
+
+
+def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp_path):
+    asked = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
+    first, second = (project.run("train", *asked) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stdout + first.stderr
+    assert f"staging dataset digits from {project.root / 'data/digits'} to {tmp_path / 'digits'}" in first.stdout
+    assert "staging" not in second.stdout
+    runs = [record.run() for record in project.records()]
+    assert [run["dataset"]["folder"] for run in runs] == [str(tmp_path / "digits")] * 2
+    assert len({run["dataset"]["digest"] for run in runs}) == 1
+
+
+def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(project):
+    done = project.run("train", *project.quick(ready_batches="true", workers=2, batch=100))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (epoch,) = [window["metrics"] for window in project.record().windows() if window["window"] == "epoch"]
+    assert epoch["epoch/samples"] == project.record().run()["dataset"]["splits"]["train"]
+    assert not [name for name in epoch if "loader_read" in name or "read_bytes" in name or "cached" in name]
+    assert "storage and page cache play no part" in " ".join(done.stdout.split())
+
+
+@pytest.mark.system
+def test_the_stall_analysis_takes_its_three_kinds_of_run_in_turn_and_says_what_bounds_them(project):
+    typed = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
+    asked = project.quick("-m", **typed)
+    done = project.run("train", *(text for text in asked if not text.startswith("cache=")))
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = [record.run()["overrides"] for record in project.records()]
+    assert [next(text for text in typed if text.startswith("supply=")) for typed in runs] == [
+        "supply=tensors", "supply=warm", "supply=cold",
+    ] * 2  # fmt: skip
+    (sweep,) = project.sweeps()
+    (told,) = json.loads((sweep / "stalls.json").read_text())
+    t1, t3, t2 = (told["times_s"][name]["value"] for name in ("tensors", "warm", "cold"))
+    assert t1 < t3
+    assert told["fetch"]["value"] == pytest.approx(t2 - t3)
+    assert told["preprocessing"]["value"] == pytest.approx(t3 - t1)
+    assert told["fetch"]["low"] < told["fetch"]["value"] < told["fetch"]["high"]
+    assert "lenet on digits, batch 64, 1 worker: " in " ".join(done.stdout.split())
+    again = project.run("report")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.strip() in done.stdout
