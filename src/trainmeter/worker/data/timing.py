@@ -27,9 +27,11 @@ class Timed:
     """
 
     def __init__(self, open_samples, transform, skip=False):
-        self._transform = TimedTransform(transform)
-        self._samples = open_samples(self._transform)
-        self._apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
+        self._transform = transform
+        self._timed_transform = TimedTransform(transform)
+        self._samples = open_samples(self._timed_transform)
+        apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
+        self._timed = self._apart_timed if apart else self._whole_timed
         self.skip = skip
 
     def __len__(self):
@@ -37,7 +39,7 @@ class Timed:
 
     def __getitem__(self, index):
         try:
-            return self._apart_timed(index) if self._apart else self._whole_timed(index)
+            return self._timed(index)
         except BadSampleError as bad:
             if not self.skip:
                 raise
@@ -50,14 +52,14 @@ class Timed:
         image = self._samples.decode(data, index)
         decoded = perf_counter_ns()
         tensor = self._transform(image)
-        return (tensor, label), (read - begun, decoded - read, self._transform.took_ns)
+        return (tensor, label), (read - begun, decoded - read, perf_counter_ns() - decoded)
 
     def _whole_timed(self, index):
-        self._transform.took_ns = 0
+        self._timed_transform.took_ns = 0
         begun = perf_counter_ns()
         sample = self._samples[index]
-        took = perf_counter_ns() - begun
-        return sample, (took - self._transform.took_ns, 0, self._transform.took_ns)
+        took, transform = perf_counter_ns() - begun, self._timed_transform.took_ns
+        return sample, (took - transform, 0, transform)
 
 
 class TimedTransform:
@@ -77,10 +79,18 @@ class TimedTransform:
 def collate(samples):
     """A batch of timed samples: (batch or None, (read, preprocess, decode) in ns, names of the bad ones)."""
     begun = perf_counter_ns()
-    good = [sample for sample in samples if not isinstance(sample, str)]
-    bad = [sample for sample in samples if isinstance(sample, str)]
-    read, decode, transform = map(sum, zip(*(took for _, took in good))) if good else (0, 0, 0)
-    batch = default_collate([sample for sample, _ in good]) if good else None
+    good, bad = [], []
+    read = decode = transform = 0
+    for sample in samples:
+        if isinstance(sample, str):
+            bad.append(sample)
+            continue
+        good.append(sample[0])
+        took = sample[1]
+        read += took[0]
+        decode += took[1]
+        transform += took[2]
+    batch = default_collate(good) if good else None
     return batch, (read, decode + transform + perf_counter_ns() - begun, decode), bad
 
 
