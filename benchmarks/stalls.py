@@ -93,7 +93,8 @@ def main() -> None:
             table.add_row(cell.name, str(workers), *cells, "yes" if held else "NO")
     console = Console(width=140)
     console.print(
-        f"Milliseconds of a step, as they are in truth, and how far off the measured ones are; median of {EPOCHS} epochs of {STEPS} steps, batches of {BATCH}."
+        f"Milliseconds of a step, in truth, and by how much what is measured is off; median of {EPOCHS} epochs of "
+        f"{STEPS} steps, batches of {BATCH}."
     )
     console.print(table)
 

@@ -35,6 +35,8 @@ def test_the_old_clock_accounts_for_every_epoch_to_a_thousandth(old):
     for metrics in epochs:
         assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]
         assert metrics["epoch/steps"] == 12
+        assert metrics["epoch/loader_read_s"] > 0
+        assert metrics["epoch/loader_preprocess_s"] > metrics["epoch/loader_decode_s"] > 0
 
 
 def test_the_old_profiler_leaves_a_trace_that_opens_and_weights(old):
@@ -46,7 +48,7 @@ def test_the_old_profiler_leaves_a_trace_that_opens_and_weights(old):
 
 
 def test_a_failure_on_the_old_python_is_told_in_words(old, project):
-    asked = project.quick(**{"device.python": OLD, "dataset.open._target_": "nowhere.Images"})
+    asked = project.quick(**{"device.python": OLD, "dataset.open.files._target_": "nowhere.Images"})
     done = project.run("train", *asked)
     assert done.returncode == 1
     assert "Failed: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
