@@ -244,9 +244,10 @@ def test_a_medium_that_is_what_was_asked_for_is_none(order, monkeypatch, storage
 @pytest.mark.parametrize(
     ("typed", "says"),
     [("dataset.layout=tape", "dataset.layout=tape: give one of files, memory"),
-     ("dataset.on_bad=ignore", "dataset.on_bad=ignore: give one of error, skip")],
+     ("dataset.on_bad=ignore", "dataset.on_bad=ignore: give one of error, skip"),
+     ("dataset.preprocess=warp", "dataset.preprocess=warp: give one of resize, crop, pad, or the dotted path")],
 )  # fmt: skip
-def test_a_layout_that_there_is_not_is_refused_with_those_that_there_are(order, typed, says):
+def test_what_a_dataset_cannot_be_asked_for_is_refused_with_what_it_can(order, typed, says):
     with pytest.raises(ValueError, match=says):
         plan.settle(order(typed))
 

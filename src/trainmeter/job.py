@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
 KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
 """What an override may begin with."""
+PREPROCESSING = ("resize", "crop", "pad")
 UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
 
@@ -110,6 +111,7 @@ def normalized(power_limit: Any) -> int | float | str | None:
 def check(job: Mapping[str, Any]) -> None:
     """Refuses values out of range, each with what would be in it; ValueError."""
     least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0}
+    dataset = job["dataset"]
     strangers = sorted(set(job) - KNOWN)
     if strangers:
         raise ValueError(unknown(strangers[0]))
@@ -118,14 +120,18 @@ def check(job: Mapping[str, Any]) -> None:
         "pin_memory": (job["pin_memory"], ["auto", "true", "false"]),
         "rehearse": (job["rehearse"], ["auto", "true", "false"]),
         "device.accelerator": (job["device"]["accelerator"], ["auto", "cpu", "cuda"]),
-        "dataset.layout": (job["dataset"]["layout"], layouts(job["dataset"])),
-        "dataset.on_bad": (job["dataset"].get("on_bad", "error"), ["error", "skip"]),
+        "dataset.layout": (dataset["layout"], layouts(dataset)),
+        "dataset.on_bad": (dataset.get("on_bad", "error"), ["error", "skip"]),
     }
     wrong += [
         f"{key}={typed(value)}: give one of {', '.join(known)}"
         for key, (value, known) in choices.items()
         if typed(value) not in known
     ]
+    preprocess = dataset.get("preprocess", "resize")
+    if preprocess not in PREPROCESSING and "." not in preprocess:
+        known = ", ".join(PREPROCESSING)
+        wrong.append(f"dataset.preprocess={preprocess}: give one of {known}, or the dotted path of a function")
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
@@ -138,9 +144,11 @@ def check(job: Mapping[str, Any]) -> None:
 
 
 def layouts(dataset: Mapping[str, Any]) -> list[str]:
-    """What a dataset's layout may be: those that it says how to open, or, if it has but one way, what it has."""
-    opened = dataset.get("open") or {}
-    return [dataset["layout"]] if "_target_" in opened or not opened else list(opened)
+    """What a dataset's layout may be: those that it says how to open; with but one way to, what it is said to be."""
+    opened = dataset["open"]
+    if not opened:
+        return ["tensors"]
+    return [dataset["layout"]] if "_target_" in opened else list(opened)
 
 
 def typed(value: Any) -> str:

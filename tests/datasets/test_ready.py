@@ -163,7 +163,8 @@ def test_another_number_of_classes_than_is_asked_for_is_told_with_both(tiny, tmp
         ready({**tiny, "classes": 3}, HERE, tmp_path, print)
 
 
-def test_the_folder_in_memory_is_made_if_it_is_gone(tiny, tmp_path):
+def test_the_folder_in_memory_is_made_if_it_is_gone(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("trainmeter.datasets.ready.SHARED_MEMORY", tmp_path)
     memory = {"name": "ram", "root": str(tmp_path / "trainmeter"), "medium": "ram", "reread": False}
     assert ready(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "trainmeter" / "tiny")
 

@@ -93,6 +93,7 @@ def test_a_run_whose_worker_is_killed_puts_the_power_mode_back(nx):
     assert nx.board.mode() == DEFAULT
 
 
+@pytest.mark.system
 def test_what_a_killed_steward_left_is_put_back_by_the_next_start_which_says_so(nx):
     process, record = nx.in_training(power_limit=15)
     process.kill()

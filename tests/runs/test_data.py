@@ -50,6 +50,7 @@ def test_a_wrong_number_of_classes_is_told_with_what_was_found(project, pets):
     assert "2" in said.partition("dataset.classes=3")[2]
 
 
+@pytest.mark.system
 def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp_path):
     asked = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
     first, second = (project.run("train", *asked) for _ in range(2))

@@ -23,6 +23,7 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     return run
 
 
+@pytest.mark.system
 def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_back(on_a_gpu, project, tmp_path):
     done = on_a_gpu(power_limit=150)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from trainmeter.datasets.stage import standing
 from trainmeter.datasets.whole import Say
 
 SOURCES = str(Path(__file__).parents[2])
+SHARED_MEMORY = Path("/dev/shm")
 NOTES = "data/.manifests"
 """Where the manifests lie of folders that are users' own."""
 
@@ -165,7 +166,7 @@ def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
 def _check_root(storage: dict[str, Any], root: Path) -> None:
     """A storage outside the project has to be there: made here, it would be a folder of another disk."""
     store = _below(root, storage["root"])
-    if storage.get("medium") == "ram" and store.parent.is_dir():
+    if store.parent == SHARED_MEMORY and store.parent.is_dir():
         store.mkdir(exist_ok=True)  # what lies in memory is gone with every start of the machine
     if Path(storage["root"]).expanduser().is_absolute() and not store.is_dir():
         raise ValueError(
