@@ -22,7 +22,13 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def files(folder, monkeypatch):
+def said():
+    """What a person was told."""
+    return []
+
+
+@pytest.fixture
+def files(folder, said, monkeypatch):
     """files(*counters, cache=) -> the supply from that folder, whose disk's counters are scripted."""
 
     def made(*counters, cache="keep", reason=None):
@@ -30,7 +36,7 @@ def files(folder, monkeypatch):
         monkeypatch.setattr(supply, "reads", lambda disk: next(told))
         monkeypatch.setattr(supply, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
         monkeypatch.setattr(supply, "describe", lambda disk: {"medium": disk.medium})
-        return Files(folder, cache, drop_caches=False)
+        return Files(folder, cache, False, said.append)
 
     return made
 
@@ -99,15 +105,22 @@ def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
 
 @pytest.mark.parametrize("layout", ["memory", "tensors"])
 def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
-    found = supply_of({**JOB, "dataset": {"layout": layout}}, str(folder))
+    found = supply_of({**JOB, "dataset": {"layout": layout}}, str(folder), print)
     assert isinstance(found, Memory)
     assert found.prepare(0) == []
     assert windowed(found) == {}
 
 
 def test_a_dataset_without_files_lies_in_memory():
-    assert isinstance(supply_of(JOB, None), Memory)
+    assert isinstance(supply_of(JOB, None, print), Memory)
 
 
 def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
-    assert supply_of(JOB, str(folder)).facts["medium"]
+    assert supply_of(JOB, str(folder), print).facts["medium"]
+
+
+def test_that_all_is_read_before_a_warm_run_is_told_as_it_may_take_long(files, folder, said):
+    opened = files(cache="warm")
+    opened.prepare(0)
+    opened.prepare(1)
+    assert said == [f"Reading {folder} into the page cache."]

@@ -67,7 +67,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
-        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan) as panel:
+        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
@@ -84,14 +84,14 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
 
 
 @contextmanager
-def watched(plan: Plan) -> Iterator[Panel]:
+def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     """What is read at the borders of windows, opened on the devices that the plan uses."""
     root = plan.job["machine"]["root"]
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
     ):
-        yield Panel(meter, gauges, supply_of(plan.job, plan.run["dataset"]["folder"]))
+        yield Panel(meter, gauges, supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say))
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:

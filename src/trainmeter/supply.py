@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from trainmeter.machine.disk import Disk, Reads, describe, disk_of, reads
 from trainmeter.machine.page_cache import Residency, missed, prepare
+
+Say = Callable[[str], object]
 
 
 class Supply(Protocol):
@@ -29,8 +31,8 @@ class Supply(Protocol):
 class Files:
     """A dataset's files: read from a disk, but for what the page cache holds of them."""
 
-    def __init__(self, folder: Path, cache: str, drop_caches: bool) -> None:
-        self._folder, self._cache, self._drop = folder, cache, drop_caches
+    def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Say) -> None:
+        self._folder, self._cache, self._drop, self._say = folder, cache, drop_caches, say
         self._disk: Disk = disk_of(folder)
         self._residency = Residency(folder)
         self._before: float | None = None
@@ -38,6 +40,8 @@ class Files:
         self.facts = describe(self._disk)
 
     def prepare(self, epoch: int) -> list[str]:
+        if self._cache == "warm" and epoch == 0:
+            self._say(f"Reading {self._folder} into the page cache.")
         asked = prepare(self._cache, self._folder, epoch, self._drop)
         self._before = self._residency.share()
         notes = missed(asked, self._before, self._disk.medium)
@@ -91,11 +95,12 @@ class Memory:
         return {}
 
 
-def supply_of(job: Mapping[str, Any], folder: str | None) -> Supply:
-    """What a job's samples come from, its dataset being ready in `folder`, None where it has no files."""
+def supply_of(job: Mapping[str, Any], folder: str | None, say: Say) -> Supply:
+    """What a job's samples come from, its dataset being ready in `folder`, None where it has no files; `say` tells a
+    person what takes long."""
     if folder is None or in_memory(job):
         return Memory()
-    return Files(Path(folder), job["cache"], job["drop_caches"])
+    return Files(Path(folder), job["cache"], job["drop_caches"], say)
 
 
 def in_memory(job: Mapping[str, Any]) -> bool:

@@ -421,3 +421,22 @@ def test_simulated_sweeps_give_the_right_verdict_or_none():
         seen.append(verdict(found).bound)
     assert set(seen) <= {STORAGE, UNDECIDED}
     assert seen.count(STORAGE) > 190
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"tensors": [2.46], "warm": [0.28], "cold": [0.52]},
+        {"tensors": [2.4, 2.5, 2.45], "warm": [0.28, 0.29, 0.28], "cold": [0.52, 0.53, 0.52]},
+    ],
+    ids=["one of each", "three of each"],
+)
+def test_a_stall_far_below_zero_decides_nothing(times):
+    for found in (verdict(times), verdict_in_memory(times)):
+        assert found.bound == UNDECIDED
+        assert "disturbed" in found.why
+
+
+def test_a_stall_that_is_below_zero_by_noise_alone_decides_as_if_it_were_zero():
+    times = {"tensors": [1.00, 1.01, 0.99], "warm": [0.997, 1.003, 0.993], "cold": [2.0, 2.01, 1.99]}
+    assert verdict(times).bound == STORAGE

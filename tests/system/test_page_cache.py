@@ -64,7 +64,7 @@ def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
 
 
 def test_an_epochs_metrics_tell_the_same(dataset):
-    supply = Files(dataset, "cold", drop_caches=False)
+    supply = Files(dataset, "cold", False, print)
     supply.prepare(0)
     supply.mark()
     warm(files(dataset))

@@ -21,6 +21,10 @@ MATTERS = 0.02
 """Share of the cold epoch's time from which on a stall matters."""
 WARM, COLD = 0.98, 0.02
 """Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
+DISTURBED = (
+    "a stall comes out far below zero, which none can be: something else disturbed some of the runs; measure them again "
+    "with sweep.again=true"
+)
 MOST_REPEATS = 100
 """More are not worth counting."""
 TENSORS, FROM_CACHE, FROM_STORAGE = "tensors", "warm", "cold"
@@ -187,6 +191,8 @@ def contrast(weights: Mapping[str, float], samples: Samples) -> Estimate:
 def verdict(samples: Samples) -> Verdict:
     """What bounds a job on its storage: T1, T3 and T2 of its runs."""
     matters = MATTERS * statistics.fmean(samples[FROM_STORAGE])
+    if _impossible(FETCH, matters, samples) or _impossible(PREPROCESSED, matters, samples):
+        return Verdict(UNDECIDED, DISTURBED)
     fetch = _weighs(FETCH, matters, samples)
     preprocessing = _weighs(PREPROCESSED, matters, samples)
     more_fetch = _weighs(MORE_FETCH, 0.0, samples)
@@ -207,6 +213,8 @@ def verdict(samples: Samples) -> Verdict:
 def verdict_in_memory(samples: Samples) -> Verdict:
     """What bounds the same job with its dataset in memory."""
     matters = MATTERS * statistics.fmean(samples[FROM_CACHE])
+    if _impossible(PREPROCESSED, matters, samples):
+        return Verdict(UNDECIDED, DISTURBED)
     preprocessing = _weighs(PREPROCESSED, matters, samples)
     if preprocessing is None:
         return _undecided("preprocessing may matter or not", PREPROCESSED, matters, samples)
@@ -398,6 +406,12 @@ def _weighs(weights: Mapping[str, float], bound: float, samples: Samples) -> boo
     if told.spans(bound) or told.value == bound:
         return None
     return told.value > bound
+
+
+def _impossible(weights: Mapping[str, float], matters: float, samples: Samples) -> bool:
+    """Whether a stall is below zero by more than matters, and not for want of precision."""
+    told = contrast(weights, samples)
+    return told.value < -matters and (told.high is None or told.high < 0)
 
 
 def _undecided(why: str, weights: Mapping[str, float], bound: float, samples: Samples) -> Verdict:

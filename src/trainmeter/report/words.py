@@ -63,7 +63,7 @@ def sentences(told: Analysis) -> list[str]:
     if told.conditions and not told.lives_in_memory:
         said.append(f"That holds on condition: {'; '.join(told.conditions)}.")
     if not told.lives_in_memory:
-        why = f" ({undecided(told.in_memory).rstrip('.')})" if told.in_memory.why else ""
+XX
         said.append(f"With the dataset in memory: {told.in_memory.bound}{why}.")
     helps = best(told)
     if helps:
