@@ -22,8 +22,8 @@ MATTERS = 0.02
 WARM, COLD = 0.98, 0.02
 """Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
 DISTURBED = (
-    "a stall comes out far below zero, which none can be: something else disturbed some of the runs; measure them again "
-    "with sweep.again=true"
+    "a stall comes out far below zero, which none can be: something else disturbed some of the runs; measure them "
+    "again with sweep.again=true"
 )
 MOST_REPEATS = 100
 """More are not worth counting."""

@@ -63,7 +63,9 @@ def sentences(told: Analysis) -> list[str]:
     if told.conditions and not told.lives_in_memory:
         said.append(f"That holds on condition: {'; '.join(told.conditions)}.")
     if not told.lives_in_memory:
-XX
+        why = (
+            f" ({undecided(told.in_memory).rstrip('.')})" if told.in_memory.why not in (None, told.verdict.why) else ""
+        )
         said.append(f"With the dataset in memory: {told.in_memory.bound}{why}.")
     helps = best(told)
     if helps:
