@@ -23,7 +23,7 @@ from trainmeter.worker.data.loader import open_split, val_loader
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.loop import Tally, train
 
-WITHIN, MOST = 0.004, 300
+WITHIN, MOST = 0.004, 150
 
 
 def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
