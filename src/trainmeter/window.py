@@ -157,8 +157,9 @@ def _epoch(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
 def _val(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
     of_interest = ("energy_j", "net_energy_j", "estimated_energy_j")
     totals = {name: joules for name, joules in used.metrics.items() if name in of_interest}
+    parts = measured["parts"]
     return {
-        "e2e_s": measured["parts"]["e2e_s"],
+        **{name: parts[name] for name in ("e2e_s", "skipped_samples") if name in parts},
         "loss": measured["loss"],
         "accuracy": measured["accuracy"],
         **totals,

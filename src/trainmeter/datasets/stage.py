@@ -185,7 +185,7 @@ def _check_space(place: Path, dataset: dict[str, Any], home: Path, told: dict[st
     room = os.statvfs(place.parent)
     block, free = room.f_frsize, room.f_bavail * room.f_frsize
     needed = told["bytes"]
-    if needed <= free < needed + told["files"] * block:
+    if free < needed + told["files"] * block:
         sizes = (os.stat(home / path).st_size for path in tree.files(str(home), images))
         needed = sum(-(-size // block) * block for size in sizes)
     if needed > free:

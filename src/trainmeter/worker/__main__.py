@@ -21,7 +21,7 @@ import torch
 from trainmeter.build import build
 from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.faults import is_shared_memory, shared_memory
+from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import accelerator, description, timeline
 from trainmeter.worker.learner import Learner
@@ -83,13 +83,19 @@ def words(error):
     text = str(error).strip()
     if "Original Traceback" in text:
         text = text.splitlines()[-1].partition(": ")[2]
-    return shared_memory(text) if is_shared_memory(text) else text or type(error).__name__
+    whole = faults.whole_text(error)
+    if faults.is_shared_memory(whole):
+        return faults.shared_memory(text)
+    return faults.killed(text) if faults.is_killed(whole) else text or type(error).__name__
 
 
 def failure(error):
     """The word for an error in the tag `trainmeter.failure`."""
-    if is_shared_memory(str(error)):
+    text = faults.whole_text(error)
+    if faults.is_shared_memory(text):
         return "shared_memory"
+    if faults.is_killed(text):
+        return "killed" if faults.kernel_counts_kills() else "oom"
     out_of_memory = isinstance(error, MemoryError) or "out of memory" in str(error)
     return "oom" if out_of_memory else getattr(error, "failure", "exception")
 

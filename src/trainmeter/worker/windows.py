@@ -29,8 +29,11 @@ class Windows:
         clock.close()
         self._link.ask("closed")
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
+        loaded = loader.parts(clock.rows)
         if name == "epoch":
-            parts.update(loader.parts(clock.rows))
+            parts.update(loaded)
+        elif "skipped_samples" in loaded:  # what a score leaves out is told, too
+            parts["skipped_samples"] = loaded["skipped_samples"]
         loss, accuracy = tally.means()
         if name == "epoch":
             self._record.append_steps(clock.rows)

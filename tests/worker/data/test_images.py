@@ -5,6 +5,7 @@ from PIL import Image
 
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError
 from trainmeter.worker.data.images import HeldImages, ImageFiles
+from trainmeter.worker.data.timing import Timed
 
 
 def write(path, color="red", mode="RGB"):
@@ -151,7 +152,23 @@ def test_images_are_held_in_gray_or_color(tmp_path, mode, held):
     assert HeldImages(str(tmp_path), "train", as_is)[0][0].mode == held
 
 
-def test_a_bad_image_cannot_be_held(folder):
+def test_a_bad_image_is_not_held_and_ends_a_run_at_its_start_unless_it_is_skipped(folder):
     (folder / "train/cat/a.png").write_bytes(b"no image")
+
+    def opened(transform):
+        return HeldImages(str(folder), "train", transform)
+
     with pytest.raises(BadSampleError, match=r"a\.png cannot be read: it is no image"):
-        HeldImages(str(folder), "train", as_is)
+        Timed(opened, as_is)
+    samples = Timed(opened, as_is, skip=True)
+    assert samples[0] == str(folder / "train/cat/a.png")
+    assert samples[1][0][0].getpixel((0, 0)) == (0, 128, 0)
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_image(folder, monkeypatch):
+    def none_left(file):
+        raise MemoryError
+
+    monkeypatch.setattr(Image, "open", none_left)
+    with pytest.raises(MemoryError):
+        ImageFiles(str(folder), "train", as_is)[0]

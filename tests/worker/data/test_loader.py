@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmeter.worker.data.loader import open_split, train_loader, val_loader
+from trainmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
 from trainmeter.worker.data.timing import Timed
 
 JOB = {
@@ -123,3 +123,16 @@ def test_a_dataset_is_opened_as_its_layout_says(tmp_path):
         open_split({**asked, "open": ways["memory"]}, tmp_path, "train")
     with pytest.raises(ValueError, match=r"no\.such\.thing"):
         open_split({**asked, "layout": "files", "open": ways}, tmp_path, "train")
+
+
+def opened(folder, split, transform):
+    return [(torch.zeros(1), 0)] if split == "train" else []
+
+
+def test_a_persons_own_split_without_samples_is_an_error_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainmeter.worker.data.opened", opened, raising=False)
+    how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
+    asked = job(dataset={**how, "open": {"_target_": "trainmeter.worker.data.opened"}}, ready_batches=False)
+    with pytest.raises(ValueError, match=r"dataset mine has no sample to evaluate on, in val\. .*evaluate=false"):
+        loaders({**asked, "evaluate": True}, {"folder": tmp_path}, cuda=False)
+    assert [len(each) for each in loaders({**asked, "evaluate": False}, {"folder": tmp_path}, cuda=False)] == [1, 0]

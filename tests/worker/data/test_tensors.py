@@ -6,8 +6,16 @@ from trainmeter.worker.data.tensors import MOST_BYTES, ReadyBatches
 
 
 def job(batch=4, size=8, classes=3, **keys):
-    dataset = {"channels": 1, "size": size, "classes": classes, "layout": "files"}
-    return {"batch": batch, "seed": 0, "dataset": dataset, "ready_batches": True, "pin_memory": "auto", **keys}
+    dataset = {"name": "none", "channels": 1, "size": size, "classes": classes, "layout": "files"}
+    return {
+        "batch": batch,
+        "seed": 0,
+        "dataset": dataset,
+        "ready_batches": True,
+        "evaluate": True,
+        "pin_memory": "auto",
+        **keys,
+    }
 
 
 def test_they_are_as_many_and_as_large_as_a_loaders():
@@ -59,3 +67,16 @@ def test_a_dataset_that_is_smaller_than_a_batch_comes_with_a_word():
     assert notes(job(batch=4), enough) == []
     (note,) = notes(job(batch=4), small)
     assert note == "batch=4 is more than the 3 samples that there are: an epoch is one step."
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "evaluate", "said"),
+    [(0, 5, True, "no sample to train on"), (9, 0, True, "no sample to evaluate on"), (9, 0, False, None)],
+)
+def test_a_split_without_samples_is_an_error_where_they_are_needed(train, val, evaluate, said):
+    facts = {"folder": None, "splits": {"train": train, "val": val}}
+    if said:
+        with pytest.raises(ValueError, match=f"dataset none has {said}"):
+            loaders(job(evaluate=evaluate), facts, cuda=False)
+    else:
+        assert [len(list(batches)) for batches in loaders(job(evaluate=evaluate), facts, cuda=False)] == [3, 0]

@@ -1,5 +1,6 @@
 """What loading takes, by a scripted clock and known samples; and carried through real loader processes."""
 
+import errno
 import time
 
 import pytest
@@ -154,6 +155,40 @@ class Gone(Holed):
 def test_a_storage_that_is_gone_is_never_skipped(workers):
     with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
         labels(batches(Gone(4, {}), workers=workers))
+
+
+class Own(Holed):
+    """Samples as a person writes them, some of which the file system or Pillow cannot read."""
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise self.error
+        return torch.tensor(float(index)), index
+
+
+def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
+    samples = Own(4, {1}, OSError("cannot identify image file"))
+    loaded = batches(samples)
+    assert labels(loaded) == [[0, 2, 3]]
+    assert loaded.bad == ["1"]
+    with pytest.raises(BadSampleError, match="sample 1 cannot be read: cannot identify image file"):
+        labels(batches(samples, skip=False))
+
+
+def test_a_persons_own_file_is_named():
+    loaded = batches(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
+    labels(loaded)
+    assert loaded.bad == ["/card/x.png"]
+
+
+def test_a_persons_own_mistake_is_never_skipped():
+    with pytest.raises(KeyError):
+        labels(batches(Own(4, {1}, KeyError("label"))))
+
+
+def test_a_storage_that_is_gone_is_known_from_a_persons_own_samples():
+    with pytest.raises(StorageGoneError, match=r"/card/x\.png cannot be read"):
+        labels(batches(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
 
 
 class Sleeping(list):

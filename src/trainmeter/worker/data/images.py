@@ -7,7 +7,7 @@ import os
 
 from PIL import Image
 
-from trainmeter.worker.data.faults import unreadable
+from trainmeter.worker.data.faults import REMADE, BadSampleError, unreadable
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -41,8 +41,9 @@ class ImageFiles:
             self.upto.append(len(self.ends))
         if not self.ends:
             raise RuntimeError(
-                "dataset folder {} holds no image in any folder of a class. Remove {} to have the dataset "
-                "made again.".format(self.folder, folder)
+                "dataset folder {} holds no image in any folder of a class that is of {}. Put images there. {}".format(
+                    self.folder, split, REMADE
+                )
             )
 
     def __len__(self):
@@ -68,6 +69,8 @@ class ImageFiles:
             image = Image.open(io.BytesIO(data))
             image.load()
             return image
+        except MemoryError:  # which says nothing of the image
+            raise
         except Exception as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
             path = self.path(index, bisect.bisect_right(self.upto, index))
             raise unreadable(path, _why(error, data), self.folder) from error
@@ -80,14 +83,20 @@ class ImageFiles:
 
 class HeldImages(ImageFiles):
     """The same samples, all decoded at the start and held as the bytes of their pixels: no storage plays a part in
-    an epoch."""
+    an epoch.
+
+    `unheld` are the bad ones: exceptions, for whoever does not skip them to raise at the start.
+    """
 
     def __init__(self, folder, split, transform, held_out=5):
         super().__init__(folder, split, transform, held_out)
+        self.unheld = []
         self._held = [self._hold(index) for index in range(len(self))]
 
     def read(self, index):
         """The pixels of a sample, and its label."""
+        if isinstance(self._held[index], BadSampleError):
+            raise _again(self._held[index])
         return self._held[index], bisect.bisect_right(self.upto, index)
 
     def decode(self, data, index):
@@ -95,10 +104,19 @@ class HeldImages(ImageFiles):
         return Image.frombytes(*data)
 
     def _hold(self, index):
-        image = super().decode(super().read(index)[0], index)
+        try:
+            image = super().decode(super().read(index)[0], index)
+        except BadSampleError as bad:
+            self.unheld.append(_again(bad))
+            return self.unheld[-1]
         if image.mode not in ("L", "RGB"):
             image = image.convert("RGB")
         return image.mode, image.size, image.tobytes()
+
+
+def _again(bad):
+    """The same exception without what it has passed through, which would hold on to file and image."""
+    return BadSampleError(str(bad), bad.name)
 
 
 def _names(folder, wanted):
@@ -107,8 +125,9 @@ def _names(folder, wanted):
             return sorted(entry.name for entry in entries if not entry.name.startswith(".") and wanted(entry))
     except OSError as error:
         raise RuntimeError(
-            "dataset folder {} cannot be read: {}. Check that its storage is mounted and readable; remove "
-            "the dataset's folder to have it made again.".format(folder, error.strerror)
+            "dataset folder {} cannot be read: {}. Check that its storage is mounted and readable. {}".format(
+                folder, error.strerror, REMADE
+            )
         ) from error
 
 

@@ -13,14 +13,18 @@ from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.link import die_with_parent
 
+SPLITS = ("train", "val")
+
 
 def loaders(job, facts, cuda):
     """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of."""
     dataset = job["dataset"]
     if job["ready_batches"] or dataset["layout"] == "tensors":
-        return [ReadyBatches(facts["splits"][split], job, _pinned(job, cuda)) for split in ("train", "val")]
-    samples = (open_split(dataset, facts["folder"], split) for split in ("train", "val"))
-    return [make(split, job, cuda) for make, split in zip((train_loader, val_loader), samples)]
+        _check_counts(job, {split: facts["splits"][split] for split in SPLITS})
+        return [ReadyBatches(facts["splits"][split], job, _pinned(job, cuda)) for split in SPLITS]
+    samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
+    _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)})
+    return [make(each, job, cuda) for make, each in zip((train_loader, val_loader), samples)]
 
 
 def notes(job, training):
@@ -39,6 +43,7 @@ def open_split(dataset, folder, split):
         lambda transform: build(how, str(folder), split, transform),
         preprocessing(dataset, split),
         skip=dataset.get("on_bad") == "skip",
+        folder=str(folder),
     )
 
 
@@ -55,6 +60,17 @@ def train_loader(samples, job, cuda):
 def val_loader(samples, job, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
     return Batches(DataLoader(samples, **_how(job, cuda)))
+
+
+def _check_counts(job, counts):
+    if not counts["train"]:
+        raise ValueError("dataset {} has no sample to train on, in train. Add some.".format(job["dataset"]["name"]))
+    if job["evaluate"] and not counts["val"]:
+        raise ValueError(
+            "dataset {} has no sample to evaluate on, in val. Add some, or train without by evaluate=false.".format(
+                job["dataset"]["name"]
+            )
+        )
 
 
 def _how(job, cuda):

@@ -16,7 +16,7 @@ class ReadyBatches:
         dataset, self.count, self.batch = job["dataset"], count, job["batch"]
         shape = (min(self.batch, count), dataset["channels"], dataset["size"], dataset["size"])
         numbers = torch.Generator().manual_seed(job["seed"])
-        distinct = MOST_BYTES // (4 * shape[0] * shape[1] * shape[2] * shape[3])
+        distinct = MOST_BYTES // max(1, 4 * shape[0] * shape[1] * shape[2] * shape[3])
         self._made = [
             tuple(tensor.pin_memory() if pinned else tensor for tensor in tensors)
             for tensors in (

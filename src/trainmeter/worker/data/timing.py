@@ -5,10 +5,11 @@ queue as a few integers, so that no process keeps or shares anything.
 """
 
 from array import array
+from multiprocessing import active_children
 
 from torch.utils.data.dataloader import default_collate
 
-from trainmeter.worker.data.faults import BadSampleError
+from trainmeter.worker.data.faults import BadSampleError, died, unreadable
 from trainmeter.worker.timeline import perf_counter_ns
 
 NANOSECOND = 1e-9
@@ -23,16 +24,19 @@ class Timed:
 
     `samples` either tell apart how to `read(index)` and how to `decode(data)`, or are a sequence of
     `(transform(image), label)`, in which all but the transform counts as reading. Bad ones raise, unless they are to
-    be skipped.
+    be skipped; of the latter kind those are bad that raise OSError, as Pillow does. `folder` is the dataset's.
     """
 
-    def __init__(self, open_samples, transform, skip=False):
+    def __init__(self, open_samples, transform, skip=False, folder="."):
         self._transform = transform
         self._timed_transform = TimedTransform(transform)
         self._samples = open_samples(self._timed_transform)
         apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
         self._timed = self._apart_timed if apart else self._whole_timed
+        self._folder = folder
         self.skip = skip
+        for bad in [] if skip else getattr(self._samples, "unheld", []):
+            raise bad
 
     def __len__(self):
         return len(self._samples)
@@ -57,7 +61,10 @@ class Timed:
     def _whole_timed(self, index):
         self._timed_transform.took_ns = 0
         begun = perf_counter_ns()
-        sample = self._samples[index]
+        try:
+            sample = self._samples[index]
+        except OSError as error:
+            raise unreadable(error.filename or str(index), error, self._folder, kind="sample") from error
         took, transform = perf_counter_ns() - begun, self._timed_transform.took_ns
         return sample, (took - transform, 0, transform)
 
@@ -107,7 +114,7 @@ class Batches:
     def __iter__(self):
         self._begin()
         passed = [0, 0, 0]
-        for batch, took, bad in self.loader:
+        for batch, took, bad in self._loaded():
             passed = [before + now for before, now in zip(passed, took)]
             self._skipped += len(bad)
             self.bad += bad[: NAMED - len(self.bad)]
@@ -122,6 +129,17 @@ class Batches:
                     self._skipped, self.bad[0] if self.bad else "none"
                 )
             )
+
+    def _loaded(self):
+        batches = iter(self.loader)
+        processes = active_children()
+        try:
+            yield from batches
+        except (ConnectionError, EOFError) as error:
+            death = died(processes)
+            if death is None:
+                raise
+            raise death from error
 
     def _begin(self):
         self._took = array("f")

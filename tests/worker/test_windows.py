@@ -1,0 +1,75 @@
+"""What a window hands over of what its loader told."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from trainmeter.record import Record
+from trainmeter.worker.clock import Clock
+from trainmeter.worker.data.faults import BadSampleError
+from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.loop import Tally
+from trainmeter.worker.timeline import HostTimeline
+from trainmeter.worker.windows import Windows
+
+
+class Steward:
+    """The other end of the link: it hears all that is said."""
+
+    def __init__(self):
+        self.heard = {}
+
+    def ask(self, kind, **facts):
+        self.heard[kind] = facts
+        return {"stop": False}
+
+
+class Holed(list):
+    def __getitem__(self, index):
+        if index == 2:
+            raise BadSampleError("image 2.png cannot be read", "2.png")
+        return torch.zeros(1), index
+
+
+def seen(batches):
+    tally = Tally("cpu")
+    for _, targets in batches:
+        tally.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
+    return tally
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """measure(window, skip) -> what the steward is told of it."""
+
+    def measured(window, skip):
+        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch)
+        learner.learn = learner.judge = seen
+        samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
+        loader = Batches(DataLoader(samples, batch_size=2, collate_fn=collate))
+        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner)
+        getattr(windows, window)(0, loader)
+        return steward.heard["measured"]
+
+    return measured
+
+
+@pytest.mark.parametrize("window", ["epoch", "val"])
+def test_samples_that_are_left_out_are_counted_and_named_in_training_and_in_evaluation(measure, window):
+    told = measure(window, skip=True)
+    assert told["parts"]["skipped_samples"] == 1
+    assert told["parts"]["samples"] == 4
+    assert told["bad"] == ["2.png"]
+
+
+@pytest.mark.parametrize("window", ["epoch", "val"])
+def test_where_none_may_be_left_out_none_is_counted(measure, window):
+    assert "skipped_samples" not in measure(window, skip=False)["parts"]
+
+
+def test_what_the_loader_took_is_told_of_training(measure):
+    parts = {"loader_read_s", "loader_preprocess_s", "loader_decode_s", "fetch_stall_model_s"}
+    assert parts <= measure("epoch", skip=False)["parts"].keys()
+    assert not parts & measure("val", skip=False)["parts"].keys()
