@@ -23,7 +23,10 @@ from trainmeter.schema import Schema
 ROOT = Path(__file__).resolve().parents[2]
 """The project's root, found from this file, whatever the working directory."""
 
-GROUPS = ("device", "model", "dataset", "storage", "optimizer", "meter", "profiler", "tracking")
+GROUPS = (
+    *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
+    *("meter", "profiler", "tracking"),
+)
 KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
 """What an override may begin with."""
 PREPROCESSING = ("resize", "crop", "pad")

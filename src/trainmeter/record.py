@@ -4,7 +4,8 @@
     host.json     what the machine is
     epochs.jsonl  a line for each window
     steps.bin     the intervals of each step
-  power.csv     sampled power, where something samples it
+    losses.bin    the loss of each step
+    power.csv     sampled power, where something samples it
     summary.json  means, spreads, totals, and how the run ended
     whole.json    written last: the job was measured to its end
 
@@ -101,6 +102,20 @@ class Record:
     def last_steps(self, count):
         """The last `count` rows."""
         return self._last(count)
+
+    def append_losses(self, losses):
+        """Adds an epoch's losses: an `array('f')` of one for each row of its steps."""
+        with open(str(self.folder / "losses.bin"), "ab") as file:
+            _little_endian(losses).tofile(file)
+
+    def losses(self):
+        """The loss of each step, epoch after epoch, as an `array('f')`."""
+        losses = array.array("f")
+        path = self.folder / "losses.bin"
+        if path.exists():
+            with open(str(path), "rb") as file:
+                losses.frombytes(file.read())
+        return _little_endian(losses)
 
     def append_power(self, times_ns, watts):
         """Adds samples of power: their moments, and columns of watts by domain; NaN, where one was not read, is empty.

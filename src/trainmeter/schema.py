@@ -23,6 +23,19 @@ class Cache(Choice):
     warm = "warm"
 
 
+class Precision(Choice):
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class LrScaling(Choice):
+    none = "none"
+    linear = "linear"
+    sqrt = "sqrt"
+
+
 class Timing(Choice):
     deferred = "deferred"
     synchronous = "synchronous"
@@ -46,8 +59,23 @@ class Machine:
 
 
 @dataclass
+class Throughput:
+    start: int | None = None
+    stop: int | None = None
+    exit: bool = MISSING
+
+
+@dataclass
+class Checkpoint:
+    every: int | None = None
+
+
+@dataclass
 class Sweep:
     again: bool = MISSING
+    resume: bool = MISSING
+    sample: int | None = None
+    seed: int = MISSING
 
 
 @dataclass
@@ -59,6 +87,9 @@ class Schema:
     dataset: dict[str, Any] = field(default_factory=dict)
     storage: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
+    scheduler: dict[str, Any] = field(default_factory=dict)
+    strategy: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
     meter: dict[str, Any] = field(default_factory=dict)
     profiler: dict[str, Any] = field(default_factory=dict)
     tracking: dict[str, Any] = field(default_factory=dict)
@@ -76,11 +107,21 @@ class Schema:
     cache: Cache = MISSING
     drop_caches: bool = MISSING
     ready_batches: bool = MISSING
+    precision: Precision = MISSING
+    compile: bool = MISSING
+    channels_last: bool = MISSING
+    deterministic: bool = MISSING
+    drop_last: bool = MISSING
+    lr_scaling: LrScaling = MISSING
+    lr_batch: int = MISSING
     timing: Timing = MISSING
     warmup_epochs: int = MISSING
     evaluate: bool = MISSING
     target_accuracy: float | None = MISSING
     target_loss: float | None = MISSING
+    throughput: Throughput = field(default_factory=Throughput)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    show_loss: bool = MISSING
     rehearse: Any = MISSING
     save_model: bool = MISSING
     machine: Machine = field(default_factory=Machine)

@@ -15,6 +15,7 @@ from trainmeter.power.consumption import Consumption, Reading, consumption, read
 from trainmeter.power.meter import Meter
 from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
 from trainmeter.power.series import Powers
+from trainmeter.ranks import merged
 from trainmeter.record import Record
 from trainmeter.summary import percentiles
 from trainmeter.supply import Supply
@@ -66,7 +67,7 @@ def closed(
     record: Record,
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
-    name = opened["window"]
+    name, measured = opened["window"], merged(measured["ranks"])
     used = _used(measured, before, after, panel)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
@@ -90,7 +91,8 @@ def closed(
         "epoch": opened["epoch"],
         "opened_ns": measured["opened_ns"],
         "closed_ns": measured["closed_ns"],
-        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)},
+        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
+        | {f"rank_max/{key}": value for key, value in measured["rank_max"].items() if name == "epoch"},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules},
         **told,
     }
@@ -144,8 +146,7 @@ def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: P
 def _epoch(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
     metrics = {
         **measured["parts"],
-        "train_loss": measured["loss"],
-        "train_accuracy": measured["accuracy"],
+        **_scores(measured, "train_"),
         **used.metrics,
     }
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
@@ -160,10 +161,15 @@ def _val(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
     parts = measured["parts"]
     return {
         **{name: parts[name] for name in ("e2e_s", "skipped_samples") if name in parts},
-        "loss": measured["loss"],
-        "accuracy": measured["accuracy"],
+        **_scores(measured),
         **totals,
     }
+
+
+def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Loss, and accuracy where the task knows right from wrong."""
+    scores = {"loss": measured["loss"], "accuracy": measured["accuracy"]}
+    return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
 
 
 def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array) -> PhaseEnergy:

@@ -23,7 +23,7 @@ from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
-from trainmeter.worker.device import accelerator, description, timeline
+from trainmeter.worker.device import description, timeline
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, die_with_parent
 from trainmeter.worker.windows import Windows
@@ -45,15 +45,18 @@ def work(record, link):
     job = record.job()
     random.seed(job["seed"])
     torch.manual_seed(job["seed"])
-    device = accelerator(job["device"]["accelerator"])
-    training, validation = loaders(job, record.run()["dataset"], device.type == "cuda")
-    learner = Learner(job, device)
+    strategy, task = build(job["strategy"]), build(job["task"])
+    device = strategy.device(job["device"]["accelerator"])
+    training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
+    learner = Learner(job, task, strategy, device)
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=link.progress)
     windows = Windows(record, link, clock, learner)
 
     link.ask("built", model=learner.facts(), training=description(device), notes=notes(job, training))
     for epoch in range(job["epochs"]):
+        strategy.begin(epoch)
         last = windows.epoch(epoch, training)
+        learner.advance()
         if job["evaluate"]:
             last = windows.val(epoch, validation)
         if last:

@@ -27,6 +27,11 @@ def timeline(device):
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
 
 
+def each(act, batch):
+    """`act` on each tensor of a batch, whose parts may be tuples or lists again."""
+    return type(batch)(each(act, part) for part in batch) if isinstance(batch, (tuple, list)) else act(batch)
+
+
 def settle(device):
     """Waits until the device has nothing to do, and starts its count of peak memory anew."""
     if device.type == "cuda":

@@ -5,35 +5,43 @@ import copy
 import torch
 
 from trainmeter.build import build
+from trainmeter.worker.device import each
 from trainmeter.worker.loop import Tally, evaluate, train
+from trainmeter.worker.precision import precise
 
 
 class Learner:
     """Learns from batches, or is judged by them; `move` brings a batch to its device."""
 
-    def __init__(self, job, device):
+    def __init__(self, job, task, strategy, device):
         self.device = device
         self.model = build(job["model"])
-        check_inputs(self.model, job)
+        check_inputs(self.model, job, task)
         self.model.to(device)
-        self._criterion = torch.nn.CrossEntropyLoss()
+        self._task = task
+        self._trained = strategy.wrap(self.model, device)
         self._optimizer = build(job["optimizer"], self.model.parameters())
+        self._schedule = build(job["scheduler"], self._optimizer)
+        self._autocast, self._scaler = precise(job["precision"], device)
 
     def move(self, batch):
-        inputs, targets = batch
-        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+        return each(lambda tensor: tensor.to(self.device, non_blocking=True), batch)
 
-    def learn(self, batches):
-        """One pass of training; the tally of what was seen."""
-        tally = Tally(self.device)
-        train(self.model, batches, self._criterion, self._optimizer, tally)
+    def learn(self, batches, steps=64):
+        """One pass of training, of about so many steps; the tally of what was seen."""
+        tally = Tally(self._task, self.device, steps)
+        train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
-    def judge(self, batches):
+    def judge(self, batches, steps=64):
         """One pass without learning; the tally of what was seen."""
-        tally = Tally(self.device)
-        evaluate(self.model, batches, self._criterion, tally)
+        tally = Tally(self._task, self.device, steps)
+        evaluate(self.model, batches, self._task, tally, self._autocast)
         return tally
+
+    def advance(self):
+        """An epoch has ended: the schedule of the learning rate goes on."""
+        self._schedule.step()
 
     def facts(self):
         """Counts and bytes of the model."""
@@ -45,20 +53,20 @@ class Learner:
         }
 
 
-def check_inputs(model, job):
-    """Refuses a model that cannot take the dataset's images, before anything is measured; ValueError.
+def check_inputs(model, job, task):
+    """Refuses a model that cannot take the dataset's samples, before anything is measured; ValueError.
 
     Shapes are worked out on torch's meta device, which computes nothing. Not all that trains can be run there, so a
     refusal is confirmed by two samples on the CPU.
     """
-    size, channels = job["dataset"]["size"], job["dataset"]["channels"]
-    images = torch.zeros(2, channels, size, size)
+    inputs, _ = task.example(job["dataset"], 2, torch.Generator())
     try:
-        _run(copy.deepcopy(model).to("meta"), images.to("meta"))
+        _run(copy.deepcopy(model).to("meta"), each(lambda tensor: tensor.to("meta"), inputs))
     except Exception:
         try:
-            _run(model, images)
+            _run(model, inputs)
         except Exception as error:
+            size, channels = job["dataset"]["size"], job["dataset"]["channels"]
             raise ValueError(
                 "model {} cannot take the images of dataset {}, {} x {} x {}: {}. Set dataset.size, or take another "
                 "model.".format(
@@ -67,7 +75,7 @@ def check_inputs(model, job):
             ) from error
 
 
-def _run(model, images):
+def _run(model, inputs):
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model.eval()
-        model(images)
+        model(inputs)

@@ -1,42 +1,69 @@
 """Training and evaluation, in plain PyTorch. Nothing here measures: `batches` does, as it hands them out."""
 
+from array import array
+
 import torch
 
 
 class Tally:
-    """Loss and accuracy of the samples seen, added up on the device: reading them is what waits for it."""
+    """The loss of each step, and how much was right, kept on the device: reading them is what waits for it."""
 
-    def __init__(self, device):
+    def __init__(self, task, device, steps=1024):
         self.samples = 0
-        self.loss_sum = torch.zeros((), device=device, dtype=torch.double)
-        self.correct = torch.zeros((), device=device, dtype=torch.long)
+        self._task = task
+        self._losses = torch.zeros(steps, device=device)
+        self._weights = []
+        self._right = torch.zeros((), device=device, dtype=torch.long)
 
     def add(self, loss, outputs, targets):
+        step = len(self._weights)
+        if step == len(self._losses):
+            self._losses = torch.cat([self._losses, torch.zeros_like(self._losses)])
+        self._losses[step] = loss.detach()
+        self._weights.append(self._task.weight(targets))
+        right = self._task.right(outputs, targets)
+        if right is None:
+            self._right = None
+        else:
+            self._right += right
         self.samples += len(targets)
-        self.loss_sum += loss.detach() * len(targets)
-        self.correct += (outputs.detach().argmax(1) == targets).sum()
 
-    def means(self):
-        """Loss and accuracy a sample, of which there must be one."""
-        return self.loss_sum.item() / self.samples, self.correct.item() / self.samples
+    def losses(self):
+        """The loss of each step, as an `array('f')`."""
+        return array("f", self._losses[: len(self._weights)].tolist())
+
+    def last_loss(self):
+        """The loss of the last step: whoever asks waits for the device."""
+        return self._losses[len(self._weights) - 1].item()
+
+    def sums(self):
+        """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
+        weights = torch.tensor([float(weight) for weight in self._weights], dtype=torch.double)
+        loss_sum = torch.dot(self._losses[: len(weights)].double().cpu(), weights).item()
+        right = None if self._right is None else self._right.item()
+        return {"weight": weights.sum().item(), "loss_sum": loss_sum, "right": right}
 
 
-def train(model, batches, criterion, optimizer, tally):
+def train(model, batches, task, optimizer, tally, autocast, scaler):
     """One pass: each batch's loss is followed down its gradient by one step of the optimizer."""
     model.train()
     for inputs, targets in batches:
         optimizer.zero_grad()
-        outputs = model(inputs)
-        loss = criterion(outputs, targets)
-        loss.backward()
-        optimizer.step()
+        with autocast:
+            outputs = model(inputs)
+            loss = task.loss(outputs, targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         tally.add(loss, outputs, targets)
 
 
 @torch.no_grad()
-def evaluate(model, batches, criterion, tally):
+def evaluate(model, batches, task, tally, autocast):
     """One pass without learning."""
     model.eval()
     for inputs, targets in batches:
-        outputs = model(inputs)
-        tally.add(criterion(outputs, targets), outputs, targets)
+        with autocast:
+            outputs = model(inputs)
+            loss = task.loss(outputs, targets)
+        tally.add(loss, outputs, targets)

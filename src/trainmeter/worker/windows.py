@@ -25,18 +25,17 @@ class Windows:
         settle(device)
         self._link.ask("open", window=name, epoch=epoch, steps=len(loader))
         clock.open()
-        tally = run(clock.batches(loader, self._learner.move))
+        tally = run(clock.batches(loader, self._learner.move), len(loader))
         clock.close()
         self._link.ask("closed")
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
             parts.update(loaded)
+            self._record.append_steps(clock.rows)
+            self._record.append_losses(tally.losses())
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
-        loss, accuracy = tally.means()
-        if name == "epoch":
-            self._record.append_steps(clock.rows)
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
-        told = dict(times, parts=parts, loss=loss, accuracy=accuracy, bad=list(loader.bad))
-        return self._link.ask("measured", **told)["stop"]
+        told = dict(times, parts=parts, bad=list(loader.bad), **tally.sums())
+        return self._link.ask("measured", ranks=[told])["stop"]

@@ -5,7 +5,7 @@ import signal
 from functools import partial
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader
 
 from trainmeter.build import build
 from trainmeter.worker.data.tensors import ReadyBatches
@@ -16,15 +16,15 @@ from trainmeter.worker.link import die_with_parent
 SPLITS = ("train", "val")
 
 
-def loaders(job, facts, cuda):
-    """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of."""
+def loaders(job, facts, task, strategy, cuda):
+    """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of, for this rank."""
     dataset = job["dataset"]
     if job["ready_batches"] or dataset["layout"] == "tensors":
         _check_counts(job, {split: facts["splits"][split] for split in SPLITS})
-        return [ReadyBatches(facts["splits"][split], job, _pinned(job, cuda)) for split in SPLITS]
+        return [ReadyBatches(facts["splits"][split], job, task, _pinned(job, cuda)) for split in SPLITS]
     samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
     _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)})
-    return [make(each, job, cuda) for make, each in zip((train_loader, val_loader), samples)]
+    return [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
 
 
 def notes(job, training):
@@ -47,19 +47,19 @@ def open_split(dataset, folder, split):
     )
 
 
-def train_loader(samples, job, cuda):
+def train_loader(samples, job, strategy, cuda):
     """Batches in an order that the seed alone decides, a new one each epoch; the last one may be smaller.
 
     Loader processes live on between epochs if the job says so.
     """
-    order = RandomSampler(samples, generator=_seeded(job))
+    order = strategy.shard(samples, _seeded(job))
     persistent = job["persistent_workers"] and job["workers"] > 0
     return Batches(DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, cuda)))
 
 
-def val_loader(samples, job, cuda):
+def val_loader(samples, job, strategy, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
-    return Batches(DataLoader(samples, **_how(job, cuda)))
+    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **_how(job, cuda)))
 
 
 def _check_counts(job, counts):

@@ -2,38 +2,39 @@
 
 import torch
 
+from trainmeter.worker.device import each
+
 MOST_BYTES = 64 << 20
 
 
 class ReadyBatches:
     """As many batches as a loader would give for `count` samples, the last one smaller where its would be.
 
-    A few distinct ones are made, by the job's seed and within 64 MiB, and given in turn; labels are below the
-    dataset's `classes`.
+    A few distinct ones are made by the task, with the job's seed and within 64 MiB, and given in turn.
     """
 
-    def __init__(self, count, job, pinned):
-        dataset, self.count, self.batch = job["dataset"], count, job["batch"]
-        shape = (min(self.batch, count), dataset["channels"], dataset["size"], dataset["size"])
+    def __init__(self, count, job, task, pinned):
+        self.count, self.batch = count, job["batch"]
         numbers = torch.Generator().manual_seed(job["seed"])
-        distinct = MOST_BYTES // max(1, 4 * shape[0] * shape[1] * shape[2] * shape[3])
-        self._made = [
-            tuple(tensor.pin_memory() if pinned else tensor for tensor in tensors)
-            for tensors in (
-                (torch.randn(shape, generator=numbers),
-                 torch.randint(dataset["classes"], shape[:1], generator=numbers))
-                for _ in range(max(1, min(len(self), distinct)))
-            )
-        ]  # fmt: skip
+        size = min(self.batch, count)
+        self._made = []
+        while len(self._made) < min(len(self), MOST_BYTES // max(1, self._bytes())) or not self._made:
+            made = task.example(job["dataset"], size, numbers)
+            self._made.append(each(torch.Tensor.pin_memory, made) if pinned else made)
 
     def __len__(self):
         return -(-self.count // self.batch)
 
     def __iter__(self):
         for step in range(len(self)):
-            inputs, targets = self._made[step % len(self._made)]
             size = min(self.batch, self.count - step * self.batch)
-            yield [inputs[:size], targets[:size]]
+            yield each(lambda tensor: tensor[:size], self._made[step % len(self._made)])  # noqa: B023
+
+    def _bytes(self):
+        """Of one batch; nothing before there is one."""
+        sizes = []
+        each(lambda tensor: sizes.append(tensor.numel() * tensor.element_size()), self._made[:1])
+        return sum(sizes)
 
     bad = ()
 

@@ -1,0 +1,41 @@
+"""What the ranks of a run measured in one window, put together."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SUMMED = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
+"""What ranks add up to; of the other parts the mean over ranks stands, and beside it the largest."""
+NAMED = 5
+
+
+def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One window of all ranks: its `parts`, loss and accuracy over all samples, and `rank_max` where there are several.
+
+    It opens with the first of them and closes with the last, by the clock that they share.
+    """
+    first = ranks[0]["parts"]
+    parts = {name: _put_together(name, [rank["parts"][name] for rank in ranks]) for name in first}
+    weight = math.fsum(rank["weight"] for rank in ranks)
+    rights = [rank["right"] for rank in ranks]
+    largest = {name: max(rank["parts"][name] for rank in ranks) for name in first if name not in SUMMED}
+    return {
+        "opened_ns": min(rank["opened_ns"] for rank in ranks),
+        "closed_ns": max(rank["closed_ns"] for rank in ranks),
+        "parts": parts,
+        "loss": math.fsum(rank["loss_sum"] for rank in ranks) / weight,
+        "accuracy": None if None in rights else sum(rights) / weight,
+        "bad": [name for rank in ranks for name in rank["bad"]][:NAMED],
+        "rank_max": largest if len(ranks) > 1 else {},
+    }
+
+
+def _put_together(name: str, values: Sequence[float]) -> float:
+    if name in SUMMED:
+        return sum(values)
+    if name.endswith("peak_bytes"):
+        return max(values)
+    return values[0] if len(values) == 1 else statistics.fmean(values)
