@@ -25,7 +25,7 @@ FLOORS = [
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
-    {"schema", "metrics", "record", "build", "rounds", "stopping"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -24,12 +24,16 @@ from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.device import memory
 from trainmeter.worker.learner import Learner
+from trainmeter.worker.strategy import Single
+from trainmeter.worker.tasks import Classification
 from trainmeter.worker.timeline import HostTimeline
 
 LENET = {
     "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
-    "dataset": {"name": "digits", "size": 32, "channels": 1},
+    "dataset": {"name": "digits", "size": 32, "channels": 1, "classes": 10},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
+    "scheduler": {"_target_": "trainmeter.worker.schedules.Constant", "name": "none"},
+    "precision": "fp32",
 }
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 RATES = {"samples_per_s": "1/s", "read_bytes_per_s": "B/s", "read_iops": "1/s"}
@@ -119,7 +123,7 @@ def written(tmp_path, gpu_memory, by_phase):
         list(clock.batches(loaded, list))
         clock.close()
         parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48, **gpu_memory}
-        measured = {"parts": parts, "loss": 0.1, "accuracy": 0.9, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
+        measured = {"parts": parts, "weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": [], "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
         panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
@@ -127,11 +131,11 @@ def written(tmp_path, gpu_memory, by_phase):
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
-            windows += [closed(which, measured, before, after, panel, record).line for which in opened]
+            windows += [closed(which, {"ranks": [measured]}, before, after, panel, record).line for which in opened]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        return names | known({**RUN, "model": Learner(LENET, torch.device("cpu")).facts()}).keys() | {POWER}
+        return names | known({**RUN, "model": Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu")).facts()}).keys() | {POWER}
 
     return run
 

@@ -16,11 +16,14 @@ OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
 PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
 MEASURED = {
     "parts": PARTS,
-    "loss": 0.7,
-    "accuracy": 0.8,
+    "weight": 20,
+    "loss_sum": 14,
+    "right": 16,
+    "bad": [],
     "opened_ns": 100 * SECOND,
     "closed_ns": 104 * SECOND,
 }
+"""What the one rank there is measured: a loss of 0.7 a sample, and four of five right."""
 
 
 class Scripted:
@@ -67,7 +70,7 @@ def close(record):
 
     def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
         panel = Panel(meter, gauges or Scripted(), supply or Shelf(), idle_w)
-        return closed(opened, measured, before, after, panel, record)
+        return closed(opened, {"ranks": [measured]}, before, after, panel, record)
 
     return made
 
@@ -158,7 +161,7 @@ def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(cl
 
 
 def test_a_training_that_diverged_has_no_loss_and_says_so(close):
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss": float("nan")})
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": float("nan")})
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch window 3: train_loss was nan, and is left out."]

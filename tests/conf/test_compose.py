@@ -24,7 +24,10 @@ SETTING = ("experiment", "supply")
 EXPERIMENTS = [path for path in FILES if path.parent.name in SETTING]
 GIVEN = {
     "model": ((), {}),
+    "task": ((), {}),
     "optimizer": (("parameters",), {}),
+    "scheduler": (("optimizer",), {}),
+    "strategy": ((), {}),
     "meter": ((), {"gpus": [], "root": "/"}),
     "profiler": ((), {}),
     "dataset.make": (("folder",), {"say": print}),
@@ -52,7 +55,7 @@ def specifications(tree: dict, path: str = "") -> dict[str, dict]:
 def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, group, name):
     pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
     found = specifications(job.plain(composed(f"{group}={name}")))
-    assert {"model", "optimizer", "meter", "profiler"} <= found.keys() <= GIVEN.keys()
+    assert {"model", "task", "optimizer", "scheduler", "strategy", "meter", "profiler"} <= found.keys() <= GIVEN.keys()
     for place, specification in found.items():
         args, kwargs = GIVEN[place]
         taken = {key: value for key, value in arguments(specification).items() if (place, key) not in NOT_TAKEN}

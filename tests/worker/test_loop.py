@@ -1,6 +1,7 @@
 import ast
 import copy
 import inspect
+import weakref
 
 import pytest
 import torch
@@ -8,8 +9,15 @@ from torch import nn
 
 from trainmeter.worker import loop
 from trainmeter.worker.loop import Tally, evaluate, train
+from trainmeter.worker.precision import AsIs, Plain
+from trainmeter.worker.tasks import Classification
 
 CPU = torch.device("cpu")
+IMAGES = Classification(auxiliary=0)
+
+
+def tally(steps=8):
+    return Tally(IMAGES, CPU, steps)
 
 
 @pytest.fixture
@@ -49,7 +57,7 @@ def test_training_is_what_a_person_would_write_in_pytorch_parameter_for_paramete
         optimizer.step()
 
     torch.manual_seed(2)
-    train(model, batches, nn.CrossEntropyLoss(), sgd(model), Tally(CPU))
+    train(model, batches, IMAGES, sgd(model), tally(), AsIs(), Plain())
 
     ours, theirs = model.state_dict(), by_hand.state_dict()
     assert ours.keys() == theirs.keys()
@@ -58,46 +66,80 @@ def test_training_is_what_a_person_would_write_in_pytorch_parameter_for_paramete
 
 def test_evaluation_changes_nothing_and_follows_no_gradient(model, batches):
     before = copy.deepcopy(model.state_dict())
-    evaluate(model, batches, nn.CrossEntropyLoss(), Tally(CPU))
+    evaluate(model, batches, IMAGES, tally(), AsIs())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not model.training
 
 
 def test_training_after_an_evaluation_trains(model, batches):
-    evaluate(model, batches, nn.CrossEntropyLoss(), Tally(CPU))
-    train(model, batches, nn.CrossEntropyLoss(), sgd(model), Tally(CPU))
+    evaluate(model, batches, IMAGES, tally(), AsIs())
+    train(model, batches, IMAGES, sgd(model), tally(), AsIs(), Plain())
     assert model.training
 
 
-def test_means_are_over_samples_not_over_batches():
+class Told(Classification):
+    """A task whose losses a test writes down."""
+
+    def __init__(self, *losses):
+        super().__init__(auxiliary=0)
+        self._losses = iter(losses)
+
+    def loss(self, outputs, targets):
+        return torch.tensor(next(self._losses))
+
+
+def test_sums_are_over_samples_not_over_batches():
     right, wrong = [9.0, 0.0], [0.0, 9.0]
     batches = [
         (torch.tensor([right, right, right]), torch.tensor([0, 0, 0])),
         (torch.tensor([wrong]), torch.tensor([0])),
     ]
-    losses = iter([torch.tensor(1.0), torch.tensor(5.0)])
-    tally = Tally(CPU)
-    evaluate(Fixed(), batches, lambda outputs, targets: next(losses), tally)
-    assert tally.samples == 4
-    assert tally.means() == ((3 * 1.0 + 1 * 5.0) / 4, 3 / 4)
+    seen = tally()
+    evaluate(Fixed(), batches, Told(1.0, 5.0), seen, AsIs())
+    assert seen.samples == 4
+    assert seen.sums() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
+
+
+def test_the_loss_of_each_step_is_kept_however_many_there_are():
+    seen = tally(steps=2)
+    evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, AsIs())
+    assert seen.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert seen.last_loss() == 5.0
 
 
 def test_a_tally_of_many_samples_stays_exact():
-    tally = Tally(CPU)
+    seen = tally(steps=5000)
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
-        tally.add(tenth, outputs, targets)
-    assert tally.means() == (pytest.approx(0.1, rel=1e-7), 1.0)
+        seen.add(tenth, outputs, targets)
+    assert seen.sums() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
+
+
+class Saved:
+    """What a graph saves for its way back."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
 
 
 def test_a_tally_keeps_no_graph_alive(model, batches):
+    saved = weakref.WeakSet()
+
+    def save(tensor):
+        saved.add(kept := Saved(tensor.detach()))
+        return kept
+
     inputs, targets = batches[0]
-    outputs = model(inputs)
-    tally = Tally(CPU)
-    tally.add(nn.functional.cross_entropy(outputs, targets), outputs, targets)
-    assert tally.loss_sum.grad_fn is None
-    assert not tally.loss_sum.requires_grad
+    seen = tally()
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda kept: kept.tensor):
+        outputs = model(inputs)
+        loss = nn.functional.cross_entropy(outputs, targets)
+    assert len(saved) > 0
+    seen.add(loss, outputs, targets)
+    del outputs, loss
+    assert len(saved) == 0
+    assert seen.losses()[0] > 0
 
 
 def test_the_loop_imports_torch_alone():

@@ -7,7 +7,9 @@ from trainmeter.build import build
 from trainmeter.worker.learner import check_inputs
 from trainmeter.worker.models.lenet import LeNet
 from trainmeter.worker.models.vision import classifier, names, with_channels
+from trainmeter.worker.tasks import Classification
 
+IMAGES = Classification(auxiliary=0)
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
 
 
@@ -76,7 +78,7 @@ def test_the_names_are_the_classifiers_that_torchvision_lists():
 
 
 def job(architecture="mine", size=32):
-    return {"model": {"name": architecture}, "dataset": {"name": "digits", "size": size, "channels": 1}}
+    return {"model": {"name": architecture}, "dataset": {"name": "digits", "size": size, "channels": 1, "classes": 10}}
 
 
 class Masked(nn.Module):
@@ -93,13 +95,13 @@ class Masked(nn.Module):
 
 def test_a_model_that_takes_the_images_is_left_as_it_is():
     model = LeNet(1, 10)
-    check_inputs(model, job())
+    check_inputs(model, job(), IMAGES)
     assert all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
     model, state = Masked(), torch.random.get_rng_state()
-    check_inputs(model, job())
+    check_inputs(model, job(), IMAGES)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert model.norm.running_mean.item() == 0
 
@@ -108,4 +110,4 @@ def test_a_model_that_cannot_take_the_images_is_refused_with_what_to_set():
     with pytest.raises(
         ValueError, match=r"model lenet cannot take the images of dataset digits, 1 x 8 x 8: .* Set dataset.size"
     ):
-        check_inputs(LeNet(1, 10), job("lenet", size=8))
+        check_inputs(LeNet(1, 10), job("lenet", size=8), IMAGES)

@@ -11,6 +11,7 @@ from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.faults import BadSampleError
 from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.loop import Tally
+from trainmeter.worker.tasks import Classification
 from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.windows import Windows
 
@@ -33,8 +34,8 @@ class Holed(list):
         return torch.zeros(1), index
 
 
-def seen(batches):
-    tally = Tally("cpu")
+def seen(batches, steps):
+    tally = Tally(Classification(auxiliary=0), "cpu")
     for _, targets in batches:
         tally.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
     return tally
@@ -51,7 +52,8 @@ def measure(tmp_path):
         loader = Batches(DataLoader(samples, batch_size=2, collate_fn=collate))
         windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner)
         getattr(windows, window)(0, loader)
-        return steward.heard["measured"]
+        (rank,) = steward.heard["measured"]["ranks"]
+        return rank
 
     return measured
 

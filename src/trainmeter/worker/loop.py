@@ -1,7 +1,5 @@
 """Training and evaluation, in plain PyTorch. Nothing here measures: `batches` does, as it hands them out."""
 
-from array import array
-
 import torch
 
 
@@ -29,8 +27,8 @@ class Tally:
         self.samples += len(targets)
 
     def losses(self):
-        """The loss of each step, as an `array('f')`."""
-        return array("f", self._losses[: len(self._weights)].tolist())
+        """The loss of each step, as numbers."""
+        return self._losses[: len(self._weights)].tolist()
 
     def last_loss(self):
         """The loss of the last step: whoever asks waits for the device."""

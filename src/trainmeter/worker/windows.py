@@ -1,5 +1,7 @@
 """Measured stretches: one pass of training or of evaluation, between two readings of the steward's counters."""
 
+from array import array
+
 from trainmeter.worker.device import memory, settle
 
 
@@ -33,7 +35,7 @@ class Windows:
         if name == "epoch":
             parts.update(loaded)
             self._record.append_steps(clock.rows)
-            self._record.append_losses(tally.losses())
+            self._record.append_losses(array("f", tally.losses()))
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}

@@ -12,6 +12,7 @@ from trainmeter.worker.data import faults
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
 from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.data.timing import Batches, Timed
+from trainmeter.worker.strategy import Single
 
 TORCHS_OWN = [
     "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
@@ -100,7 +101,7 @@ def train_until_a_loader_process_ends(number, tell):
     samples = Timed(lambda transform: Unhurried(range(400)), None)
     job = {"batch": 2, "seed": 0, "workers": 1, "prefetch": 2, "persistent_workers": True, "pin_memory": False}
     try:
-        batches = iter(train_loader(samples, job, cuda=False))
+        batches = iter(train_loader(samples, job, Single(1), cuda=False))
         next(batches)
         os.kill(active_children()[0].pid, number)
         list(batches)

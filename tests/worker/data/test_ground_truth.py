@@ -6,6 +6,7 @@ from pipeline import Slow, slow_transform, spend, truth
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.data.timing import Timed
+from trainmeter.worker.strategy import Single
 from trainmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH = 12, 2, 2
@@ -43,7 +44,7 @@ def measured(read_s, preprocess_s, compute_s, workers):
         slow_transform(preprocess_s / BATCH / 2),
     )
     job = {"batch": BATCH, "workers": workers, "prefetch": PREFETCH, "persistent_workers": True, "seed": 0}
-    loader, clock = train_loader(samples, {**job, "pin_memory": False}, False), Clock(HostTimeline())
+    loader, clock = train_loader(samples, {**job, "pin_memory": False}, Single(1), False), Clock(HostTimeline())
     for _ in range(2):
         clock.open()
         for _ in clock.batches(loader, lambda batch: batch):

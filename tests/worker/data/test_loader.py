@@ -10,6 +10,7 @@ import torch
 
 from trainmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
 from trainmeter.worker.data.timing import Timed
+from trainmeter.worker.strategy import Single
 
 JOB = {
     "batch": 4,
@@ -31,32 +32,32 @@ def order(loader):
 
 
 def test_every_sample_comes_once_an_epoch_and_the_last_batch_may_be_smaller():
-    loader = train_loader(SAMPLES, job(), cuda=False)
+    loader = train_loader(SAMPLES, job(), Single(1), cuda=False)
     assert sorted(order(loader)) == list(range(10))
     assert [len(inputs) for inputs, _ in loader] == [4, 4, 2]
     assert len(loader) == 3
 
 
 def test_the_seed_alone_decides_the_order_of_every_epoch():
-    inline, processes = (train_loader(SAMPLES, job(workers=workers), cuda=False) for workers in (0, 2))
+    inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
     epochs = [order(inline), order(inline)]
     torch.rand(3)  # what else draws random numbers changes nothing
     assert [order(processes), order(processes)] == epochs
     assert epochs[0] != epochs[1]
-    assert order(train_loader(SAMPLES, job(seed=1), cuda=False)) != epochs[0]
+    assert order(train_loader(SAMPLES, job(seed=1), Single(1), cuda=False)) != epochs[0]
 
 
 def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
-    order(train_loader(SAMPLES, job(), cuda=False))
-    order(val_loader(SAMPLES, job(), cuda=False))
+    order(train_loader(SAMPLES, job(), Single(1), cuda=False))
+    order(val_loader(SAMPLES, job(), Single(1), cuda=False))
     assert torch.rand(1) == expected
 
 
 def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
-    loader = val_loader(SAMPLES, job(workers=1), cuda=False)
+    loader = val_loader(SAMPLES, job(workers=1), Single(1), cuda=False)
     assert order(loader) == list(range(10))
     assert not loader.loader.persistent_workers
 
@@ -66,14 +67,15 @@ def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
     [("auto", False, False), ("auto", True, True), (False, True, False), (True, False, True)],
 )
 def test_memory_is_pinned_as_asked_and_by_itself_only_for_a_gpu(asked, cuda, pinned):
-    assert train_loader(SAMPLES, job(pin_memory=asked), cuda).loader.pin_memory is pinned
+    assert train_loader(SAMPLES, job(pin_memory=asked), Single(1), cuda).loader.pin_memory is pinned
 
 
 def test_prefetch_and_persistence_are_of_loader_processes():
-    assert train_loader(SAMPLES, job(workers=2, prefetch=3), cuda=False).loader.prefetch_factor == 3
-    assert train_loader(SAMPLES, job(workers=2), cuda=False).loader.persistent_workers
-    assert not train_loader(SAMPLES, job(workers=0), cuda=False).loader.persistent_workers
-    assert not train_loader(SAMPLES, job(workers=2, persistent_workers=False), cuda=False).loader.persistent_workers
+    assert train_loader(SAMPLES, job(workers=2, prefetch=3), Single(1), cuda=False).loader.prefetch_factor == 3
+    assert train_loader(SAMPLES, job(workers=2), Single(1), cuda=False).loader.persistent_workers
+    assert not train_loader(SAMPLES, job(workers=0), Single(1), cuda=False).loader.persistent_workers
+    anew = job(workers=2, persistent_workers=False)
+    assert not train_loader(SAMPLES, anew, Single(1), cuda=False).loader.persistent_workers
 
 
 PARENT = """
@@ -81,7 +83,8 @@ import os, time
 from multiprocessing import active_children
 from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.data.timing import Timed
-loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, cuda=False))
+from trainmeter.worker.strategy import Single
+loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, Single(1), cuda=False))
 next(loader)
 print(*(worker.pid for worker in active_children()), flush=True)
 time.sleep(60)
@@ -134,5 +137,5 @@ def test_a_persons_own_split_without_samples_is_an_error_that_says_so(tmp_path, 
     how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
     asked = job(dataset={**how, "open": {"_target_": "trainmeter.worker.data.opened"}}, ready_batches=False)
     with pytest.raises(ValueError, match=r"dataset mine has no sample to evaluate on, in val\. .*evaluate=false"):
-        loaders({**asked, "evaluate": True}, {"folder": tmp_path}, cuda=False)
-    assert [len(each) for each in loaders({**asked, "evaluate": False}, {"folder": tmp_path}, cuda=False)] == [1, 0]
+        loaders({**asked, "evaluate": True}, {"folder": tmp_path}, None, Single(1), cuda=False)
+    assert [len(each) for each in loaders({**asked, "evaluate": False}, {"folder": tmp_path}, None, Single(1), cuda=False)] == [1, 0]

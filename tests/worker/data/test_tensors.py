@@ -3,6 +3,10 @@ import torch
 
 from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.data.tensors import MOST_BYTES, ReadyBatches
+from trainmeter.worker.strategy import Single
+from trainmeter.worker.tasks import Classification
+
+IMAGES = Classification(auxiliary=0)
 
 
 def job(batch=4, size=8, classes=3, **keys):
@@ -19,37 +23,37 @@ def job(batch=4, size=8, classes=3, **keys):
 
 
 def test_they_are_as_many_and_as_large_as_a_loaders():
-    batches = ReadyBatches(10, job(), pinned=False)
+    batches = ReadyBatches(10, job(), IMAGES, pinned=False)
     assert [inputs.shape for inputs, _ in batches] == [(4, 1, 8, 8), (4, 1, 8, 8), (2, 1, 8, 8)]
     assert [len(targets) for _, targets in batches] == [4, 4, 2]
     assert len(batches) == 3
 
 
 def test_labels_are_of_the_datasets_classes():
-    targets = torch.cat([targets for _, targets in ReadyBatches(400, job(), pinned=False)])
+    targets = torch.cat([targets for _, targets in ReadyBatches(400, job(), IMAGES, pinned=False)])
     assert set(targets.tolist()) == {0, 1, 2}
     assert targets.dtype == torch.long
 
 
 def test_the_seed_decides_what_they_hold():
-    first, again, other = (next(iter(ReadyBatches(8, job(seed=seed), False)))[0] for seed in (0, 0, 1))
+    first, again, other = (next(iter(ReadyBatches(8, job(seed=seed), IMAGES, pinned=False)))[0] for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_memory_is_bounded_whatever_the_dataset():
-    batches = ReadyBatches(100_000, job(batch=64, size=224), pinned=False)
+    batches = ReadyBatches(100_000, job(batch=64, size=224), IMAGES, pinned=False)
     held = {inputs.data_ptr(): inputs.numel() * 4 for inputs, _ in batches}
     assert len(held) > 1
     assert sum(held.values()) <= MOST_BYTES
 
 
 def test_a_batch_above_the_bound_is_made_all_the_same():
-    assert next(iter(ReadyBatches(1000, job(batch=512, size=224), pinned=False)))[0].shape[0] == 512
+    assert next(iter(ReadyBatches(1000, job(batch=512, size=224), IMAGES, pinned=False)))[0].shape[0] == 512
 
 
 def test_they_tell_nothing_of_a_loader():
-    batches = ReadyBatches(10, job(), pinned=False)
+    batches = ReadyBatches(10, job(), IMAGES, pinned=False)
     assert batches.parts([0.0] * 12) == {}
     assert list(batches.bad) == []
 
@@ -59,11 +63,11 @@ def test_they_stand_for_a_dataset_of_as_many_samples(ready, layout):
     asked = job(ready_batches=ready)
     asked["dataset"]["layout"] = layout
     facts = {"folder": None, "splits": {"train": 9, "val": 5}}
-    assert [len(batches) for batches in loaders(asked, facts, cuda=False)] == [3, 2]
+    assert [len(batches) for batches in loaders(asked, facts, IMAGES, Single(1), cuda=False)] == [3, 2]
 
 
 def test_a_dataset_that_is_smaller_than_a_batch_comes_with_a_word():
-    small, enough = (ReadyBatches(count, job(batch=4), False) for count in (3, 4))
+    small, enough = (ReadyBatches(count, job(batch=4), IMAGES, pinned=False) for count in (3, 4))
     assert notes(job(batch=4), enough) == []
     (note,) = notes(job(batch=4), small)
     assert note == "batch=4 is more than the 3 samples that there are: an epoch is one step."
@@ -77,6 +81,6 @@ def test_a_split_without_samples_is_an_error_where_they_are_needed(train, val, e
     facts = {"folder": None, "splits": {"train": train, "val": val}}
     if said:
         with pytest.raises(ValueError, match=f"dataset none has {said}"):
-            loaders(job(evaluate=evaluate), facts, cuda=False)
+            loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
     else:
-        assert [len(list(batches)) for batches in loaders(job(evaluate=evaluate), facts, cuda=False)] == [3, 0]
+        assert [len(list(batches)) for batches in loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)] == [3, 0]

@@ -1,0 +1,68 @@
+"""What a task loses on an answer, and how much of it is right: known answers."""
+
+import math
+
+import pytest
+import torch
+
+from trainmeter.worker.tasks import PAD, Classification, Regression, Translation
+
+NUMBERS = torch.Generator().manual_seed(0)
+IMAGES = {"channels": 3, "size": 8, "classes": 5}
+NUMBERED = {"features": 4}
+PAIRS = {"length": 7, "words": 11}
+TASKS = [
+    (Classification(auxiliary=0.4), IMAGES, (6, 3, 8, 8), (6,)),
+    (Regression(loss="mse_loss"), NUMBERED, (6, 4), (6, 1)),
+    (Translation(), PAIRS, ((6, 7), (6, 7)), (6, 7)),
+]
+
+
+def shapes(inputs):
+    return tuple(shapes(each) for each in inputs) if isinstance(inputs, tuple) else tuple(inputs.shape)
+
+
+@pytest.mark.parametrize(("task", "dataset", "inputs", "targets"), TASKS, ids=lambda value: type(value).__name__)
+def test_an_example_has_the_datasets_shape_and_the_seed_decides_it(task, dataset, inputs, targets):
+    made = task.example(dataset, 6, torch.Generator().manual_seed(3))
+    again = task.example(dataset, 6, torch.Generator().manual_seed(3))
+    assert (shapes(made[0]), shapes(made[1])) == (inputs, targets)
+    assert torch.equal(made[1], again[1])
+
+
+def test_labels_are_of_the_datasets_classes():
+    _, labels = TASKS[0][0].example(IMAGES, 200, NUMBERS)
+    assert set(labels.tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_an_undecided_answer_costs_the_logarithm_of_the_classes():
+    assert Classification(auxiliary=0).loss(torch.zeros(3, 5), torch.tensor([0, 1, 2])).item() == pytest.approx(
+        math.log(5)
+    )
+
+
+def test_auxiliary_outputs_add_their_weighed_loss_and_decide_nothing():
+    sure, undecided, labels = torch.tensor([[99.0, 0.0]]), torch.zeros(1, 2), torch.tensor([0])
+    task = Classification(auxiliary=0.4)
+    assert task.loss((sure, undecided), labels).item() == pytest.approx(0.4 * math.log(2))
+    assert task.loss((undecided, sure, sure), labels).item() == pytest.approx(math.log(2))
+    assert task.loss((undecided, None), labels).item() == pytest.approx(math.log(2))
+    assert task.right((sure, torch.tensor([[0.0, 99.0]])), labels) == 1
+
+
+def test_numbers_are_neither_right_nor_wrong():
+    task, outputs, targets = Regression(loss="mse_loss"), torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [4.0]])
+    assert task.loss(outputs, targets).item() == 2.0
+    assert task.weight(targets) == 2
+    assert task.right(outputs, targets) is None
+
+
+def test_padding_is_neither_lost_on_nor_counted():
+    targets = torch.tensor([[3, 4, PAD], [5, PAD, PAD]])
+    outputs = torch.zeros(2, 3, 8)
+    outputs[0, 0, 3] = 99.0  # right, and costs nothing
+    outputs[1, 1:, 7] = 99.0  # wrong, were it not padding
+    task = Translation()
+    assert task.weight(targets) == 3
+    assert task.right(outputs, targets) == 1
+    assert task.loss(outputs, targets).item() == pytest.approx(2 * math.log(8) / 3)
