@@ -123,7 +123,8 @@ def written(tmp_path, gpu_memory, by_phase):
         list(clock.batches(loaded, list))
         clock.close()
         parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48, **gpu_memory}
-        measured = {"parts": parts, "weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": [], "opened_ns": 10**6, "closed_ns": 999 * 10**6}
+        scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": []}
+        measured = {"parts": parts, **scores, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
         panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
@@ -135,7 +136,8 @@ def written(tmp_path, gpu_memory, by_phase):
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        return names | known({**RUN, "model": Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu")).facts()}).keys() | {POWER}
+        learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
+        return names | known({**RUN, "model": learner.facts()}).keys() | {POWER}
 
     return run
 

@@ -138,4 +138,5 @@ def test_a_persons_own_split_without_samples_is_an_error_that_says_so(tmp_path, 
     asked = job(dataset={**how, "open": {"_target_": "trainmeter.worker.data.opened"}}, ready_batches=False)
     with pytest.raises(ValueError, match=r"dataset mine has no sample to evaluate on, in val\. .*evaluate=false"):
         loaders({**asked, "evaluate": True}, {"folder": tmp_path}, None, Single(1), cuda=False)
-    assert [len(each) for each in loaders({**asked, "evaluate": False}, {"folder": tmp_path}, None, Single(1), cuda=False)] == [1, 0]
+    made = loaders({**asked, "evaluate": False}, {"folder": tmp_path}, None, Single(1), cuda=False)
+    assert [len(each) for each in made] == [1, 0]

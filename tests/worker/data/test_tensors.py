@@ -83,4 +83,5 @@ def test_a_split_without_samples_is_an_error_where_they_are_needed(train, val, e
         with pytest.raises(ValueError, match=f"dataset none has {said}"):
             loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
     else:
-        assert [len(list(batches)) for batches in loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)] == [3, 0]
+        made = loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
+        assert [len(list(batches)) for batches in made] == [3, 0]
