@@ -31,7 +31,7 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason(tmp_path):
     (write(tmp_path, row(5, "cold", 1.0)).folder / "whole.json").unlink()
     sweep = read(tmp_path)
     assert [found.number for found in sweep.results] == [0]
-    assert sweep.left_out == {
+    assert sweep.left_out() == {
         "not whole (failed)": 1,
         "a rehearsal (device=nano asked for, this machine is device=cpu)": 1,
         "no epoch after its warm-up: give more epochs": 1,
@@ -51,7 +51,7 @@ def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
     assert [found.number for found in sweep.results] == [0, 6]
     assert sweep.results[1].cores is None, "what is lost is not known; the rest is"
     assert set(sweep.unreadable) == {"1", "2", "3", "4", "5"}
-    assert sum(sweep.left_out.values()) == 5
+    assert sum(sweep.left_out().values()) == 5
     assert all("cannot be read" in why for why in sweep.unreadable.values())
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainmeter.record import Record
+
+WHOLE = "whole"
+TOO_SHORT = "no epoch after its warm-up: give more epochs"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Row:
     """Why there is none."""
     cores: int | None = None
     storage: Mapping[str, Any] = field(default_factory=dict)
+    epochs: Sequence[Mapping[str, float]] = ()
+    """Metrics of each epoch, in order, warm-up included."""
+    rehearsal: Sequence[str] = ()
+    """In what it was one."""
+    devices: int | None = None
+    """How many trained; None where that was not written down."""
 
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""
@@ -50,9 +59,19 @@ class Sweep:
         return [row for row in self.rows if row.left_out is None]
 
     @property
-    def left_out(self) -> Counter[str]:
-        """How many runs are left out, by the reason."""
-        return Counter([row.left_out for row in self.rows if row.left_out] + [*self.unreadable.values()])
+    def ended(self) -> list[Row]:
+        """Results, and what would be one had it had an epoch after its warm-up: a target may be reached before."""
+        return [row for row in self.rows if row.state == WHOLE and not row.rehearsal and _steady_or_short(row)]
+
+    @property
+    def rehearsed(self) -> list[Row]:
+        """Rehearsals that went to their end: no results of what was asked, but what there is where there are none."""
+        return [row for row in self.rows if row.state == WHOLE and row.rehearsal and row.metrics]
+
+    def left_out(self, told: Container[int] = ()) -> Counter[str]:
+        """How many runs are left out, by the reason; those of some numbers were told of nevertheless."""
+        known = [row.left_out for row in self.rows if row.left_out and row.number not in told]
+        return Counter([*known, *self.unreadable.values()])
 
     def varied(self) -> list[str]:
         """The keys that were typed and are not the same in all rows."""
@@ -94,7 +113,7 @@ def row(folder: Path) -> Row:
     energy = run.get("energy") or {}
     metrics = dict(summary["metrics"]) if summary else {}
     state = summary["state"] if summary else "unfinished"
-    measured = "steady/energy_j" in metrics
+    measured = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Row(
         number=int(run["number"]),
         job=job,
@@ -106,17 +125,30 @@ def row(folder: Path) -> Row:
         no_energy=None if measured else energy.get("reason") or "no energy was measured",
         cores=_cores(record),
         storage=run.get("storage") or {},
+        epochs=[window["metrics"] for window in record.windows() if window["window"] == "epoch"],
+        rehearsal=run["rehearsal"],
+        devices=_devices(job, run),
     )
 
 
 def _left_out(record: Record, run: Mapping[str, Any], state: str, metrics: Mapping[str, float]) -> str | None:
-    if state != "whole" or not record.is_whole(run["identity"]):
+    if state != WHOLE or not record.is_whole(run["identity"]):
         return f"not whole ({state})"
     if run["rehearsal"]:
         return f"a rehearsal ({'; '.join(run['rehearsal'])})"
     if "steady/e2e_s" not in metrics:
-        return "no epoch after its warm-up: give more epochs"
+        return TOO_SHORT
     return None
+
+
+def _steady_or_short(row: Row) -> bool:
+    return row.left_out in (None, TOO_SHORT)
+
+
+def _devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
+    """How many devices trained: what the worker told, or else what was asked for."""
+    told, asked = (run.get("training") or {}).get("devices"), (job.get("strategy") or {}).get("ranks")
+    return next((int(count) for count in (told, asked) if count is not None), None)
 
 
 def _cores(record: Record) -> int | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainmeter.report.estimates import Estimate, Samples, contrast, half_width
 from trainmeter.report.rows import Row
 
 MATTERS = 0.02
@@ -32,26 +33,6 @@ CONDITIONS = (TENSORS, FROM_CACHE, FROM_STORAGE)
 SET_BY_SUPPLY = ("ready_batches", "cache", "drop_caches", "repeat", "tracking", "sweep", "machine", "save_model")
 """Keys of a job in which runs of one analysis may differ."""
 STORAGE, PREPROCESSING, COMPUTE, UNDECIDED = "storage-bound", "preprocessing-bound", "compute-bound", "undecided"
-
-Samples = Mapping[str, Sequence[float]]
-"""Condition -> a value a run."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value and its 95 % interval; no interval where a condition was run only once."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def noise(self) -> bool:
-        """Whether it is below zero, as no stall can be."""
-        return self.value < 0
-
-    def spans(self, bound: float) -> bool:
-        return self.low is not None and self.high is not None and self.low <= bound <= self.high
 
 
 @dataclass(frozen=True)
@@ -177,15 +158,6 @@ def analyses(rows: Sequence[Row]) -> list[Analysis | Incomplete]:
     groups = {key: group for key, group in groups.items() if len(group) > 1}
     titles = _titles([_first(group) for group in groups.values()])
     return [_told(title, group) for title, group in zip(titles, groups.values(), strict=True)]
-
-
-def contrast(weights: Mapping[str, float], samples: Samples) -> Estimate:
-    """A weighted sum of the conditions' means, with Welch's interval."""
-    value = math.fsum(weight * statistics.fmean(samples[name]) for name, weight in weights.items())
-    if any(len(samples[name]) < 2 for name in weights):
-        return Estimate(value)
-    half = _half_width(weights, samples, {name: len(samples[name]) for name in weights})
-    return Estimate(value, value - half, value + half)
 
 
 def verdict(samples: Samples) -> Verdict:
@@ -320,7 +292,7 @@ def repeats_needed(weights: Mapping[str, float], bound: float, samples: Samples)
     distance = abs(contrast(weights, samples).value - bound)
     most = max(len(samples[name]) for name in weights)
     for count in range(max(2, most + 1), MOST_REPEATS + 1):
-        if _half_width(weights, samples, dict.fromkeys(weights, count)) < distance:
+        if half_width(weights, samples, dict.fromkeys(weights, count)) < distance:
             return count
     return None
 
@@ -423,18 +395,6 @@ def _undecided(why: str, weights: Mapping[str, float], bound: float, samples: Sa
 
 def _repeated(samples: Samples) -> bool:
     return all(len(values) > 1 for values in samples.values())
-
-
-def _half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[str, int]) -> float:
-    """Half of Welch's 95 % interval, were there so many of each and their variances those of the samples."""
-    from scipy.special import stdtrit
-
-    parts = {name: weights[name] ** 2 * statistics.variance(samples[name]) / counts[name] for name in weights}
-    squared = math.fsum(parts.values())
-    if squared == 0:
-        return 0.0
-    freedom = squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(squared)
 
 
 def _shares(rows: Sequence[Row]) -> list[float]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainmeter.report.estimates import Estimate
 from trainmeter.report.rows import Sweep
 from trainmeter.report.stalls import (
     COMPUTE,
@@ -17,7 +18,6 @@ from trainmeter.report.stalls import (
     STORAGE,
     UNDECIDED,
     Analysis,
-    Estimate,
     Incomplete,
     Prediction,
     Verdict,
@@ -136,7 +136,7 @@ def _times(told: Analysis) -> Grid:
     rows = []
     for name in CONDITIONS:
         runs = ", ".join(map(str, told.numbers[name]))
-        rows.append([name, SUPPLIES[name], runs, _spread(told.times_s[name], epoch), number(joules[name])])
+        rows.append([name, SUPPLIES[name], runs, spread(told.times_s[name], epoch), number(joules[name])])
     return Grid("Epochs", ["supply", "samples come from", "runs", "s an epoch (95 %)", "J"], rows)
 
 
@@ -166,10 +166,10 @@ def incomplete(told: Incomplete) -> str:
     return f"{told.title}: no stall analysis: no whole run of supply={missing}. Run: {WHAT_TO_RUN}"
 
 
-def left_out(sweep: Sweep) -> list[str]:
-    """How many runs are left out, and why."""
+def left_out(sweep: Sweep, told: Container[int] = ()) -> list[str]:
+    """How many runs are left out, and why; those of some numbers were told of nevertheless."""
     count = len(sweep.rows) + len(sweep.unreadable)
-    return [f"Left out: {many} of {count} runs: {why}." for why, many in sweep.left_out.items()]
+    return [f"Left out: {many} of {count} runs: {why}." for why, many in sweep.left_out(told).items()]
 
 
 def plain(sweep: Sweep) -> Grid:
@@ -194,14 +194,14 @@ def markdown(sweep: Sweep, told: Iterable[Analysis | Incomplete]) -> str:
         first, *others = sentences(analysis)
         lines += [f"**{first}**", "", *(line for other in others for line in (other, ""))]
         for grid in grids(analysis):
-            lines += [f"{grid.title}:", "", *_piped(grid), ""]
+            lines += [f"{grid.title}:", "", *piped(grid), ""]
     lines += [line for said in left_out(sweep) for line in (said, "")]
     return "\n".join(lines)
 
 
-def plain_values(told: Iterable[Analysis | Incomplete]) -> list[dict[str, Any]]:
+def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
     """All numbers, as JSON holds them: what is not known, or without limit, is null."""
-    return [_finite(asdict(analysis)) for analysis in told]
+    return [finite(asdict(analysis)) for analysis in told]
 
 
 def show(told: Iterable[Analysis | Incomplete], console: Console) -> None:
@@ -264,10 +264,26 @@ def interval(told: Estimate, beside: float, unit: str = "s") -> str:
     return f"{value} ({number(told.low, beside)} to {number(told.high, beside)})"
 
 
-def _spread(told: Estimate, beside: float) -> str:
+def spread(told: Estimate, beside: float | None = None) -> str:
+    """`5.3 (4.9 to 5.7)`."""
+    beside = told.value if beside is None else beside
     if told.low is None or told.high is None:
         return number(told.value, beside)
     return f"{number(told.value, beside)} ({number(told.low, beside)} to {number(told.high, beside)})"
+
+
+def times(told: Estimate) -> str:
+    """`1.90 times (1.88 to 1.92)`."""
+    return interval(told, told.value, "times")
+
+
+def percent(told: Estimate) -> str:
+    """Of a share: `95.0 % (94.1 to 95.9)`."""
+    return interval(told.scaled(100), 100 * told.value, "%")
+
+
+def megabytes(size: float | None) -> str:
+    return ABSENT if size is None else number(1e-6 * size)
 
 
 def _choice(asked: Prediction) -> str:
@@ -282,16 +298,16 @@ def _predicted(asked: Prediction) -> str:
     return f"{asked.bound} {number(asked.epoch_s)}" if asked.bound else number(asked.epoch_s)
 
 
-def _piped(grid: Grid) -> list[str]:
+def piped(grid: Grid) -> list[str]:
     rows = [grid.columns, ["---"] * len(grid.columns), *grid.rows]
     return [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

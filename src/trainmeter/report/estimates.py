@@ -1,0 +1,73 @@
+"""Estimates from repeated runs: the run is the unit, as epochs within a run are not independent.
+
+Repeats give the spread, and Welch's method the 95 % intervals. Estimates are never clipped.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Samples = Mapping[str, Sequence[float]]
+"""Condition -> a value a run."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval; no interval where a condition was run only once."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def noise(self) -> bool:
+        """Whether it is below zero, as no stall can be."""
+        return self.value < 0
+
+    def spans(self, bound: float) -> bool:
+        return self.low is not None and self.high is not None and self.low <= bound <= self.high
+
+    def scaled(self, factor: float) -> Estimate:
+        """The same in another unit; the factor is above zero."""
+        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
+        return Estimate(factor * self.value, low, high)
+
+
+def contrast(weights: Mapping[str, float], samples: Samples) -> Estimate:
+    """A weighted sum of the conditions' means, with Welch's interval."""
+    value = math.fsum(weight * statistics.fmean(samples[name]) for name, weight in weights.items())
+    if any(len(samples[name]) < 2 for name in weights):
+        return Estimate(value)
+    half = half_width(weights, samples, {name: len(samples[name]) for name in weights})
+    return Estimate(value, value - half, value + half)
+
+
+def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[str, int]) -> float:
+    """Half of Welch's 95 % interval, were there so many of each and their variances those of the samples."""
+    from scipy.special import stdtrit
+
+    parts = {name: weights[name] ** 2 * statistics.variance(samples[name]) / counts[name] for name in weights}
+    squared = math.fsum(parts.values())
+    if squared == 0:
+        return 0.0
+    freedom = squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
+    return float(stdtrit(freedom, 0.975)) * math.sqrt(squared)
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    return contrast({"mean": 1.0}, {"mean": values})
+
+
+def difference(more: Sequence[float], less: Sequence[float]) -> Estimate:
+    return contrast({"more": 1.0, "less": -1.0}, {"more": more, "less": less})
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """The ratio of geometric means: a difference of logarithms, with Welch's interval; all values are above zero."""
+    logs = difference([math.log(value) for value in above], [math.log(value) for value in below])
+    if logs.low is None or logs.high is None:
+        return Estimate(math.exp(logs.value))
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
