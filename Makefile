@@ -77,7 +77,7 @@ setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the d
 	@touch $@
 
 # Compiled here, since PYTHONDONTWRITEBYTECODE would have every start compile anew.
-.venv/.compiled: .venv/.synced $(wildcard src/*.py $(addprefix src/trainmeter/,*.py */*.py */*/*.py))
+.venv/.compiled: .venv/.synced $(wildcard src/*.py src/hydra_plugins/*.py $(addprefix src/trainmeter/,*.py */*.py */*/*.py))
 	@$(PYTHON) -m compileall -q src || true
 	@touch $@
 

@@ -16,7 +16,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter.job import matches
+from trainmeter.job import matches, of_board
 
 if TYPE_CHECKING:
     from trainmeter.doctor import Row
@@ -78,4 +78,5 @@ def told(row: Row) -> str:
 
 
 if __name__ == "__main__":
+    OmegaConf.register_new_resolver("of_board", of_board)
     main()

@@ -41,7 +41,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, stop)
-    job.register(partial(sweep.folder, job.ROOT / "multirun", datetime.now()))
+    job.register(partial(sweep.folder, job.ROOT / "multirun", datetime.now()), found)
     try:
         task()
     except KeyboardInterrupt:
@@ -55,24 +55,34 @@ def main() -> int:
     return int(any(outcome.state != "whole" for outcome in outcomes))
 
 
+def found(root: str) -> str:
+    """The device that the machine below a root is."""
+    from trainmeter.machine import host
+
+    return host.detect(job.matches(), host.facts(root))
+
+
 def stop(number: int, frame: object) -> None:
     """A signal ends the run as an exception does, so that all that was begun is ended in order."""
     sys.exit(128 + number)
 
 
 def show(outcomes: list[Outcome]) -> None:
-    """The table of a sweep, and what its runs tell of where stalls come from, if that is what they were for."""
+    """The table of a sweep, and what its runs tell beside each other, if that is what they were for."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal
 
         terminal = Terminal()
         terminal.sweep(outcomes)
-        supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
-        for folder in supplied:
-            from trainmeter.report.tell import tell
+        from trainmeter.report.tell import tell, tell_pages
 
-            terminal.console.print()
-            tell(folder, terminal.console)
+        supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
+        for folder in {outcome.folder.parent for outcome in outcomes if outcome.folder}:
+            if folder in supplied:
+                terminal.console.print()
+                tell(folder, terminal.console)
+            else:
+                tell_pages(folder, terminal.console)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ FLOORS = [
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome"},
     {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks"},
+    {"hydra_plugins"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -33,7 +34,7 @@ ALONE_IN = {
     "torch": WORKER,
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
-    "hydra": {*ENTRIES, "trainmeter/job.py"},
+    "hydra": {*ENTRIES, "trainmeter/job.py", "hydra_plugins/sample.py"},
     "omegaconf": {*ENTRIES, "trainmeter/job.py", "trainmeter/schema.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
@@ -70,9 +71,9 @@ def packages(tree):
 
 
 def room(name):
-    """The room that a file is, or lies in."""
+    """The room that a file is, or lies in; a plugin of Hydra's is one of its own."""
     parts = name.removesuffix(".py").split("/")
-    return parts[1] if len(parts) > 1 else "entries"
+    return parts[parts[0] == "trainmeter"] if len(parts) > 1 else "entries"
 
 
 def rooms_imported(tree):

@@ -126,7 +126,16 @@ def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_mea
     assert sweep.command_hash(same, many=True) == sweep.command_hash(COMMAND, many=True)
 
 
-@pytest.mark.parametrize("other", [["batch=8,16"], ["batch=8,32", "model=lenet"], [*COMMAND, "trackings=1"]])
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["batch=8,16"],
+        ["batch=8,32", "model=lenet"],
+        [*COMMAND, "trackings=1"],
+        [*COMMAND, "sweep.sample=2"],
+        [*COMMAND, "sweep.seed=1"],
+    ],
+)
 def test_a_command_that_measures_something_else_is_another(other):
     assert sweep.command_hash(other, many=True) != sweep.command_hash(COMMAND, many=True)
 

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,12 @@ class Order:
         return replace(self, job=plain(config), choices=choices)
 
 
-def register(sweep_folder: Callable[[list[str], bool, bool], Path]) -> None:
+def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
     """Makes the schema and the resolvers known to Hydra; once, before it composes.
 
     `sweep_folder` gives the folder for a command, told whether it is a sweep's and is to be measured again. Its first
     answer stands for the whole process: Hydra asks again for each job of a sweep, and then tells of that job alone.
+    `found` gives the device that the machine below a root is, for what a study sets by board before that is looked for.
     """
     answer: list[str] = []
 
@@ -74,6 +76,8 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path]) -> None:
     ConfigStore.instance().store("schema", Schema)
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
+    OmegaConf.register_new_resolver("of_board", partial(of_board, found=found), replace=True)
+    OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
 
 
 def order(config: DictConfig) -> Order:
@@ -86,6 +90,27 @@ def order(config: DictConfig) -> Order:
         folder=Path(hydra.runtime.output_dir),
         of_sweep=not OmegaConf.is_missing(hydra.job, "num"),
     )
+
+
+def of_board(
+    settings: Mapping[str, Any],
+    otherwise: Any = None,
+    *,
+    found: Callable[[str], str] | None = None,
+    _root_: DictConfig,
+) -> Any:
+    """What a study sets on the device that a configuration is for: `${of_board:{nano: sd, agx: ssd}}`."""
+    device = _root_.device.name
+    if device == "auto" and found:
+        device = found(_root_.machine.root)
+    return settings.get(device, otherwise)
+
+
+def number_in_sweep() -> int:
+    """Which run of its sweep this is, counted from 0: a seed of its own for each; 0 for a single run."""
+    if not HydraConfig.initialized() or OmegaConf.is_missing(HydraConfig.get().job, "num"):
+        return 0
+    return int(HydraConfig.get().job.num)
 
 
 def matches() -> dict[str, Any]:

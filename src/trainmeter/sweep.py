@@ -11,6 +11,8 @@ from pathlib import Path
 
 from trainmeter.job import digest_of, measures
 
+DRAWS = ("sweep.sample", "sweep.seed")
+"""Keys that change no run's measurement, but which of a grid's points there is a run for."""
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 
@@ -31,9 +33,10 @@ def folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, ag
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
-    """What makes two commands one: their overrides in any order, less those that change no measurement."""
-    measured = [override for override in command if measures(override.partition("=")[0])]
-    return digest_of([sorted(measured), many, platform.node()])[:8]
+    """What makes two commands one: their overrides in any order, less those that change no measurement and no grid."""
+    keys = ((override.partition("=")[0], override) for override in command)
+    kept = sorted(override for key, override in keys if measures(key) or (many and key in DRAWS))
+    return digest_of([kept, many, platform.node()])[:8]
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:

@@ -15,13 +15,24 @@ CONF = Path(__file__).parents[2] / "conf"
 OURS = subprocess.run(["git", "ls-files", "-z", "conf"], cwd=CONF.parent, capture_output=True, text=True).stdout
 """Names of the files that are the project's: a person's own stand beside them. None outside a git work tree."""
 FILES = sorted(
-    path for path in CONF.glob("*/*.yaml") if not OURS or str(path.relative_to(CONF.parent)) in OURS.split("\0")
+    path
+    for path in CONF.rglob("*.yaml")
+    if path.parent != CONF and path.relative_to(CONF).parts[0] != "hydra"
+    if not OURS or str(path.relative_to(CONF.parent)) in OURS.split("\0")
 )
-CHOICES = [(path.parent.name, path.stem) for path in FILES]
+
+
+def choice(path: Path) -> tuple[str, str]:
+    """The group that a file is a choice of, and by which name: experiment, edge/lenet_mnist."""
+    group, _, name = path.relative_to(CONF).with_suffix("").as_posix().partition("/")
+    return group, name
+
+
+CHOICES = [choice(path) for path in FILES]
 DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
 SETTING = ("experiment", "supply")
 """Groups whose files set keys of the job, and are no part of it themselves."""
-EXPERIMENTS = [path for path in FILES if path.parent.name in SETTING]
+EXPERIMENTS = [path for path in FILES if choice(path)[0] in SETTING]
 GIVEN = {
     "model": ((), {}),
     "task": ((), {}),
@@ -80,10 +91,44 @@ def test_each_group_that_a_person_chooses_from_is_one_that_jobs_know():
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_experiment_holds_only_what_it_changes(composed, path):
-    default, changed = composed(), composed(f"{path.parent.name}={path.stem}")
-    keys = [key for key in OmegaConf.load(path) if key not in ("defaults", "hydra")]
-    assert keys
+    default, changed = (
+        OmegaConf.to_container(config, resolve=False) for config in (composed(), composed("=".join(choice(path))))
+    )
+    content = OmegaConf.load(path)
+    keys = [key for key in content if key not in ("defaults", "hydra")]
+    assert keys or any("override" in str(entry) for entry in content.defaults)
     assert [key for key in keys if changed[key] == default[key]] == []
+
+
+EDGE = [name for group, name in CHOICES if group == "experiment" and name.startswith("edge/")]
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_each_run_of_the_edge_study_has_its_recipe(composed, name):
+    job = composed(f"experiment={name}", "device=agx")
+    assert (job.batch, job.workers, job.prefetch, job.persistent_workers) == (16, 4, 2, False)
+    assert (job.optimizer.name, job.optimizer.lr, job.optimizer.momentum) == ("sgd", 0.01, 0.9)
+    assert (job.epochs, job.warmup_epochs, job.cache.name, job.drop_caches) == (6, 1, "cold", True)
+    assert (job.clocks.name, job.fan.name, job.precision.name, job.task.name) == (
+        *("locked", "max", "fp32", "classification"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "power_limit", "medium"),
+    [("agx", "MAXN", "ssd"), ("nx", 15, "ssd"), ("nano", "MAXN", "sd"), ("cpu", None, None), ("auto", None, None)],
+)
+def test_the_edge_study_sets_power_and_storage_by_board(composed, device, power_limit, medium):
+    job = composed("experiment=edge/lenet_mnist", f"device={device}")
+    assert (job.power_limit, job.storage.medium) == (power_limit, medium)
+    typed = composed("experiment=edge/lenet_mnist", f"device={device}", "storage=hdd_usb", "power_limit=10")
+    assert (typed.power_limit, typed.storage.medium) == (10, "hdd_usb"), "what is typed wins"
+
+
+def test_a_grids_points_each_have_a_seed_of_their_own(composed):
+    assert OmegaConf.to_container(composed("experiment=zeus/resnet50_imagenet"), resolve=False)["seed"] == (
+        "${number_in_sweep:}"
+    )
 
 
 def test_the_command_line_wins_over_an_experiment_and_an_experiment_over_the_defaults(composed):
