@@ -1,9 +1,13 @@
-"""Says what the runs of a sweep tell when they are put side by side, and where their stalls come from.
+"""Says what the runs of a sweep tell when they are put side by side.
 
 python src/report.py                                     the last sweep that has runs
 python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d  that one of multirun/; a folder's path will do
 
-Of `-m experiment=stalls` it tells the stall analysis, and writes it beside the runs: stalls.json and stalls.md.
+What it tells is chosen by what the runs are, and is written beside them, as numbers and as a page:
+    stalls.json, stalls.md        -m experiment=stalls: where stalls come from
+    scaling.json, scaling.md      -m strategy=single,ddp: what more devices bring, and what they cost
+    questions.json, questions.md  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
+    targets.json, targets.md      a target_accuracy or target_loss: time and energy to it, and the Pareto front
 Exits with 1 where there is no run to tell of.
 """
 

@@ -47,12 +47,12 @@ def show(page: Page, console: Console) -> None:
         console.print()
 
 
-def markdown(page: Page, sweep: str, beside: Sequence[str] = ()) -> str:
-    """The page for a sweep of that name, with what is to be said beside it."""
-    lines = [f"# {page.title}: {sweep}", "", *(line for text in beside for line in (text, ""))]
+def markdown(page: Page, sweep: str, above: Sequence[str] = (), below: Sequence[str] = ()) -> str:
+    """The page for a sweep of that name, between what is to be said of its runs."""
+    lines = [f"# {page.title}: {sweep}", "", *(line for text in above for line in (f"**{text}**", ""))]
     for section in page.sections:
         first, *others = section.sentences
         lines += [f"**{first}**", "", *(line for other in others for line in (other, ""))]
         for grid in section.grids:
             lines += [f"{grid.title}:", "", *piped(grid), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line for text in below for line in (text, ""))])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 from trainmeter.report.estimates import Estimate, ratio
@@ -97,6 +97,15 @@ def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
     return json.dumps({key: value for key, value in job.items() if key not in (*UNTOLD, *but)}, sort_keys=True)
 
 
+def titles(found: Sequence[Point]) -> list[str]:
+    """How each point is called, no two alike: by in what they differ, or, where that is in no word, by their runs."""
+    names = [point.named(varied(found) or ["model", "batch"]) for point in found]
+    return [
+        name if names.count(name) == 1 else f"{name} (runs {', '.join(map(str, point.numbers))})"
+        for name, point in zip(names, found, strict=True)
+    ]
+
+
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
     """Points that differ in these keys alone, together."""
     keyed = sorted(((same(point.job, but), index) for index, point in enumerate(found)))
@@ -120,12 +129,6 @@ def varied(found: Sequence[Point]) -> list[str]:
     spoken = [key for key in differ if len({point.value(key) for point in found}) > 1]
     ordered = sorted(spoken, key=lambda key: NAMES.index(key) if key in NAMES else len(NAMES))
     return ordered + [key for key in below if key not in ordered and key != "model.name"]
-
-
-def pairs(found: Sequence[Point], key: str) -> Iterator[tuple[Point, Point]]:
-    """Neighbors among points that differ in one key alone, in the order they are given."""
-    for group in groups(found, [key]):
-        yield from pairwise(group)
 
 
 def ratio_of(name: str, above: Point, below: Point) -> Estimate | None:

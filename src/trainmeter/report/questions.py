@@ -1,0 +1,321 @@
+"""What a sweep over strategies, models and batches answers: pure functions of its points, each a small result.
+
+After the questions of CSC's summer school, HPC and AI, whose demo trains ResNet-152 on CIFAR-100 on one GPU, with
+DataParallel, and with DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from trainmeter.report.estimates import Estimate, difference, mean
+from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, ratio_of, varied
+
+MATTERS = 0.02
+"""Share of an epoch's time, or of memory, from which on a difference matters."""
+SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
+FLOPS, PARAMETERS = "FLOPs", "parameters"
+PARTS = {
+    "loader start": ("loader_start_s", None),
+    "waiting for data": ("fetch_stall_s", "loader_start_s"),
+    "copies": ("copy_s", None),
+    "compute": ("compute_s", None),
+    "overhead": ("overhead_s", None),
+}
+"""Part of an epoch -> the metric that it is, and the one that is told apart from it."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """How busy a job keeps its devices, and their memory; absent what no driver tells."""
+
+    title: str
+    numbers: Sequence[int]
+    utilized: str | None
+    """What the utilization is that of: GPU, or the CPU's cores."""
+    utilization: float | None
+    power_w: float | None
+    memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Jobs that differ in one key alone, and the memory of a device of the least and of the most."""
+
+    key: str
+    title: str
+    least: str
+    most: str
+    least_bytes: float
+    most_bytes: float
+
+
+@dataclass(frozen=True)
+class FirstEpoch:
+    """Epoch 0 beside the later ones, and where the difference lies."""
+
+    title: str
+    numbers: Sequence[int]
+    first_s: float
+    later_s: float
+    more_s: Estimate
+    parts_s: Mapping[str, float]
+    """Part -> its share of the difference; parts that a run did not tell are absent."""
+
+    @property
+    def slower(self) -> bool:
+        """Whether the difference matters, and is no chance."""
+        return self.more_s.value > MATTERS * self.later_s and not self.more_s.spans(0)
+
+    @property
+    def most(self) -> str | None:
+        """The part that the most of it lies in."""
+        return max(self.parts_s, key=lambda part: self.parts_s[part]) if self.parts_s else None
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """Steps of an epoch beside those on one device with the same batch."""
+
+    title: str
+    strategy: str
+    devices: int
+    batch: int
+    samples: float
+    """Of an epoch on one device."""
+    steps: float
+    one_steps: float
+    expected: int
+    """By arithmetic: samples / (batch x ranks)."""
+    drops_last: bool
+
+
+@dataclass(frozen=True)
+class Parallels:
+    """DistributedDataParallel beside DataParallel on as many devices."""
+
+    title: str
+    devices: int
+    batch: int
+    """What was asked for the DataParallel, which splits it."""
+    distributed_batch: int
+    """For each rank of the other."""
+    alike: bool
+    """Whether a step of both has the same samples."""
+    speed: Estimate
+    """Samples/s of DistributedDataParallel, as a multiple of DataParallel's."""
+    more_s: Estimate | None
+    """What a step of DataParallel takes more; None where the steps are not alike."""
+    step_s: float | None
+    """A step of DistributedDataParallel."""
+
+
+@dataclass(frozen=True)
+class SmallerModel:
+    """A smaller model in place of a larger one; ratios are above 1 where it has less to do."""
+
+    title: str
+    small: str
+    large: str
+    speed: Estimate
+    """Samples/s of the smaller, as a multiple."""
+    parameters: float
+    flops: float | None
+
+    @property
+    def nearer(self) -> str | None:
+        """Which of the two the speed follows more nearly; None where one is not known, or both are as near."""
+        if not self.flops:
+            return None
+        off = {
+            name: abs(math.log(self.speed.value / expected))
+            for name, expected in {FLOPS: self.flops, PARAMETERS: self.parameters}.items()
+        }
+        return None if math.isclose(*off.values()) else min(off, key=lambda name: off[name])
+
+
+@dataclass(frozen=True)
+class LargerBatch:
+    """A larger batch in place of the next smaller one."""
+
+    title: str
+    less: int
+    more: int
+    speed: Estimate
+    less_bytes: float | None
+    more_bytes: float | None
+    less_utilization: float | None
+    more_utilization: float | None
+
+
+def uses(points: Sequence[Point]) -> list[Use]:
+    """For each job that tells of either."""
+    told = []
+    for point in points:
+        gpu, cpu = (point.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
+        utilized = "GPU" if gpu is not None else "CPU" if cpu is not None else None
+        memory = point.mean(MEMORY)
+        if utilized or memory is not None:
+            power_w = point.mean("steady/power_mean_w")
+            share = cpu if gpu is None else gpu
+            told.append(Use(title(point, points), point.numbers, utilized, share, power_w, memory))
+    return told
+
+
+def growths(points: Sequence[Point]) -> list[Growth]:
+    """For each key of the job in which points differ, and for each group that differs in nothing else."""
+    told = [point for point in points if point.mean(MEMORY)]
+    found = []
+    for key in (key for key in varied(told) if "." not in key):
+        for group in groups(told, [key]):
+            least, most = min(group, key=_memory), max(group, key=_memory)
+            if _memory(most) > (1 + MATTERS) * _memory(least):
+                sizes = _memory(least), _memory(most)
+                found.append(Growth(key, title(least, points, key), least.value(key), most.value(key), *sizes))
+    return found
+
+
+def first_epochs(points: Sequence[Point]) -> list[FirstEpoch]:
+    """For each job that had an epoch after its first and its warm-up."""
+    told = []
+    for point in points:
+        since = max(1, point.job["warmup_epochs"])
+        if any(len(row.epochs) <= since for row in point.rows):
+            continue
+        pairs = [(row.epochs[0], row.epochs[since:]) for row in point.rows]
+        firsts, laters, parts = zip(*(_told(*pair) for pair in pairs), strict=True)
+        more = mean([first - later for first, later in zip(firsts, laters, strict=True)])
+        common = [part for part in PARTS if all(part in each for each in parts)]
+        shares = {part: statistics.fmean(each[part] for each in parts) for part in common}
+        means = statistics.fmean(firsts), statistics.fmean(laters)
+        told.append(FirstEpoch(title(point, points), point.numbers, *means, more, shares))
+    return told
+
+
+def iterations(points: Sequence[Point]) -> list[Iterations]:
+    """For each job on several devices that one on one device with the same batch stands beside."""
+    told = []
+    for group in groups(points, ["strategy"]):
+        one = next((point for point in group if point.strategy == SINGLE), None)
+        samples, one_steps = (one.mean(f"steady/{name}") if one else None for name in ("samples", "steps"))
+        if samples is None or one_steps is None:
+            continue
+        for point in group:
+            steps, devices = point.mean("steady/steps"), point.devices
+            if point.strategy != SINGLE and devices and steps is not None:
+                batch, drops = point.job["batch"], bool(point.job.get("drop_last"))
+                shares = 1 if point.strategy == DATA_PARALLEL else devices
+                expected = (math.floor if drops else math.ceil)(math.ceil(samples / shares) / batch)
+                named = title(point, points, "strategy", "batch")
+                told.append(
+                    Iterations(named, point.strategy, devices, batch, samples, steps, one_steps, expected, drops)
+                )
+    return told
+
+
+def parallels(points: Sequence[Point]) -> list[Parallels]:
+    """For each DataParallel one DistributedDataParallel on as many devices: of the same samples a step, if there is."""
+    told = []
+    for group in groups(points, ["strategy", "batch"]):
+        ranks = [point for point in group if point.strategy not in (SINGLE, DATA_PARALLEL) and point.devices]
+        for point in (point for point in group if point.strategy == DATA_PARALLEL):
+            same = [other for other in ranks if other.devices == point.devices]
+            alike = [other for other in same if other.global_batch == point.global_batch]
+            typed = [other for other in same if other.job["batch"] == point.job["batch"]]
+            other = next(iter([*alike, *typed]), None)
+            speed = ratio_of(SPEED, other, point) if other else None
+            if other and speed and point.devices:
+                told.append(_parallels(point, other, speed, title(point, points, "strategy", "batch")))
+    return told
+
+
+def smaller_models(points: Sequence[Point]) -> list[SmallerModel]:
+    """For each two models next to each other in size, all else the same; on one device, if there is any."""
+    told = []
+    for group in groups(_plainest(points), ["model"]):
+        known = sorted((point for point in group if point.mean("model/parameters")), key=_parameters)
+        for small, large in pairwise(known):
+            speed = ratio_of(SPEED, small, large)
+            if speed and _parameters(small) < _parameters(large):
+                flops = ratio_of("model/flops_per_sample", large, small)
+                told.append(
+                    SmallerModel(
+                        title(small, points, "model"),
+                        small.value("model"),
+                        large.value("model"),
+                        speed,
+                        _parameters(large) / _parameters(small),
+                        flops.value if flops else None,
+                    )
+                )
+    return told
+
+
+def larger_batches(points: Sequence[Point]) -> list[LargerBatch]:
+    """For each two batches next to each other, all else the same; on one device, if there is any."""
+    told = []
+    for group in groups(_plainest(points), ["batch"]):
+        ordered = sorted(group, key=lambda point: point.job["batch"])
+        for less, more in pairwise(ordered):
+            speed = ratio_of(SPEED, more, less)
+            if speed:
+                batches = less.job["batch"], more.job["batch"]
+                memory = less.mean(MEMORY), more.mean(MEMORY)
+                busy = less.mean("steady/gpu_utilization"), more.mean("steady/gpu_utilization")
+                told.append(LargerBatch(title(less, points, "batch"), *batches, speed, *memory, *busy))
+    return told
+
+
+def title(point: Point, points: Sequence[Point], *but: str) -> str:
+    """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
+    return point.named([key for key in dict.fromkeys(["model", *varied(points)]) if key not in but])
+
+
+def _told(first: Mapping[str, float], later: Sequence[Mapping[str, float]]) -> tuple[float, float, dict[str, float]]:
+    """Seconds of a run's first epoch and of its later ones, and the difference by parts."""
+    parts = {}
+    for part, (name, less) in PARTS.items():
+        every = [_seconds(epoch, name, less) for epoch in (first, *later)]
+        known = [seconds for seconds in every if seconds is not None]
+        if len(known) == len(every):
+            parts[part] = known[0] - statistics.fmean(known[1:])
+    return first["epoch/e2e_s"], statistics.fmean(epoch["epoch/e2e_s"] for epoch in later), parts
+
+
+def _seconds(epoch: Mapping[str, float], name: str, less: str | None) -> float | None:
+    if f"epoch/{name}" not in epoch:
+        return None
+    return epoch[f"epoch/{name}"] - (epoch.get(f"epoch/{less}", 0.0) if less else 0.0)
+
+
+def _parallels(point: Point, other: Point, speed: Estimate, named: str) -> Parallels:
+    alike = other.global_batch == point.global_batch
+    steps = [each.a_step("e2e_s") for each in (point, other)]
+    return Parallels(
+        named,
+        point.devices or 1,
+        point.job["batch"],
+        other.job["batch"],
+        alike,
+        speed,
+        difference(*steps) if alike and all(steps) else None,
+        mean(steps[1]).value if steps[1] else None,
+    )
+
+
+def _plainest(points: Sequence[Point]) -> list[Point]:
+    """Those on one device where there are any that differ, and else all: an exchange between devices blurs the rest."""
+    ones = [point for point in points if point.strategy == SINGLE]
+    return ones if len(ones) > 1 else list(points)
+
+
+def _memory(point: Point) -> float:
+    return point.mean(MEMORY) or 0.0
+
+
+def _parameters(point: Point) -> float:
+    return point.mean("model/parameters") or 0.0
