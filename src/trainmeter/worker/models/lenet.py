@@ -1,7 +1,7 @@
 """LeNet-5, for 32 x 32 pixels.
 
-LeCun et al., Gradient-based learning applied to document recognition, Proc. IEEE 86(11), 1998; with ReLU and max
-pooling, as the edge study trains it.
+LeCun et al., Gradient-based learning applied to document recognition, Proc. IEEE 86(11), 1998; with max pooling in
+place of its trained averages.
 """
 
 import torch
@@ -9,23 +9,24 @@ from torch import nn
 
 
 class LeNet(nn.Module):
-    """(N, channels, 32, 32) -> (N, classes)."""
+    """(N, channels, 32, 32) -> (N, classes); `activation` is the name of one in `torch.nn`."""
 
-    def __init__(self, channels, classes):
+    def __init__(self, channels, classes, activation="Tanh"):
         super().__init__()
+        bent = getattr(nn, activation)
         self.features = nn.Sequential(
             nn.Conv2d(channels, 6, 5),
-            nn.ReLU(),
+            bent(),
             nn.MaxPool2d(2),
             nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
+            bent(),
             nn.MaxPool2d(2),
         )
         self.classifier = nn.Sequential(
             nn.Linear(16 * 5 * 5, 120),
-            nn.ReLU(),
+            bent(),
             nn.Linear(120, 84),
-            nn.ReLU(),
+            bent(),
             nn.Linear(84, classes),
         )
 
