@@ -74,7 +74,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             publish.start()
-            with launch.started(plan.record.folder, job["device"]["python"], plan.gpus) as worker:
+            with launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks) as worker:
                 messages = worker.messages()
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
@@ -163,9 +163,17 @@ def check_metered(plan: Plan, meter: Meter) -> None:
             f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
             "does, name the interpreter that has it by device.python, or ask for device=cpu."
         )
-    uuid = training["gpu"].get("uuid")  # which an old torch does not tell
-    if uuid and not gpus.is_named(uuid, plan.gpus[0]):
-        raise RuntimeError(f"{uuid} trains, but {plan.gpus[0]} is metered. Name one: CUDA_VISIBLE_DEVICES=GPU-{uuid}")
+    # An old torch tells no UUIDs.
+    trained = {uuid for uuid in training.get("gpus") or [training["gpu"].get("uuid")] if uuid}
+    strangers = [uuid for uuid in trained if not any(gpus.is_named(uuid, name) for name in plan.gpus)]
+    if strangers:
+        names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
+        metered = ", ".join(plan.gpus)
+        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered. Name one: CUDA_VISIBLE_DEVICES={names}")
+    if trained and len(trained) < len(plan.gpus):
+        raise RuntimeError(
+            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train. Set strategy.ranks={len(trained)}."
+        )
 
 
 def ends(job: dict, window: dict) -> bool:

@@ -160,6 +160,7 @@ def check(job: Mapping[str, Any]) -> None:
     if preprocess not in PREPROCESSING and "." not in preprocess:
         known = ", ".join(PREPROCESSING)
         wrong.append(f"dataset.preprocess={preprocess}: give one of {known}, or the dotted path of a function")
+    wrong += wrong_ranks(job["strategy"], dataset)
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
@@ -169,6 +170,19 @@ def check(job: Mapping[str, Any]) -> None:
         wrong.append(f"target_loss={loss}: give a loss above 0")
     if wrong:
         raise ValueError("; ".join(wrong) + ".")
+
+
+def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the ranks asked for, and with what they cannot do together."""
+    name, ranks = strategy["name"], strategy["ranks"]
+    processes = "launcher" in strategy
+    if name == "single" and ranks != 1:
+        return [f"strategy.ranks={ranks}: strategy=single is one rank; give strategy=ddp or strategy=dp beside it"]
+    if not (ranks is None and not processes) and (isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1):
+        return [f"strategy.ranks={typed(ranks)}: give 1 or more" + ("" if processes else ", or null for all GPUs")]
+    if processes and dataset.get("on_bad") == "skip":
+        return [f"dataset.on_bad=skip: the ranks of strategy={name} all take as many steps; give error"]
+    return []
 
 
 def layouts(dataset: Mapping[str, Any]) -> list[str]:

@@ -16,16 +16,22 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
+from typing import IO, Any
 
 SOURCE = Path(__file__).resolve().parents[1]
 
 
 LEAVING_S = 10.0
 """How long a worker that has said it is done may take to end."""
+PATIENCE_S = 5.0
+"""How long it may take until all are gone once one of its processes is, and why is known."""
+OF_ANOTHER = "rank"
+"""The failure of a rank that has but seen another end."""
+OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What tells a process that it is a rank: it holds for what torchrun starts alone."""
 
 
 class WorkerError(Exception):
@@ -36,80 +42,164 @@ class WorkerError(Exception):
         self.failure = failure
 
 
-class Worker:
-    """A running worker: its messages, and answers to them."""
+class Line:
+    """A connection to one process of the worker, and what came on it."""
 
-    def __init__(
-        self, pid: int, connection: socket.socket, ended: int, oom_kills: int, death: Callable[[], WorkerError]
-    ) -> None:
-        self.pid = pid
-        self.death = death
-        self._connection = connection
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.done = False
+        self._unread = b""
+
+    def messages(self) -> list[dict]:
+        """Those that have come; EOFError once the process is gone, also where it left an answer unread."""
+        try:
+            received = self.connection.recv(65536)
+        except ConnectionResetError:
+            received = b""
+        if not received:
+            raise EOFError
+        *lines, self._unread = (self._unread + received).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+
+class Worker:
+    """A running worker: its messages, and answers to them.
+
+    Each of its processes has a line of its own: the first rank asks, all may say that they have failed, and what
+    started them says how one of them ended.
+    """
+
+    def __init__(self, process: subprocess.Popen, log: Path, ended: int, oom_kills: int) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._log = log
         self._ended = ended
         self._oom_kills = oom_kills  # before it started
+        self._lines: list[Line] = []
+        self._first: Line | None = None
+        self._groups = {process.pid}
+        self._troubled = False
+        self._failed: WorkerError | None = None
+        """What a rank has seen of the end of another: said where nothing better is known in time."""
+
+    def join(self, listener: socket.socket, processes: int) -> None:
+        """Takes the lines of so many processes; of fewer, where the worker ends before all have joined."""
+        while len(self._lines) < processes:
+            ready, _, _ = select.select([listener.fileno(), self._ended], [], [])
+            if listener.fileno() not in ready:
+                break
+            self._lines.append(Line(listener.accept()[0]))
+        if not self._lines:
+            raise self.death()
 
     def messages(self) -> Iterator[dict]:
         """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
-        unread = b""
+        lines = list(self._lines)
         while True:
-            line, newline, rest = unread.partition(b"\n")
-            if newline:
-                unread = rest
-                message = json.loads(line)
-                if message["kind"] == "failed":
-                    # A loader process that the kernel killed is but an exception to the worker.
-                    killed = oom_kills() > self._oom_kills
-                    raise WorkerError("oom" if killed else message["failure"], message["message"])
-                if message["kind"] == "done":
-                    return
-                yield message
-                continue
-            ready, _, _ = select.select([self._connection.fileno(), self._ended], [], [])
-            received = self._received() if self._connection.fileno() in ready else b""
-            if not received:
-                raise self.death()
-            unread += received
+            patience_s = PATIENCE_S if self._troubled else None
+            waited: list[Any] = [*lines, self._ended]
+            ready, _, _ = select.select(waited, [], [], patience_s)
+            heard: list[Line] = [line for line in ready if line is not self._ended]
+            if not heard:
+                raise self.death() if ready or not self._failed else self._failed
+            for line in heard:
+                try:
+                    messages = line.messages()
+                except EOFError:
+                    lines.remove(line)
+                    self._troubled |= not line.done  # what started it is to say how it ended
+                    continue
+                for message in messages:
+                    if message["kind"] == "done" and line is self._first:
+                        return
+                    if not self._noted(message, line):
+                        yield message
 
     def answer(self, **facts: object) -> None:
         """Lets the worker go on from what it asked."""
         try:
-            self._connection.sendall((json.dumps(facts) + "\n").encode())
+            (self._first or self._lines[0]).connection.sendall((json.dumps(facts) + "\n").encode())
         except OSError as error:
             raise self.death() from error
 
-    def _received(self) -> bytes:
-        """What has come; nothing once the worker is gone, also where it left an answer unread."""
+    def death(self) -> WorkerError:
+        """How the worker died, once it has, or has had time to."""
         try:
-            return self._connection.recv(65536)
-        except ConnectionResetError:
-            return b""
+            code = self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return self._failed or WorkerError("killed", "the worker has left, but does not end")
+        return self._ended_with(code, "the worker" if len(self._lines) < 2 else "torchrun")
+
+    def end(self) -> None:
+        """Ends all its processes: each rank may be of a group of its own, which its children share."""
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self._process.wait()
+        for line in self._lines:
+            line.connection.close()
+
+    def _noted(self, message: dict, line: Line) -> bool:
+        """Whether a message tells of a process alone; WorkerError where it tells of its end."""
+        match message["kind"]:
+            case "joined":
+                if message["rank"] == 0:
+                    self._first = line
+                with suppress(ProcessLookupError):
+                    self._groups.add(os.getpgid(message["pid"]))
+            case "failed":
+                # A loader process that the kernel killed is but an exception to the worker.
+                killed = oom_kills() > self._oom_kills
+                error = WorkerError("oom" if killed else message["failure"], message["message"])
+                if message["failure"] != OF_ANOTHER:
+                    raise error
+                self._failed = self._failed or WorkerError("exception", f"rank {message['rank']}: {message['message']}")
+                self._troubled = True
+            case "done":
+                line.done = True
+            case "ended":
+                raise self._ended_with(message["code"], f"rank {message['rank']}")
+            case _:
+                return False
+        return True
+
+    def _ended_with(self, code: int, what: str) -> WorkerError:
+        if code > 0 and self._failed:
+            return self._failed
+        if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            return WorkerError("oom", f"the kernel killed {what} for want of memory (SIGKILL)")
+        if code < 0:
+            return WorkerError("killed", f"{what} was killed by {signal.Signals(-code).name}")
+        last = _last_line(self._log)
+        remedy = " Name the interpreter that has torch by device.python." if "No module named 'torch" in last else ""
+        return WorkerError("exception", f"{what} ended with code {code}: {last}.{remedy} All it said: {self._log}")
 
 
 @contextmanager
-def started(folder: Path, python: str | None, gpus: Sequence[str] = ()) -> Iterator[Worker]:
+def started(folder: Path, python: str | None, gpus: Sequence[str] = (), ranks: int | None = None) -> Iterator[Worker]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
 
-    Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered.
+    Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
+    many `ranks` that torchrun starts.
     """
     log = folder / "worker.log"
-    process, ended = None, None
+    worker, ended = None, None
     oom_kills_before = oom_kills()
     try:
         with _listener() as listener, open(log, "wb") as output:
-            process = _spawn(folder, python, gpus, listener.getsockname(), output)
-            death = partial(_death, process, log, oom_kills_before)
+            process = _spawn(_command(folder, python, ranks), _environment(listener.getsockname(), gpus, ranks), output)
             ended = _end_of(process)
-            ready, _, _ = select.select([listener.fileno(), ended], [], [])
-            if listener.fileno() not in ready:
-                raise death()
-            connection, _ = listener.accept()
-        with connection:
-            yield Worker(process.pid, connection, ended, oom_kills_before, death)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LEAVING_S)
+            worker = Worker(process, log, ended, oom_kills_before)
+            worker.join(listener, 1 if ranks is None else ranks + 1)
+        yield worker
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVING_S)
     finally:
-        if process is not None:
-            _end(process)
+        if worker is not None:
+            worker.end()
         if ended is not None:
             os.close(ended)
 
@@ -121,18 +211,6 @@ def oom_kills() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
-
-
-def _death(process: subprocess.Popen, log: Path, oom_kills_before: int) -> WorkerError:
-    """How the worker died, once it has."""
-    code = process.wait()
-    if code == -signal.SIGKILL and oom_kills() > oom_kills_before:
-        return WorkerError("oom", "the kernel killed the worker for want of memory (SIGKILL)")
-    if code < 0:
-        return WorkerError("killed", f"the worker was killed by {signal.Signals(-code).name}")
-    last = _last_line(log)
-    remedy = " Name the interpreter that has torch by device.python." if "No module named 'torch" in last else ""
-    return WorkerError("exception", f"the worker ended with code {code}: {last}.{remedy} All it said: {log}")
 
 
 @contextmanager
@@ -147,22 +225,49 @@ def _listener() -> Iterator[socket.socket]:
         yield listener
 
 
-def _spawn(folder: Path, python: str | None, gpus: Sequence[str], link: str, output) -> subprocess.Popen:
+def _command(folder: Path, python: str | None, ranks: int | None) -> list[str]:
     interpreter = shutil.which(python or sys.executable)
     if interpreter is None:
         raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
+    worker = ["-m", "trainmeter.worker", str(folder)]
+    if ranks is None:
+        return [interpreter, *worker]
+    # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.
+    where = ["--master_addr=127.0.0.1", f"--master_port={_free_port()}", "--monitor_interval=0.1"]
+    return [interpreter, "-m", "trainmeter.worker.torchrun", f"--nproc_per_node={ranks}", *where, *worker]
+
+
+def _environment(link: str, gpus: Sequence[str], ranks: int | None) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
-    environment = {
-        **os.environ,
+    environment = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
+    environment |= {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
         "TRAINMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **_seeing(gpus),
     }
+    if ranks is None:
+        return environment
+    shared = {"OMP_NUM_THREADS": str(threads(ranks)), "GLOO_SOCKET_IFNAME": "lo"}
+    return {**shared, **environment}
+
+
+def threads(ranks: int) -> int:
+    """A rank's fair share of the cores; torchrun would give each rank one thread."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen:
     # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children.
     return subprocess.Popen(
-        [interpreter, "-m", "trainmeter.worker", str(folder)],
+        command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -198,18 +303,14 @@ def _end_of(process: subprocess.Popen) -> int:
     return reader
 
 
-def _end(process: subprocess.Popen) -> None:
-    """Ends the worker and its children, which share its process group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _node_local() -> str:
     """A short folder for the socket: its path has room for 107 bytes, and $TMPDIR may be long or on a network."""
     return "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
 
 
 def _last_line(log: Path) -> str:
+    """What it said last; where torchrun has had the last word, the last error before."""
     lines = log.read_text(errors="replace").strip().splitlines()
+    if any("ChildFailedError" in line for line in lines):
+        lines = [line for line in lines if re.match(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b", line)]
     return lines[-1] if lines else "it said nothing"

@@ -23,7 +23,7 @@ from trainmeter.power.knobs.demands import demanded, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.record import Record, write_json
-from trainmeter.rehearsal import as_here, rehearsals
+from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.supply import in_memory
 
 
@@ -48,6 +48,12 @@ class Plan:
     def whole_already(self) -> bool:
         """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
         return self.record.is_whole(self.run["identity"]) and self.record.run()["rehearsal"] == self.run["rehearsal"]
+
+    @property
+    def ranks(self) -> int | None:
+        """How many processes torchrun starts; None: it starts none, one process trains."""
+        strategy = self.job["strategy"]
+        return strategy["ranks"] if strategy.get("launcher") == "torchrun" else None
 
     @property
     def holder(self) -> str:
@@ -102,11 +108,14 @@ def settle(order: Order) -> Plan:
     here = order if fits else as_here(order)
     accelerator = here.job["device"]["accelerator"]
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
-    used = gpus.used(described.get("gpus", ()), os.environ) if on_gpu else []
+    strategy = here.job["strategy"]
+    used = gpus.used(described.get("gpus", ()), os.environ, count=strategy["ranks"]) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
     demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
-    rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands)
+    # A GPU that no driver lists, as a Jetson's, is there all the same.
+    fewer = lack_of_gpus(strategy, max(1, len(used)) if on_gpu else 0)
+    rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands, fewer)
     turns = [] if rehearsal else wishes(demands or [])
     return Plan(
         job=here.job,
@@ -154,9 +163,12 @@ def warnings(plan: Plan) -> list[str]:
     """What a person should know before the run: none of it stops it."""
     job = plan.job
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
-    cores = len(os.sched_getaffinity(0))
-    if job["workers"] > cores:
-        said.append(f"workers={job['workers']} loader processes on {cores} cores: used as configured.")
+    cores, ranks = len(os.sched_getaffinity(0)), plan.ranks or 1
+    if job["workers"] * ranks > cores:
+        each = f" for each of {ranks} ranks" if ranks > 1 else ""
+        said.append(f"workers={job['workers']} loader processes{each} on {cores} cores: used as configured.")
+    if ranks > 1 and "cpu" in plan.devices:
+        said.append(f"strategy={job['strategy']['name']}: {ranks} ranks share the CPU's {cores} cores.")
     if in_memory(job):
         what = "ready_batches" if job["ready_batches"] else f"dataset.layout={job['dataset']['layout']}"
         said.append(f"{what}: the samples are in memory before an epoch begins; storage and page cache play no part.")

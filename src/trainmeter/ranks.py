@@ -21,7 +21,7 @@ def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = {name: _put_together(name, [rank["parts"][name] for rank in ranks]) for name in first}
     weight = math.fsum(rank["weight"] for rank in ranks)
     rights = [rank["right"] for rank in ranks]
-    largest = {name: max(rank["parts"][name] for rank in ranks) for name in first if name not in SUMMED}
+    largest = {name: max(rank["parts"][name] for rank in ranks) for name in first if name not in (*SUMMED, "steps")}
     return {
         "opened_ns": min(rank["opened_ns"] for rank in ranks),
         "closed_ns": max(rank["closed_ns"] for rank in ranks),
@@ -38,4 +38,5 @@ def _put_together(name: str, values: Sequence[float]) -> float:
         return sum(values)
     if name.endswith("peak_bytes"):
         return max(values)
-    return values[0] if len(values) == 1 else statistics.fmean(values)
+    alone = len(values) == 1 or name == "steps"  # which all take together
+    return values[0] if alone else statistics.fmean(values)

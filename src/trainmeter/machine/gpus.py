@@ -59,8 +59,13 @@ def openable(gpu: Gpu) -> bool:
     return True
 
 
-def used(gpus: Sequence[Gpu], environment: Mapping[str, str], may_open: Callable[[Gpu], bool] = openable) -> list[Gpu]:
-    """The one GPU that a single process trains on: the first that it is let see, if there is one.
+def used(
+    gpus: Sequence[Gpu],
+    environment: Mapping[str, str],
+    may_open: Callable[[Gpu], bool] = openable,
+    count: int | None = 1,
+) -> list[Gpu]:
+    """The first `count` GPUs of those that a process is let see, as far as there are so many, or, None, all of them.
 
     `gpus` are the host's: those of the first one's maker are numbered, as far as they may be opened. CUDA goes by
     CUDA_VISIBLE_DEVICES; ROCm goes by ROCR_VISIBLE_DEVICES, and HIP by a list of its own among what that leaves.
@@ -70,7 +75,7 @@ def used(gpus: Sequence[Gpu], environment: Mapping[str, str], may_open: Callable
     if own and own[0]["vendor"] == "amd":
         own = visible(own, environment.get("ROCR_VISIBLE_DEVICES"))
         listed = environment.get("HIP_VISIBLE_DEVICES") or listed or None  # HIP takes an empty list for none
-    return visible(own, listed)[:1]
+    return visible(own, listed)[:count]
 
 
 def visible(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:

@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import sys
+import time
 import traceback
 
 import torch
@@ -25,18 +26,26 @@ from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import description, timeline
 from trainmeter.worker.learner import Learner
-from trainmeter.worker.link import Link, die_with_parent
+from trainmeter.worker.link import Link, Together, die_with_parent
 from trainmeter.worker.windows import Windows
+
+BETWEEN_RANKS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
+"""What stands in errors of the communication between ranks."""
+PATIENCE_S = 5.0
+"""How long a rank outlives another, so that the one that ended first is known as the first."""
 
 
 def main(folder):
     die_with_parent()
-    link = Link(os.environ["TRAINMETER_SOCKET"])
+    rank = int(os.environ.get("RANK", 0))
+    link = Link(os.environ["TRAINMETER_SOCKET"], rank)
     try:
         work(Record(folder), link)
     except Exception as error:
         traceback.print_exc()
-        link.say("failed", failure=failure(error), message=words(error))
+        link.say("failed", failure=failure(error), message=words(error), rank=rank)
+        if is_of_another_rank(error):
+            time.sleep(PATIENCE_S)
         raise SystemExit(1) from error
 
 
@@ -49,10 +58,14 @@ def work(record, link):
     device = strategy.device(job["device"]["accelerator"])
     training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     learner = Learner(job, task, strategy, device)
-    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=link.progress)
-    windows = Windows(record, link, clock, learner)
+    if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
+        torch.manual_seed(job["seed"] + strategy.rank)
+    together = Together(link, strategy)
+    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=together.progress)
+    windows = Windows(record, together, clock, learner, strategy)
 
-    link.ask("built", model=learner.facts(), training=description(device), notes=notes(job, training))
+    described = dict(description(device), **strategy.facts())
+    together.ask("built", model=learner.facts(), training=described, notes=notes(job, training))
     for epoch in range(job["epochs"]):
         strategy.begin(epoch)
         last = windows.epoch(epoch, training)
@@ -61,13 +74,16 @@ def work(record, link):
             last = windows.val(epoch, validation)
         if last:
             break
-    if job["save_model"]:
+    first = strategy.rank == 0
+    if job["save_model"] and first:
         torch.save(learner.model.state_dict(), str(record.folder / "weights.pt"))
-    link.ask("trained")
-    note = leave_trace(str(record.folder / "trace.json.gz"), build(job["profiler"]), learner, training)
+    together.ask("trained")
+    trace = str(record.folder / "trace.json.gz") if first else None
+    note = leave_trace(trace, build(job["profiler"]), learner, training)
     if note:
-        link.say("note", text=note)
+        together.say("note", text=note)
     link.say("done")
+    strategy.leave()
 
 
 def leave_trace(path, profiler, learner, loader):
@@ -99,8 +115,15 @@ def failure(error):
         return "shared_memory"
     if faults.is_killed(text):
         return "killed" if faults.kernel_counts_kills() else "oom"
+    if is_of_another_rank(error):
+        return "rank"
     out_of_memory = isinstance(error, MemoryError) or "out of memory" in str(error)
     return "oom" if out_of_memory else getattr(error, "failure", "exception")
+
+
+def is_of_another_rank(error):
+    """Whether an error is but what another rank's end, or silence, looks like from here."""
+    return "RANK" in os.environ and any(word in str(error) for word in BETWEEN_RANKS)
 
 
 if __name__ == "__main__":

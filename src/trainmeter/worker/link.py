@@ -5,6 +5,7 @@ The steward answers only what it is asked: `ask` waits, `say` does not.
 
 import ctypes
 import json
+import os
 import signal
 import socket
 
@@ -13,13 +14,17 @@ PR_SET_PDEATHSIG = 1
 
 
 class Link:
-    """Joined to the steward's socket at `path`; a steward that is gone ends the worker."""
+    """Joined to the steward's socket at `path` as a rank, None: as what started them; a steward that is gone ends it.
 
-    def __init__(self, path):
+    Each process has a link of its own, so that whatever happens to it is heard; what is asked, the first rank asks.
+    """
+
+    def __init__(self, path, rank=0):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._answers = self._socket.makefile("r", encoding="utf-8")
         self._progress_ns = 0
+        self.say("joined", rank=rank, pid=os.getpid())
 
     def say(self, kind, **facts):
         self._socket.sendall((json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8"))
@@ -37,6 +42,26 @@ class Link:
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
             self.say("progress", steps=steps)
+
+
+class Together:
+    """The link of all ranks of a strategy: once all have come, the first one asks, and the answer is everyone's."""
+
+    def __init__(self, link, strategy):
+        self._link, self._strategy = link, strategy
+        self._first = strategy.rank == 0
+
+    def say(self, kind, **facts):
+        if self._first:
+            self._link.say(kind, **facts)
+
+    def ask(self, kind, **facts):
+        self._strategy.share(None)
+        return self._strategy.share(self._link.ask(kind, **facts) if self._first else None)
+
+    def progress(self, steps, now_ns):
+        if self._first:
+            self._link.progress(steps, now_ns)
 
 
 def die_with_parent():

@@ -30,13 +30,17 @@ class Tally:
         """The loss of each step, as numbers."""
         return self._losses[: len(self._weights)].tolist()
 
+    def weights(self):
+        """How many each step's loss is the mean of."""
+        return [float(weight) for weight in self._weights]
+
     def last_loss(self):
         """The loss of the last step: whoever asks waits for the device."""
         return self._losses[len(self._weights) - 1].item()
 
     def sums(self):
         """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
-        weights = torch.tensor([float(weight) for weight in self._weights], dtype=torch.double)
+        weights = torch.tensor(self.weights(), dtype=torch.double)
         loss_sum = torch.dot(self._losses[: len(weights)].double().cpu(), weights).item()
         right = None if self._right is None else self._right.item()
         return {"weight": weights.sum().item(), "loss_sum": loss_sum, "right": right}

@@ -1,5 +1,6 @@
 """A profiler's trace of a few steady steps, in a window of its own after the last epoch."""
 
+import itertools
 import os
 
 
@@ -11,7 +12,13 @@ class TorchTrace:
         self.steps = steps
 
     def take(self, path, batches, run):
-        """Lets `run` train on a few of the endless `batches`; writes the trace of the last of them to `path`."""
+        """Lets `run` train on a few of the endless `batches`; writes the trace of the last of them to `path`.
+
+        Without a path it but trains, in step with the rank that leaves the trace.
+        """
+        if path is None:
+            run(itertools.islice(batches, self.warmup_steps + self.steps))
+            return
         from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
         def export(profiler):

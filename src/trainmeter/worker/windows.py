@@ -6,13 +6,17 @@ from trainmeter.worker.device import memory, settle
 
 
 class Windows:
-    """Opens and closes windows in step with the steward, by one clock, on one device."""
+    """Opens and closes windows in step with the steward and with all ranks, each by its own clock, on its own device.
 
-    def __init__(self, record, link, clock, learner):
+    The first rank keeps the steps: their times are its own, their losses the means over the samples of all.
+    """
+
+    def __init__(self, record, link, clock, learner, strategy):
         self._record = record
         self._link = link
         self._clock = clock
         self._learner = learner
+        self._strategy = strategy
 
     def epoch(self, number, loader):
         """Trains an epoch; whether it was the last."""
@@ -20,6 +24,7 @@ class Windows:
 
     def val(self, number, loader):
         """Evaluates after an epoch; whether that was the last."""
+        self._strategy.agree(self._learner.model)
         return self._measure("val", number, loader, self._learner.judge)
 
     def _measure(self, name, epoch, loader, run):
@@ -34,10 +39,20 @@ class Windows:
         loaded = loader.parts(clock.rows)
         if name == "epoch":
             parts.update(loaded)
-            self._record.append_steps(clock.rows)
-            self._record.append_losses(array("f", tally.losses()))
+            self._keep(clock.rows, tally)
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
         told = dict(times, parts=parts, bad=list(loader.bad), **tally.sums())
-        return self._link.ask("measured", ranks=[told])["stop"]
+        return self._link.ask("measured", ranks=self._strategy.gather(told))["stop"]
+
+    def _keep(self, rows, tally):
+        steps = zip(*self._strategy.gather(list(zip(tally.losses(), tally.weights()))))
+        if self._strategy.rank == 0:
+            self._record.append_steps(rows)
+            self._record.append_losses(array("f", [mean(step) for step in steps]))
+
+
+def mean(ranks):
+    """The loss of all samples of a step, from each rank's loss and weight."""
+    return sum(loss * weight for loss, weight in ranks) / sum(weight for _, weight in ranks)

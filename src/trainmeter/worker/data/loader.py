@@ -21,7 +21,9 @@ def loaders(job, facts, task, strategy, cuda):
     dataset = job["dataset"]
     if job["ready_batches"] or dataset["layout"] == "tensors":
         _check_counts(job, {split: facts["splits"][split] for split in SPLITS})
-        return [ReadyBatches(facts["splits"][split], job, task, _pinned(job, cuda)) for split in SPLITS]
+        orders = [_seeded(job), None]
+        counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(SPLITS, orders)]
+        return [ReadyBatches(count, job, task, _pinned(job, cuda)) for count in counts]
     samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
     _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)})
     return [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
@@ -52,14 +54,14 @@ def train_loader(samples, job, strategy, cuda):
 
     Loader processes live on between epochs if the job says so.
     """
-    order = strategy.shard(samples, _seeded(job))
+    order = strategy.shard(samples, _seeded(job))  # by the same numbers on all ranks
     persistent = job["persistent_workers"] and job["workers"] > 0
-    return Batches(DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, cuda)))
+    return Batches(DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, strategy, cuda)))
 
 
 def val_loader(samples, job, strategy, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
-    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **_how(job, cuda)))
+    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **_how(job, strategy, cuda)))
 
 
 def _check_counts(job, counts):
@@ -73,13 +75,13 @@ def _check_counts(job, counts):
         )
 
 
-def _how(job, cuda):
+def _how(job, strategy, cuda):
     how = {
         "batch_size": job["batch"],
         "num_workers": job["workers"],
         "collate_fn": collate,
         "pin_memory": _pinned(job, cuda),
-        "generator": _seeded(job),
+        "generator": _seeded(job, strategy.rank),
     }
     if job["workers"] > 0:  # without loader processes torch refuses to be told how they are
         how.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
@@ -90,13 +92,13 @@ def _pinned(job, cuda):
     return cuda if job["pin_memory"] == "auto" else job["pin_memory"]
 
 
-def _seeded(job):
-    """Random numbers for one use alone.
+def _seeded(job, rank=0):
+    """Random numbers for one use alone, and for one rank where each is to have its own.
 
     A loader draws a seed for its processes when it starts them. Were these the numbers that shuffle, the
     order would depend on `workers`; were they the model's, the model would.
     """
-    return torch.Generator().manual_seed(job["seed"])
+    return torch.Generator().manual_seed(job["seed"] + rank)
 
 
 def _begin_process(parent, _number):
