@@ -38,6 +38,28 @@ def row(number, supply, e2e_s, *, samples=1000.0, steady=None, total=None, job_k
     return Row(number, job(supply, **(job_keys or {})), keys, metrics, "whole", **{**told, **more})
 
 
+MODELS = {"resnet50": 25e6, "resnet152": 60e6}
+
+
+def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, model="resnet152", samples=1000,
+            steady=None, total=None, epochs=(), typed=None, rehearsal=(), **keys):  # fmt: skip
+    """A whole run of a strategy, as its record would tell: steps and seconds from its samples a second."""
+    steps = -(-samples // (batch * (ranks if strategy == "ddp" else 1)))
+    e2e_s = samples / samples_per_s
+    known = {"e2e_s": e2e_s, "samples": float(samples), "steps": float(steps), "samples_per_s": samples_per_s,
+             "compute_s": 0.9 * e2e_s, **(steady or {})}  # fmt: skip
+    metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
+    metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
+    metrics["model/parameters"] = MODELS[model]
+    asked = job(cache="cold", model={"name": model}, batch=batch, warmup_epochs=1, evaluate=True, **keys)
+    asked["strategy"] = {"name": strategy, "ranks": ranks}
+    joules = any("energy" in name for name in metrics)
+    told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
+    left_out = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
+    return Row(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", left_out, **told,
+               epochs=epochs, rehearsal=rehearsal, devices=ranks)  # fmt: skip
+
+
 def rows(tensors, warm, cold, **each):
     """The rows of a stall sweep: the seconds of each condition's runs."""
     seconds = {"tensors": tensors, "warm": warm, "cold": cold}
@@ -58,6 +80,8 @@ def write(sweep, of, rehearsal=(), state="whole", energy=None):
         "energy": energy or {"source": "none", "covers": None, "reason": of.no_energy},
     }
     record.describe(of.job, run)
+    for number, metrics in enumerate(of.epochs):
+        record.append({"window": "epoch", "epoch": number, "metrics": dict(metrics)})
     write_json(folder / "host.json", {"cpu": {"cores": of.cores}})
     record.conclude({"state": state, "metrics": dict(of.metrics), "notes": [], "failure": None}, run["identity"])
     return record

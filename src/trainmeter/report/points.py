@@ -36,6 +36,11 @@ class Point:
         return [row.number for row in self.rows]
 
     @property
+    def runs(self) -> str:
+        """`runs 0, 3`."""
+        return f"run{'s' if len(self.rows) > 1 else ''} {', '.join(map(str, self.numbers))}"
+
+    @property
     def strategy(self) -> str:
         return self.job.get("strategy", {}).get("name", SINGLE)
 
@@ -80,8 +85,9 @@ class Point:
         return found if isinstance(found, str) else json.dumps(found)
 
     def named(self, keys: Sequence[str]) -> str:
-        """`resnet50, ddp x 2, batch 64`: the point by some keys of its job, and, for others, what was typed."""
-        return ", ".join(_named(key, self) for key in keys if key in self.job or key in self.rows[0].keys)
+        """`resnet50 on mnist, ddp x 2, batch 64`: by some keys of its job, and, for others, by what was typed."""
+        known = [key for key in keys if key in self.job or key in self.rows[0].keys]
+        return ", ".join(_named(key, self) for key in known).replace(", on ", " on ")
 
 
 def points(rows: Sequence[Row]) -> list[Point]:
@@ -100,10 +106,8 @@ def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
 def titles(found: Sequence[Point]) -> list[str]:
     """How each point is called, no two alike: by in what they differ, or, where that is in no word, by their runs."""
     names = [point.named(varied(found) or ["model", "batch"]) for point in found]
-    return [
-        name if names.count(name) == 1 else f"{name} (runs {', '.join(map(str, point.numbers))})"
-        for name, point in zip(names, found, strict=True)
-    ]
+    alone = [names.count(name) == 1 for name in names]
+    return [name if one else f"{name} ({point.runs})" for name, one, point in zip(names, alone, found, strict=True)]
 
 
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
@@ -150,4 +154,6 @@ def no_energy(found: Sequence[Point]) -> str | None:
 def _named(key: str, point: Point) -> str:
     if key not in point.job:
         return f"{key}={point.rows[0].keys[key]}"
-    return point.value(key) if key in ("model", "dataset", "strategy") else f"{key} {point.value(key)}"
+    if key in ("model", "strategy"):
+        return point.value(key)
+    return f"on {point.value(key)}" if key == "dataset" else f"{key} {point.value(key)}"

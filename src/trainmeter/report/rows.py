@@ -125,7 +125,7 @@ def row(folder: Path) -> Row:
         no_energy=None if measured else energy.get("reason") or "no energy was measured",
         cores=_cores(record),
         storage=run.get("storage") or {},
-        epochs=[window["metrics"] for window in record.windows() if window["window"] == "epoch"],
+        epochs=_epochs(record),
         rehearsal=run["rehearsal"],
         devices=_devices(job, run),
     )
@@ -149,6 +149,14 @@ def _devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     """How many devices trained: what the worker told, or else what was asked for."""
     told, asked = (run.get("training") or {}).get("devices"), (job.get("strategy") or {}).get("ranks")
     return next((int(count) for count in (told, asked) if count is not None), None)
+
+
+def _epochs(record: Record) -> list[Mapping[str, float]]:
+    """Its epochs; none where their lines cannot be read, as the summary still can."""
+    try:
+        return [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _cores(record: Record) -> int | None:

@@ -6,6 +6,7 @@ NSDI 2023. A run that never reached its target has neither time nor energy to it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -132,7 +133,7 @@ def _told(title: str, rows: Sequence[Row]) -> Targets:
     on_front = {name for name, on in zip(costs, front(costs.values()), strict=True) if on}
     times_s = {point.title: point.time_s.value for point in found if point.time_s}
     # Of what is as fast, what takes less energy; and the other way round.
-    fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (0.0,))[0])) if times_s else None
+    fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (math.inf,))[0])) if times_s else None
     least = min(costs, key=lambda name: costs[name]) if costs else None
     apart = least and fastest and least != fastest
     frugal, fast = (Point(reached[name]) if apart and name else None for name in (least, fastest))

@@ -1,0 +1,123 @@
+"""What a sweep's folder tells is chosen by what its runs are, and left beside them."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from sweeps import rows, trained, write
+
+from trainmeter.report.tell import tell, tell_pages
+
+
+def printed(folder, how=tell):
+    paper = io.StringIO()
+    how(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
+    return " ".join(paper.getvalue().split())
+
+
+def sweep(folder, found):
+    for each in found:
+        energy = {"source": "counter", "covers": each.energy_covers, "reason": None} if each.energy_covers else None
+        write(folder, each, rehearsal=each.rehearsal, energy=energy)
+    return folder
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def on_two(number, speed, **keys):
+    return trained(number, speed, strategy="ddp", ranks=2, **keys)
+
+
+def reached(number, time_s, energy_j, **keys):
+    total = {"time_to_target_s": time_s, "epochs_to_target": 1.0, "energy_to_target_j": energy_j, "energy_j": energy_j}
+    return trained(number, 100.0, total=total, target_accuracy=0.9, **keys)
+
+
+def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):
+    text = printed(sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)]))
+    assert "1.90 times the samples/s of one device with the same batch each (weak scaling)" in text
+    assert "3. Why do iterations differ under DDP?" in text
+    assert "No stall analysis" not in text
+    assert files(tmp_path) == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
+    (values,) = json.loads((tmp_path / "scaling.json").read_text())
+    assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
+    page = (tmp_path / "scaling.md").read_text()
+    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 devices")
+    assert "| resnet152 on jpeg | ddp | 2 | 64 | weak | 190 | 100 | 1.90 | 0.950 |" in page
+    assert len(json.loads((tmp_path / "questions.json").read_text())) == 7
+
+
+def test_a_number_is_not_cut_short_in_a_narrow_terminal(tmp_path):
+    paper = io.StringIO()
+    folder = sweep(tmp_path, [trained(0, 123.0), on_two(1, 234.0)])
+    tell(folder, Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False))
+    assert "resnet152 on jpeg  ddp             2          64  weak" in paper.getvalue()
+
+
+def test_runs_with_a_target_tell_what_it_took(tmp_path):
+    text = printed(sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)]))
+    assert "the fastest is batch 128: 60.0 s, 1000 J; the least energy takes batch 64: 100 s, 900 J." in text
+    assert files(tmp_path) == ["targets.json", "targets.md"]
+    (values,) = json.loads((tmp_path / "targets.json").read_text())
+    assert [point["on_front"] for point in values["points"]] == [True, True]
+
+
+def test_a_target_reached_within_the_warm_up_counts_and_is_not_left_out(tmp_path):
+    warm = dict.fromkeys(("e2e_s", "samples", "steps", "samples_per_s", "compute_s"))
+    text = printed(sweep(tmp_path, [reached(0, 10.0, 90.0, steady=warm), reached(1, 60.0, 1000.0, batch=128)]))
+    assert "batch 64 is the fastest and takes the least energy: 10.0 s, 90.0 J." in text
+    assert "Left out" not in text
+
+
+def test_what_is_not_whole_is_left_out_and_counted_on_the_page_too(tmp_path):
+    sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)])
+    write(tmp_path, on_two(2, 999.0), state="failed")
+    text = printed(tmp_path)
+    assert "Left out: 1 of 3 runs: not whole (failed)." in text
+    assert "Left out: 1 of 3 runs: not whole (failed)." in (tmp_path / "scaling.md").read_text()
+    assert "999" not in text
+
+
+def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else(tmp_path):
+    reason = "strategy.ranks=2 asked for, this machine has 1 GPU"
+    found = [trained(0, 100.0, rehearsal=[reason]), on_two(1, 101.0, rehearsal=[reason])]
+    text = printed(sweep(tmp_path, found))
+    assert text.startswith(f"REHEARSAL, no result of what was asked: {reason}.")
+    assert (tmp_path / "scaling.md").read_text().splitlines()[2].startswith("**REHEARSAL, no result")
+
+
+def test_beside_results_rehearsals_decide_nothing(tmp_path):
+    found = [trained(0, 100.0), on_two(1, 190.0), on_two(2, 999.0, batch=128, rehearsal=["2 GPUs asked for, 1 there"])]
+    text = printed(sweep(tmp_path, found))
+    assert "REHEARSAL" not in text
+    assert "999" not in text
+    assert "Left out: 1 of 3 runs: a rehearsal (2 GPUs asked for, 1 there)." in text
+
+
+def test_a_stall_sweep_tells_of_stalls_alone(tmp_path):
+    for each in rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1]):
+        write(tmp_path, each)
+    assert "storage-bound" in printed(tmp_path)
+    assert files(tmp_path) == ["stalls.json", "stalls.md"]
+    assert printed(tmp_path, tell_pages) == ""
+
+
+def test_a_plain_sweep_ends_without_a_word_more(tmp_path):
+    sweep(tmp_path, [trained(0, 100.0), trained(1, 110.0, batch=128)])
+    assert printed(tmp_path, tell_pages) == ""
+    assert printed(tmp_path / "none", tell_pages) == ""
+    assert files(tmp_path) == []
+
+
+def test_a_sweep_with_a_target_ends_with_what_it_took(tmp_path):
+    sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)])
+    assert "Time and energy to target" in printed(tmp_path, tell_pages)
+
+
+def test_epochs_that_cannot_be_read_cost_no_more_than_what_they_would_tell(tmp_path):
+    sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)])
+    (tmp_path / "0" / "epochs.jsonl").write_text("{\n")
+    assert "1.90 times" in printed(tmp_path)
