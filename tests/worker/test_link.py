@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.worker.link import Link
+from trainmeter.worker.link import Link, Together
 
 SOURCE = Path(__file__).parents[2] / "src"
 HALF_A_SECOND_NS = 500_000_000
@@ -50,6 +50,7 @@ def link(listener):
 @pytest.fixture
 def steward(listener, link):
     steward = Steward(listener.accept()[0])
+    assert steward.heard() == {"kind": "joined", "rank": 0, "pid": os.getpid()}
     yield steward
     steward.gone()
 
@@ -106,6 +107,33 @@ def test_a_slow_step_is_told_at_once(link, steward):
     link.progress(1, now_ns=7 * HALF_A_SECOND_NS)
     link.progress(2, now_ns=8 * HALF_A_SECOND_NS)
     assert [steward.heard()["steps"] for _ in range(2)] == [1, 2]
+
+
+class Ranks:
+    """A strategy of ranks that have all come, and what the first tells."""
+
+    def __init__(self, rank, told):
+        self.rank, self.told, self.met = rank, told, []
+
+    def share(self, told):
+        self.met.append(told)
+        return self.told if self.rank else told
+
+
+def test_of_ranks_the_first_asks_once_all_have_come_and_its_answer_is_alls(link, steward):
+    steward.answers(stop=True)
+    first, second = Ranks(0, None), Ranks(1, {"stop": True})
+    assert Together(link, first).ask("closed") == {"stop": True}
+    assert first.met == [None, {"stop": True}]
+    assert Together(None, second).ask("closed") == {"stop": True}
+    assert steward.heard() == {"kind": "closed"}
+
+
+def test_of_ranks_the_first_alone_tells_of_progress_and_leaves_notes(link, steward):
+    for told in (Together(None, Ranks(1, None)), Together(link, Ranks(0, None))):
+        told.progress(3, now_ns=HALF_A_SECOND_NS)
+        told.say("note", text="no trace")
+    assert [steward.heard()["kind"] for _ in range(2)] == ["progress", "note"]
 
 
 PARENT = """

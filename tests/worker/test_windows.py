@@ -11,6 +11,7 @@ from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.faults import BadSampleError
 from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.loop import Tally
+from trainmeter.worker.strategy import Single
 from trainmeter.worker.tasks import Classification
 from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.windows import Windows
@@ -46,11 +47,11 @@ def measure(tmp_path):
     """measure(window, skip) -> what the steward is told of it."""
 
     def measured(window, skip):
-        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch)
+        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
         learner.learn = learner.judge = seen
         samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
         loader = Batches(DataLoader(samples, batch_size=2, collate_fn=collate))
-        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner)
+        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1))
         getattr(windows, window)(0, loader)
         (rank,) = steward.heard["measured"]["ranks"]
         return rank

@@ -1,0 +1,138 @@
+"""What ranks do in test_strategy: a program in the environment that torchrun makes, `python ranked.py FOLDER`."""
+
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from trainmeter.record import Record
+from trainmeter.worker.clock import Clock
+from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.link import Together
+from trainmeter.worker.loop import Tally, evaluate, train
+from trainmeter.worker.precision import AsIs, Plain
+from trainmeter.worker.strategy import Distributed
+from trainmeter.worker.tasks import Classification
+from trainmeter.worker.timeline import HostTimeline
+from trainmeter.worker.windows import Windows
+
+TASK = Classification(auxiliary=0)
+EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
+
+
+class Numbers:
+    """Samples that are told apart by their input."""
+
+    def __init__(self, count, nap_s=0.0):
+        self.inputs = torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
+        self.targets = torch.arange(count) % 3
+        self.nap_s = nap_s
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        time.sleep(self.nap_s)
+        return self.inputs[index], self.targets[index].item()
+
+
+def model(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), *layers, nn.ReLU(), nn.Linear(8, 3))
+
+
+class Trained:
+    """A model on the CPU with what it learns by, as the worker's Learner is one."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, strategy, *layers):
+        self.model = model(*layers)
+        self.wrapped = strategy.wrap(self.model, self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def move(self, batch):
+        return batch
+
+    def learn(self, batches, steps=8):
+        tally = Tally(TASK, self.device, steps)
+        train(self.wrapped, batches, TASK, self.optimizer, tally, AsIs(), Plain())
+        return tally
+
+    def judge(self, batches, steps=8):
+        tally = Tally(TASK, self.device, steps)
+        evaluate(self.model, batches, TASK, tally, AsIs())
+        return tally
+
+
+def loader(strategy, samples, batch, shuffled=True):
+    order = strategy.shard(samples, torch.Generator().manual_seed(5) if shuffled else None)
+    timed = Timed(lambda transform: samples, None)
+    return Batches(DataLoader(timed, sampler=order, batch_size=batch, collate_fn=collate))
+
+
+class Steward:
+    """Hears what the first rank says, and lets it go on."""
+
+    def __init__(self):
+        self.heard = []
+
+    def say(self, kind, **facts):
+        self.heard.append(dict(facts, kind=kind))
+
+    def ask(self, kind, **facts):
+        self.say(kind, **facts)
+        return {"stop": kind == "measured"}
+
+    def progress(self, steps, now_ns):
+        pass
+
+
+def measured(strategy, folder, trained, batches, judged):
+    """What the steward hears of EPOCHS epochs of training, each judged after."""
+    steward = Steward()
+    windows = Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy)
+    for epoch in range(EPOCHS):
+        windows.epoch(epoch, batches)
+        windows.val(epoch, judged)
+    return steward.heard
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    strategy = Distributed(2, "torchrun", 60)
+    strategy.device("cpu")
+    said = {
+        "facts": strategy.facts(),
+        "shared": strategy.share(strategy.rank + 7),
+        "gathered": strategy.gather(f"rank {strategy.rank}"),
+    }
+
+    trained = Trained(strategy)
+    batches, judged = loader(strategy, Numbers(SAMPLES), 4), loader(strategy, Numbers(7), 2, shuffled=False)
+    said["heard"] = measured(strategy, folder, trained, batches, judged)
+    said["weights"] = [weight.tolist() for weight in trained.model.parameters()]
+
+    normed = Trained(strategy, nn.BatchNorm1d(8))
+    normed.learn(loader(strategy, Numbers(SAMPLES), 4))
+    means = [normed.model[1].running_mean.tolist()]
+    strategy.agree(normed.model)
+    said["means"] = [*means, normed.model[1].running_mean.tolist()]
+    said["judged"] = normed.judge(loader(strategy, Numbers(5), 1, shuffled=False)).sums()
+
+    nap_s = NAP_S if strategy.rank == 1 else 0.0
+    slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
+    steward = Steward()
+    Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy).epoch(0, slow)
+    said["slow"] = steward.heard
+    with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
+        json.dump(said, file)
+    strategy.leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

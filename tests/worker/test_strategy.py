@@ -1,0 +1,169 @@
+"""Strategies, and what two real ranks come to by gloo: held against one process that trains on the same samples."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DistributedSampler
+from worker import ranked
+from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
+
+from trainmeter.ranks import merged
+from trainmeter.record import Record
+from trainmeter.worker.strategy import Distributed, Parallel, Shard, Single
+
+HERE = Path(__file__)
+SOURCE = HERE.parents[2] / "src"
+
+
+def order(count, seed=0):
+    return Single(1).shard(range(count), torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
+def test_in_training_ranks_have_as_many_samples_and_together_all(count, ranks):
+    shards = [list(Shard(order(count), rank, ranks, filled=True)) for rank in range(ranks)]
+    assert {len(shard) for shard in shards} == {-(-count // ranks)}
+    assert set().union(*shards) == set(range(count))
+    assert all(len(Shard(order(count), rank, ranks, filled=True)) == len(shards[rank]) for rank in range(ranks))
+
+
+def test_ranks_share_an_order_as_torchs_own_sampler_does():
+    theirs = [list(DistributedSampler(range(13), 4, rank, shuffle=False)) for rank in range(4)]
+    assert [list(Shard(range(13), rank, 4, filled=True)) for rank in range(4)] == theirs
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
+def test_in_evaluation_no_sample_comes_twice(count, ranks):
+    own = Single(1).shard(range(count), None)
+    shards = [Shard(own, rank, ranks, filled=False) for rank in range(ranks)]
+    assert sorted(sample for shard in shards for sample in shard) == list(range(count))
+    assert [len(shard) for shard in shards] == [len(list(shard)) for shard in shards]
+
+
+def test_the_order_is_new_in_each_epoch_and_the_seeds_alone():
+    shard, again = (Shard(order(50), 0, 2, filled=True) for _ in range(2))
+    first, second = list(shard), list(shard)
+    assert first != second
+    assert [list(again), list(again)] == [first, second]
+    assert list(Shard(order(50, seed=1), 0, 2, filled=True)) != first
+
+
+def test_two_ranks_see_in_each_step_what_one_sees_in_a_batch_twice_as_large():
+    alone = list(order(24))
+    first, second = (list(Shard(order(24), rank, 2, filled=True)) for rank in range(2))
+    assert {*first[:4], *second[:4]} == set(alone[:8])
+
+
+def test_where_there_are_no_two_gpus_data_parallel_trains_on_one_device():
+    model, strategy = ranked.model(), Parallel(None)
+    assert strategy.wrap(model, torch.device("cpu")) is model
+    assert strategy.facts() == {"gpus": []}
+    assert (strategy.rank, strategy.ranks) == (0, 1)
+
+
+def test_fewer_samples_than_ranks_are_refused(monkeypatch):
+    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(ValueError, match=r"2 samples are too few for 3 ranks\. Add some, or set strategy\.ranks\."):
+        Distributed(3, "torchrun", 60).shard(range(2), None)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What each of two ranks says, and the record that they leave."""
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {**os.environ, "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo"}
+    common.update((name, str(value)) for name, value in world.items())
+    command = [sys.executable, str(HERE.with_name("ranked.py")), str(folder)]
+    processes = [
+        subprocess.Popen(command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)
+    ]
+    try:
+        assert [process.wait(60) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)], Record(folder)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One process on the same samples in the same order, its batch that of both ranks together."""
+    strategy = Single(1)
+    trained = Trained(strategy)
+    batches = ranked.loader(strategy, Numbers(SAMPLES), 8)
+    judged = ranked.loader(strategy, Numbers(7), 2, shuffled=False)
+    record = Record(tmp_path_factory.mktemp("alone"))
+    return trained, ranked.measured(strategy, record.folder, trained, batches, judged), record
+
+
+def windows(heard):
+    return [merged(message["ranks"]) for message in heard if message["kind"] == "measured"]
+
+
+def test_ranks_hear_the_first_and_know_of_all(ranks):
+    first, second = ranks[0]
+    assert [first["shared"], second["shared"]] == [7, 7]
+    assert first["gathered"] == second["gathered"] == ["rank 0", "rank 1"]
+    assert first["facts"] == {"ranks": 2, "backend": "gloo", "gpus": []}
+
+
+def test_ranks_learn_what_one_process_does_with_the_batch_of_all(ranks, alone):
+    (first, second), trained = ranks[0], alone[0]
+    assert first["weights"] == second["weights"]
+    for ours, theirs in zip(first["weights"], trained.model.parameters(), strict=True):
+        torch.testing.assert_close(torch.tensor(ours), theirs.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_losses_of_steps_and_of_windows_are_those_of_all_samples(ranks, alone):
+    (first, _), record = ranks
+    _, heard, reference = alone
+    count = EPOCHS * SAMPLES // 8
+    assert list(record.losses())[:count] == pytest.approx(list(reference.losses()), rel=1e-5)
+    ours, theirs = windows(first["heard"]), windows(heard)
+    assert [window["loss"] for window in ours] == pytest.approx([window["loss"] for window in theirs], rel=1e-5)
+    assert [window["accuracy"] for window in ours] == [window["accuracy"] for window in theirs]
+    assert [window["parts"]["samples"] for window in ours] == [24, 7, 24, 7]
+
+
+def test_the_first_rank_alone_is_heard_and_keeps_the_steps(ranks, alone):
+    (first, second), record = ranks
+    assert [message["kind"] for message in first["heard"]] == ["open", "closed", "measured"] * 2 * EPOCHS
+    assert second["heard"] == []
+    assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
+
+
+def test_ranks_begin_together_and_none_closes_before_all_have(ranks):
+    for message in (message for message in ranks[0][0]["heard"] if message["kind"] == "measured"):
+        opened, closed = zip(*((rank["opened_ns"], rank["closed_ns"]) for rank in message["ranks"]), strict=True)
+        assert max(opened) < min(closed)
+
+
+def test_before_an_evaluation_the_first_ranks_buffers_are_alls_and_uneven_shares_do_not_hang(ranks):
+    first, second = ranks[0]
+    assert first["means"][0] != second["means"][0]
+    assert first["means"][1] == second["means"][1] == first["means"][0]
+    assert (first["judged"]["weight"], second["judged"]["weight"]) == (3, 2)
+
+
+def test_a_slow_rank_stalls_itself_and_is_the_others_compute(ranks):
+    (message,) = (message for message in ranks[0][0]["slow"] if message["kind"] == "measured")
+    swift, slow = (rank["parts"] for rank in message["ranks"])
+    naps_s = NAPS * NAP_S
+    assert naps_s <= slow["fetch_stall_s"] < naps_s + 0.1
+    assert swift["fetch_stall_s"] < 0.1
+    assert swift["compute_s"] > naps_s - 0.05
+    together = merged(message["ranks"])
+    assert together["rank_max"]["fetch_stall_s"] == slow["fetch_stall_s"]
+    assert together["parts"]["fetch_stall_s"] == pytest.approx((swift["fetch_stall_s"] + slow["fetch_stall_s"]) / 2)
