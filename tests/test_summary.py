@@ -35,6 +35,12 @@ def test_warm_up_epochs_are_left_out_of_the_steady_values_and_not_of_the_totals(
     assert found["total/epochs"] == 3
 
 
+def test_the_largest_over_ranks_is_no_part_of_the_steady_means():
+    slowest = epoch(1, compute_s=4.0)
+    slowest["metrics"]["rank_max/compute_s"] = 6.0
+    assert summarize([epoch(0), slowest], NO_STEPS, JOB)["steady/compute_s"] == 4.0
+
+
 def test_without_warm_up_every_epoch_counts():
     windows = [epoch(0, e2e_s=100.0), epoch(1, e2e_s=4.0)]
     assert summarize(windows, NO_STEPS, {**JOB, "warmup_epochs": 0})["steady/e2e_s"] == 52.0

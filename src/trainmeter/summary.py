@@ -108,7 +108,9 @@ def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
 
 
 def _names(epochs: Sequence[Window]) -> list[str]:
-    return list(dict.fromkeys(name for epoch in epochs for name in epoch["metrics"]))
+    """What the epochs tell of all ranks together: the largest over ranks stands beside them, in each line alone."""
+    names = dict.fromkeys(name for epoch in epochs for name in epoch["metrics"])
+    return [name for name in names if not name.startswith("rank_max/")]
 
 
 def _ratio(metrics: dict[str, float], above: str, below: str) -> float | None:

@@ -1,6 +1,7 @@
 """A sweep's records as rows: what was measured, and what is left out and why."""
 
-from sweeps import row, write
+import pytest
+from sweeps import row, trained, write
 
 from trainmeter.report.rows import newest, read, run_folders
 
@@ -81,3 +82,34 @@ def test_what_varied_is_told_by_what_was_typed(tmp_path):
     for number, (supply, batch) in enumerate([("warm", "8"), ("cold", "8"), ("cold", "8")]):
         write(tmp_path, row(number, supply, 1.0, typed={"batch": batch, "model": "lenet"}))
     assert read(tmp_path).varied() == ["supply"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "training", "devices"),
+    [
+        ("ddp", 2, {"ranks": 4, "gpus": []}, 4),  # two on each of two nodes
+        ("dp", None, {"gpus": ["gpu0", "gpu1"]}, 2),
+        ("dp", None, {"gpus": []}, 1),  # a rehearsal without any
+        ("single", 1, {}, 1),
+        ("ddp", 2, None, 2),
+        ("dp", None, None, None),
+    ],
+)
+def test_how_many_devices_trained_is_what_the_worker_told(tmp_path, strategy, ranks, training, devices):
+    record = write(tmp_path, trained(0, 100.0, strategy=strategy, ranks=2))
+    job = {**record.job(), "strategy": {"name": strategy, "ranks": ranks}}
+    record.describe(job, {**record.run(), "training": training})
+    assert read(tmp_path).rows[0].devices == devices
+
+
+def test_epochs_come_with_their_warm_up(tmp_path):
+    write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
+    assert [epoch["epoch/e2e_s"] for epoch in read(tmp_path).rows[0].epochs] == [2.0, 1.0]
+
+
+def test_a_run_that_had_its_warm_up_alone_ended_but_has_no_steady_result(tmp_path):
+    write(tmp_path, trained(0, 100.0, steady={"e2e_s": None}))
+    write(tmp_path, trained(1, 100.0), rehearsal=["rehearse=true"])
+    write(tmp_path, trained(2, 100.0), state="failed")
+    sweep = read(tmp_path)
+    assert [[each.number for each in some] for some in (sweep.results, sweep.ended, sweep.rehearsed)] == [[], [0], [1]]

@@ -118,6 +118,14 @@ def test_a_run_that_did_not_tell_its_speed_is_not_compared():
     assert scalings([trained(0, 100.0), ddp(1, 190.0, steady={"samples_per_s": None})]) == []
 
 
+def test_more_than_so_many_devices_can_do_is_said_to_be_something_else():
+    assert "something else differs" in sentences(one([trained(0, 100.0), ddp(1, 230.0)]))[1]
+    assert "something else differs" not in sentences(one([trained(0, 100.0), ddp(1, 203.0)]))[1]
+    spread = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
+    chance = sentences(one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *spread]))
+    assert not any(text.startswith("That is more") for text in chance)
+
+
 # Energy and memory
 
 

@@ -146,9 +146,14 @@ def _steady_or_short(row: Row) -> bool:
 
 
 def _devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
-    """How many devices trained: what the worker told, or else what was asked for."""
-    told, asked = (run.get("training") or {}).get("devices"), (job.get("strategy") or {}).get("ranks")
-    return next((int(count) for count in (told, asked) if count is not None), None)
+    """How many devices trained: what the worker told of its ranks or its GPUs, or else what was asked for."""
+    told = run.get("training") or {}
+    if "ranks" in told:
+        return int(told["ranks"])
+    if "gpus" in told:
+        return len(told["gpus"]) or 1
+    asked = (job.get("strategy") or {}).get("ranks")
+    return None if asked is None else int(asked)
 
 
 def _epochs(record: Record) -> list[Mapping[str, float]]:

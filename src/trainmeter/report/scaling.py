@@ -18,6 +18,8 @@ from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, p
 
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
+MATTERS = 0.02
+"""Share above one from which on an efficiency is more than can be."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 
 
@@ -107,12 +109,22 @@ def sentences(told: Scaling) -> list[str]:
     speed = f"{times(told.speedup)} the samples/s of one device with {WITH[told.kind]}"
     unshown = ", which shows no difference" if told.speedup.spans(1) else ""
     said = [f"{where}: {speed}{unshown}; scaling efficiency {percent(told.efficiency)}."]
+    if beyond(told.efficiency):
+        said.append(
+            "That is more than so many devices can do alone: something else differs, such as what else ran on the "
+            "machine, the threads of a rank, or what fits in a cache."
+        )
     if told.overhead_s is not None and told.step_s:
         said.append(overhead(told.overhead_s, told.step_s, told.strategy))
     if told.energy:
         unshown = ", which shows no difference" if told.energy.spans(1) else ""
         said.append(f"A sample takes {times(told.energy)} the energy it takes on one device{unshown}.")
     return said
+
+
+def beyond(efficiency: Estimate) -> bool:
+    """Whether it is above one by more than matters, and no chance."""
+    return efficiency.value > 1 + MATTERS and not efficiency.spans(1)
 
 
 def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
