@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweeps import rows, write
+from sweeps import rows, trained, write
+
+from train import show
+from trainmeter.outcome import Outcome
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,3 +54,21 @@ def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
     assert ended.returncode == 1
     assert "no runs there" in ended.stderr
     assert "python src/train.py" in ended.stderr
+
+
+def test_a_sweep_ends_with_what_its_runs_tell_beside_each_other(tmp_path, capsys):
+    found = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
+    ended = [Outcome(each.number, ["strategy=x"], of_sweep=True, folder=write(tmp_path, each).folder) for each in found]
+    show(ended)
+    assert "1.90 times the samples/s of one device" in " ".join(capsys.readouterr().out.split())
+    assert (tmp_path / "scaling.md").exists()
+
+
+def test_a_single_run_and_a_plain_sweep_end_without(tmp_path, capsys):
+    alone = Outcome(0, [], folder=write(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)).folder)
+    show([alone])
+    assert capsys.readouterr().out == ""
+    found = [trained(0, 100.0), trained(1, 190.0, batch=128)]
+    show([Outcome(each.number, [], of_sweep=True, folder=write(tmp_path / "plain", each).folder) for each in found])
+    assert "samples/s of one device" not in capsys.readouterr().out
+    assert not list((tmp_path / "plain").glob("*.md"))

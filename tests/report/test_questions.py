@@ -179,7 +179,7 @@ def test_the_price_of_ddp_is_that_of_its_scaling():
     found = [trained(0, 100.0), ddp(1, 188.0, steady={"compute_s": 4.9})]
     efficiency, price = said(found, 4)
     assert "scaling efficiency 94.0 %" in efficiency
-    assert price.startswith("Exchanging gradients, and waiting for the slowest, adds 50 ms")
+    assert price.startswith("Exchanging gradients, and waiting for the slowest, adds 50.0 ms")
     assert said([trained(0, 100.0), dp(1, 150.0)], 4) == []
 
 

@@ -53,18 +53,21 @@ def test_the_price_of_the_exchange_is_what_a_step_computes_longer():
     told = one([trained(0, 100.0), ddp(1, 187.5, steady={"compute_s": 4.9})])
     assert (told.step_s, told.overhead_s.value) == pytest.approx((0.5625, 0.05))
     assert sentences(told)[1] == (
-        "Exchanging gradients, and waiting for the slowest, adds 50 ms of compute to each step: 9 % of one device's "
-        "562 ms."
+        "Exchanging gradients, and waiting for the slowest, adds 50.0 ms of compute to each step: 8.9 % of one "
+        "device's 562 ms."
     )
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (Estimate(0.001, -0.001, 0.003), "shows no difference from one device's 100 ms: 1 ms (-1 to 3) more"),
+        (Estimate(0.001, -0.001, 0.003), "shows no difference from one device's 100 ms: 1.00 ms (-1.00 to 3.00) more"),
         (Estimate(0.0), "shows no difference"),
+        (Estimate(0.0015), "shows no difference"),
+        (Estimate(0.0025), "adds 2.50 ms of compute to each step: 2.5 %"),
+        (Estimate(0.0015, 0.001, 0.002), "adds 1.50 ms (1.00 to 2.00) of compute to each step: 1.5 %"),
         (Estimate(-0.02, -0.03, -0.01), "less than no cost, so something else differs"),
-        (Estimate(0.02, 0.01, 0.03), "adds 20 ms (10 to 30) of compute to each step: 20 %"),
+        (Estimate(0.02, 0.01, 0.03), "adds 20.0 ms (10.0 to 30.0) of compute to each step: 20.0 %"),
     ],
 )
 def test_a_price_that_chance_explains_or_none_can_be_is_said_as_such(more, said):

@@ -19,7 +19,7 @@ from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, p
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
 MATTERS = 0.02
-"""Share above one from which on an efficiency is more than can be."""
+"""Share from which on a difference is no chance where there is no interval, and an efficiency more than can be."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 
 
@@ -130,14 +130,14 @@ def beyond(efficiency: Estimate) -> bool:
 def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
     """What a step's compute costs beside that of one device with the same batch, which takes `step_s`."""
     step_ms, more = 1e3 * step_s, more_s.scaled(1e3)
-    cost = interval(more, step_ms, "ms")
-    if more.spans(0) or more.value == 0:
+    cost = interval(more, max(abs(more.value), step_ms / 100), "ms")
+    if more.spans(0) or (more.low is None and abs(more.value) <= MATTERS * step_ms):
         return f"A step's compute shows no difference from one device's {number(step_ms)} ms: {cost} more."
     if more.value < 0:
         less = f"A step's compute takes {cost} beside one device's {number(step_ms)} ms: less than no cost"
         return f"{less}, so something else differs, such as clocks or what else ran."
     what = "Copying the model, scattering and gathering" if strategy == DATA_PARALLEL else "Exchanging gradients"
-    beside = f"{100 * more_s.value / step_s:.0f} % of one device's {number(step_ms)} ms"
+    beside = f"{number(100 * more_s.value / step_s, 10)} % of one device's {number(step_ms)} ms"
     return f"{what}, and waiting for the slowest, adds {cost} of compute to each step: {beside}."
 
 
