@@ -297,3 +297,107 @@ def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
         assert alive(pid)
         steward.kill()
     assert vanishes(pid)
+
+
+RANKS = """
+env = os.environ
+if "torchrun" in " ".join(sys.argv):
+    link = Link(env["TRAINMETER_SOCKET"], rank=None)
+    told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK"))}
+    starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
+              for rank in range(2)]
+    codes = {rank: start.wait() for rank, start in enumerate(starts)}
+    for rank, code in codes.items():
+        if code:
+            link.say("ended", rank=rank, code=code)
+            sys.exit(1)
+    sys.exit(0)
+rank = int(env["RANK"])
+link = Link(env["TRAINMETER_SOCKET"], rank)
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+"""What torchrun and the ranks that it starts are to the steward; the lines that follow are each rank's."""
+
+
+@pytest.fixture
+def end_of_two(interpreter, tmp_path, monkeypatch):
+    """end_of_two(lines) -> (failure, message) of a worker of two ranks that do what the lines say; None: it is done."""
+    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+
+    def end(lines):
+        program = interpreter(RANKS + lines, joined=False)
+        try:
+            with started(tmp_path, program, ranks=2) as worker:
+                for message in worker.messages():
+                    worker.answer(said=message["kind"])
+        except WorkerError as error:
+            return error.failure, str(error)
+        return None
+
+    return end
+
+
+def test_of_ranks_the_first_is_answered_and_is_done_for_all(end_of_two):
+    lines = "if rank: time.sleep(60)\nassert link.ask('open') == {'said': 'open'}\nlink.say('done')"
+    assert end_of_two(lines) is None
+
+
+def test_a_rank_that_is_done_earlier_than_the_first_is_no_failure(end_of_two, monkeypatch):
+    monkeypatch.setattr(launch, "PATIENCE_S", 0.2)
+    assert end_of_two("if rank == 0: time.sleep(1)\nlink.say('done')") is None
+
+
+def test_a_rank_that_is_killed_is_named(end_of_two):
+    assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
+
+
+def test_the_words_of_any_rank_are_heard(end_of_two):
+    lines = "if rank: link.say('failed', rank=1, failure='oom', message='CUDA out of memory')\ntime.sleep(60)"
+    assert end_of_two(lines) == ("oom", "CUDA out of memory")
+
+
+SEES = "link.say('failed', rank=0, failure='rank', message='Connection closed by peer')"
+
+
+def test_what_a_rank_has_seen_of_another_waits_for_that_ones_end(end_of_two):
+    lines = f"if rank == 0: {SEES}\nif rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
+    assert end_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
+
+
+def test_what_a_rank_has_seen_of_another_is_told_where_that_one_hangs(end_of_two, monkeypatch):
+    monkeypatch.setattr(launch, "PATIENCE_S", 0.2)
+    began = time.monotonic()
+    assert end_of_two(f"if rank == 0: {SEES}\ntime.sleep(60)") == ("exception", "rank 0: Connection closed by peer")
+    assert time.monotonic() - began < 10
+
+
+def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch):
+    counts = iter([7, 8])  # before the worker started; after it was killed
+    monkeypatch.setattr(launch, "oom_kills", lambda: next(counts))
+    assert end_of_two("if rank: die()") == ("oom", "the kernel killed rank 1 for want of memory (SIGKILL)")
+
+
+def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    program = interpreter(RANKS + "link.say('at', pid=os.getpid())\ntime.sleep(60)", joined=False)
+    with started(tmp_path, program, ranks=2) as worker:
+        messages = worker.messages()
+        pids = [next(messages)["pid"] for _ in range(2)]
+        assert all(os.getsid(pid) == pid for pid in pids)
+    assert all(vanishes(pid) for pid in pids)
+
+
+def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpreter, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
+    program = interpreter(RANKS + "link.say('is', env=dict(env))\ntime.sleep(60)", joined=False)
+    with started(tmp_path, program, ranks=2) as worker:
+        environment = next(worker.messages())["env"]
+    argv = environment["STARTED_BY"].split()
+    assert argv[1:4] == ["-m", "trainmeter.worker.torchrun", "--nproc_per_node=2"]
+    assert argv[-3:] == ["-m", "trainmeter.worker", str(tmp_path)]
+    assert environment["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // 2))
+    assert environment["SEEN"] == "None"

@@ -43,7 +43,7 @@ def lack_of_gpus(strategy: Mapping[str, Any], there: int) -> str | None:
     if ranks == 1 or there >= (ranks or 2) or (there == 0 and "launcher" in strategy):
         return None
     asked = f"strategy={strategy['name']}" + (f" strategy.ranks={ranks}" if ranks else "")
-    return f"{asked} asked for, this machine has {there or 'no'} GPU{'s' if there != 1 else ''} to train on"
+    return f"{asked} asked for, this machine has {there or 'no'} GPU{'s' if there > 1 else ''} to train on"
 
 
 def as_here(order: Order) -> Order:
