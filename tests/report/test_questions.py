@@ -141,8 +141,8 @@ def test_each_rank_has_its_share_of_the_steps():
     (told,) = iterations(points(found))
     assert (told.one_steps, told.steps, told.expected) == (782, 391, 391)
     assert said(found, 3) == [
-        "resnet152: batch 64: ddp on 2 devices takes 391 steps a rank, and one device 782: each rank has its own share "
-        "of the samples, and 50000 / (64 x 2) is 391, rounded up."
+        "Batch 64: ddp on 2 devices takes 391 steps a rank, and one device 782: each rank has its own share of the "
+        "samples, and 50000 / (64 x 2) is 391, rounded up."
     ]
 
 
@@ -160,8 +160,14 @@ def test_where_the_last_batch_is_dropped_they_are_rounded_down():
 
 def test_a_data_parallel_keeps_the_steps():
     assert said([trained(0, 100.0), dp(1, 150.0)], 3) == [
-        "resnet152: batch 64: dp on 2 devices takes 16 steps, as it splits each batch, and one device 16."
+        "Batch 64: dp on 2 devices takes 16 steps, as it splits each batch, and one device 16."
     ]
+
+
+def test_models_of_the_same_steps_are_told_once():
+    found = [trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0, model="resnet50"), ddp(3, 190.0, model="resnet50")]
+    assert len(iterations(points(found))) == 2
+    assert len(said(found, 3)) == 1
 
 
 def test_steps_that_are_not_what_they_should_be_are_said():
@@ -177,9 +183,10 @@ def test_without_one_device_there_is_nothing_to_compare():
 
 def test_the_price_of_ddp_is_that_of_its_scaling():
     found = [trained(0, 100.0), ddp(1, 188.0, steady={"compute_s": 4.9})]
-    efficiency, price = said(found, 4)
-    assert "scaling efficiency 94.0 %" in efficiency
-    assert price.startswith("Exchanging gradients, and waiting for the slowest, adds 50.0 ms")
+    assert said(found, 4) == [
+        "resnet152 on jpeg, batch 64 each: scaling efficiency 94.0 %. Exchanging gradients, and waiting for the "
+        "slowest, adds 50.0 ms of compute to each step: 8.9 % of one device's 562 ms."
+    ]
     assert said([trained(0, 100.0), dp(1, 150.0)], 4) == []
 
 

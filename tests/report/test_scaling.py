@@ -171,14 +171,31 @@ def test_memory_is_that_of_a_device_and_absent_where_none_tells():
 def test_the_page_says_the_answer_first_and_what_holds_for_all():
     told = page([trained(0, 100.0), ddp(1, 190.0)])
     assert (told.name, told.numbers) == ("scaling", [0, 1])
-    assert told.sections[0].sentences[0] == (
+    (section,) = told.sections
+    answer, *notes = section.sentences
+    assert answer.startswith(
         "resnet152 on jpeg: ddp on 2 devices, batch 64 each: 1.90 times the samples/s of one device with the same "
-        "batch each (weak scaling); scaling efficiency 95.0 %."
+        "batch each (weak scaling); scaling efficiency 95.0 %. Exchanging gradients"
     )
-    notes = told.sections[-1].sentences
     assert notes[0].startswith("One rank's stall is another's compute")
     assert any("repeat=0,1,2" in text for text in notes)
     assert "Energies are not put side by side: 2 of 2 runs measured none: no meter here." in notes
-    (grid,) = told.sections[-1].grids
+    (grid,) = section.grids
     assert grid.rows[0][1:6] == ["ddp", "2", "64", "weak", "190"]
     assert grid.rows[0][-2:] == ["-", "-"]
+
+
+def test_a_job_is_told_in_words_once_and_in_the_table_by_both_kinds():
+    (section,) = page(
+        [trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)]
+    ).sections
+    words = [text for text in section.sentences if "scaling efficiency" in text]
+    assert [("batch 64 each" in text, "(weak scaling)" in text) for text in words] == [(True, True), (False, True)]
+    assert [row[3:5] for row in section.grids[0].rows] == [["64", "weak"], ["64", "strong"], ["128", "weak"]]
+
+
+def test_what_stands_alone_is_said_with_what_is_missing():
+    (section,) = page([ddp(0, 190.0)]).sections
+    assert section.sentences == [
+        "resnet152 on jpeg: no scaling: no run of strategy=single batch=64 or 128 is beside ddp x 2."
+    ]

@@ -29,9 +29,8 @@ from trainmeter.report.questions import (
     uses,
 )
 from trainmeter.report.rows import Row
-from trainmeter.report.scaling import WEAK, Scaling, scalings
-from trainmeter.report.scaling import sentences as scaled
-from trainmeter.report.words import Grid, finite, interval, megabytes, number, times
+from trainmeter.report.scaling import WEAK, Scaling, overhead, scalings
+from trainmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
 WHY = {
@@ -120,25 +119,25 @@ def first(found: Sequence[FirstEpoch]) -> Answer:
     elif found:
         least = f"by {100 * MATTERS:.0f} % or more"
         said.append(f"In none of {len(found)} jobs epoch 0 is shown to be slower than the later ones {least}.")
-    rows = [
-        [each.title, _runs(each.numbers), number(each.first_s, each.later_s), number(each.later_s),
-         interval(each.more_s, each.later_s, "").replace("  ", " ").strip(),
-         *(number(each.parts_s.get(part), each.later_s) for part in PARTS)]
-        for each in found
-    ]  # fmt: skip
+    rows = []
+    for each in found:
+        beside = max(abs(each.more_s.value), each.later_s / 1000)
+        parts = [number(each.parts_s.get(part), beside) for part in PARTS]
+        times_s = [number(seconds, each.later_s) for seconds in (each.first_s, each.later_s)]
+        rows.append([each.title, _runs(each.numbers), *times_s, spread(each.more_s, beside), *parts])
     columns = ["job", "runs", "epoch 0 s", "later s", "more s", *(f"in {part}" for part in PARTS)]
     return Answer("2. Why is the first epoch slower?", said, f"{COMMAND} epochs=4",
                   [Grid("Epoch 0 beside the later ones", columns, rows)], found)  # fmt: skip
 
 
 def steps(found: Sequence[Iterations]) -> Answer:
-    return Answer("3. Why do iterations differ under DDP?", [_iterated(each) for each in found],
+    return Answer("3. Why do iterations differ under DDP?", list(dict.fromkeys(map(_iterated, found))),
                   f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
 
 
 def distributed(found: Sequence[Scaling]) -> Answer:
-    said = [text for each in found for text in scaled(each)[: 2 if each.overhead_s else 1]]
-    return Answer("4. What does DDP cost?", said, f"{COMMAND} strategy=single,ddp", values=found)
+    return Answer("4. What does DDP cost?", [_distributed(each) for each in found],
+                  f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
 
 
 def parallel(found: Sequence[Parallels]) -> Answer:
@@ -167,7 +166,7 @@ def _grown(told: Growth) -> str:
 
 
 def _iterated(told: Iterations) -> str:
-    lead = f"{_led(told.title)}batch {told.batch}: {told.strategy} on {told.devices} devices"
+    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} devices"
     if told.strategy != DISTRIBUTED:
         splits = " as it splits each batch," if told.steps == told.one_steps else ""
         return f"{lead} takes {told.steps:g} steps,{splits} and one device {told.one_steps:g}."
@@ -176,6 +175,13 @@ def _iterated(told: Iterations) -> str:
     said = f"{lead} takes {told.steps:g} steps a rank, and one device {told.one_steps:g}: each rank has its own share "
     said += f"of the samples, and {expected}"
     return f"{said}." if told.steps == told.expected else f"{said}; something else differs."
+
+
+def _distributed(told: Scaling) -> str:
+    said = f"{told.title}, batch {told.device_batch:g} each: scaling efficiency {percent(told.efficiency)}."
+    if told.overhead_s is not None and told.step_s:
+        said += f" {overhead(told.overhead_s, told.step_s, told.strategy)}"
+    return said
 
 
 def _paralleled(told: Parallels) -> str:
@@ -214,8 +220,8 @@ def _larger(told: LargerBatch) -> str:
         more = number(told.more_bytes / told.less_bytes)
         said += f", with {more} times the memory ({megabytes(told.less_bytes)} to {megabytes(told.more_bytes)} MB)"
     if told.less_utilization is not None and told.more_utilization is not None:
-        shares = f"{_share(told.less_utilization)} to {_share(told.more_utilization)}"
-        said += f"; the GPU is busy {shares} of the time: memory says what fits, not how fast it goes"
+        shares = dict.fromkeys(map(_share, (told.less_utilization, told.more_utilization)))
+        said += f"; the GPU is busy {' to '.join(shares)} of the time: memory says what fits, not how fast it goes"
     return f"{said}."
 
 

@@ -81,7 +81,7 @@ class FirstEpoch:
 class Iterations:
     """Steps of an epoch beside those on one device with the same batch."""
 
-    title: str
+    numbers: Sequence[int]
     strategy: str
     devices: int
     batch: int
@@ -210,25 +210,29 @@ def iterations(points: Sequence[Point]) -> list[Iterations]:
                 batch, drops = point.job["batch"], bool(point.job.get("drop_last"))
                 shares = 1 if point.strategy == DATA_PARALLEL else devices
                 expected = (math.floor if drops else math.ceil)(math.ceil(samples / shares) / batch)
-                named = title(point, points, "strategy", "batch")
-                told.append(
-                    Iterations(named, point.strategy, devices, batch, samples, steps, one_steps, expected, drops)
-                )
+                counts = batch, samples, steps, one_steps, expected, drops
+                told.append(Iterations(point.numbers, point.strategy, devices, *counts))
     return told
 
 
 def parallels(points: Sequence[Point]) -> list[Parallels]:
-    """For each DataParallel one DistributedDataParallel on as many devices: of the same samples a step, if there is."""
+    """Each DataParallel beside DistributedDataParallel on as many devices, with the same samples a step.
+
+    Where no two have that, those of the same batch, which the one splits and the other has for each rank.
+    """
     told = []
     for group in groups(points, ["strategy", "batch"]):
-        ranks = [point for point in group if point.strategy not in (SINGLE, DATA_PARALLEL) and point.devices]
-        for point in (point for point in group if point.strategy == DATA_PARALLEL):
-            same = [other for other in ranks if other.devices == point.devices]
-            alike = [other for other in same if other.global_batch == point.global_batch]
-            typed = [other for other in same if other.job["batch"] == point.job["batch"]]
-            other = next(iter([*alike, *typed]), None)
-            speed = ratio_of(SPEED, other, point) if other else None
-            if other and speed and point.devices:
+        ranks = [point for point in group if point.strategy not in (SINGLE, DATA_PARALLEL)]
+        pairs = [
+            (point, other)
+            for point in group
+            for other in ranks
+            if point.strategy == DATA_PARALLEL and point.devices and point.devices == other.devices
+        ]
+        alike = [(point, other) for point, other in pairs if point.global_batch == other.global_batch]
+        typed = [(point, other) for point, other in pairs if point.job["batch"] == other.job["batch"]]
+        for point, other in alike or typed:
+            if speed := ratio_of(SPEED, other, point):
                 told.append(_parallels(point, other, speed, title(point, points, "strategy", "batch")))
     return told
 

@@ -148,10 +148,11 @@ def page(rows: Sequence[Row]) -> Page | None:
         return None
     found = [each for each in told if isinstance(each, Scaling)]
     unpaired = [each for each in told if isinstance(each, Unpaired)]
-    sections = [Section(sentences(each)) for each in found]
-    sections += [Section([f"{each.title}: no scaling: {each.missing}."]) for each in unpaired]
-    if found:
-        sections.append(Section(notes(found), [grid(found)]))
+    # In words once for each job, by weak scaling where there is that; the table has all.
+    worded = {tuple(each.numbers): each for each in reversed(found)}.values()
+    said = [" ".join(sentences(each)) for each in reversed(worded)]
+    said += [f"{each.title}: no scaling: {each.missing}." for each in unpaired]
+    sections = [Section([*said, *notes(found)], [grid(found)])] if found else [Section(said)]
     numbers = {run for each in told for run in each.numbers} | {run for each in found for run in each.one_numbers}
     return Page("scaling", "Scaling", sections, plain_values(told), sorted(numbers))
 
