@@ -301,7 +301,7 @@ def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
 
 RANKS = """
 env = os.environ
-if "torchrun" in " ".join(sys.argv):
+if "trainmeter.worker.torchrun" in sys.argv:
     link = Link(env["TRAINMETER_SOCKET"], rank=None)
     told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK"))}
     starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
