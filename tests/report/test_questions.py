@@ -184,8 +184,8 @@ def test_without_one_device_there_is_nothing_to_compare():
 def test_the_price_of_ddp_is_that_of_its_scaling():
     found = [trained(0, 100.0), ddp(1, 188.0, steady={"compute_s": 4.9})]
     assert said(found, 4) == [
-        "resnet152 on jpeg, batch 64 each: scaling efficiency 94.0 %. Exchanging gradients, and waiting for the "
-        "slowest, adds 50.0 ms of compute to each step: 8.9 % of one device's 562 ms."
+        "resnet152 on jpeg, ddp x 2, batch 64 each: scaling efficiency 94.0 %. Exchanging gradients, and waiting for "
+        "the slowest, adds 50.0 ms of compute to each step: 8.9 % of one device's 562 ms."
     ]
     assert said([trained(0, 100.0), dp(1, 150.0)], 4) == []
 

@@ -178,7 +178,8 @@ def _iterated(told: Iterations) -> str:
 
 
 def _distributed(told: Scaling) -> str:
-    said = f"{told.title}, batch {told.device_batch:g} each: scaling efficiency {percent(told.efficiency)}."
+    where = f"{told.title}, {told.strategy} x {told.devices}, batch {told.device_batch:g} each"
+    said = f"{where}: scaling efficiency {percent(told.efficiency)}."
     if told.overhead_s is not None and told.step_s:
         said += f" {overhead(told.overhead_s, told.step_s, told.strategy)}"
     return said
