@@ -46,7 +46,7 @@ bench: setup ## print the benchmarks' tables
 test: setup $(call extra,dev) ## run the tests
 	$(PYTHON) -m pytest $(ARGS)
 
-test-system: setup py36 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
+test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
 	$(PYTHON) -m pytest -m system $(ARGS)
 
 lint: setup $(call extra,dev) ## check style, format and types
@@ -97,23 +97,38 @@ lock: | $(UV) ## resolve the dependencies anew
 compile = $(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command 'make lock' $(1) pyproject.toml -o $(2)
 
-# The newest Python 3.6 that runs: a board's own, pyenv's, or none.
-PY36 = $(shell for python in /usr/bin/python3.6 ~/.pyenv/versions/3.6*/bin/python; do \
+# The newest Python of a board's version that runs: a board's own, pyenv's, or none.
+board_python = $(shell for python in /usr/bin/python$(1) ~/.pyenv/versions/$(1).*/bin/python; do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+stack = $(if $(call board_python,$(1)),$(MAKE) --no-print-directory .py$(subst .,,$(1))/.synced,\
+	echo 'No Python $(1) here: what needs one is skipped.')
 
-py36: ## make the environment of a board's Python 3.6, where there is one
-	@$(if $(PY36),$(MAKE) --no-print-directory .py36/.synced,echo 'No Python 3.6 here: what needs one is skipped.')
+py36: ## make the environment of JetPack 4, where there is a Python 3.6
+	@$(call stack,3.6)
 
+py38: ## make the environment of JetPack 5, where there is a Python 3.8 (4 GB)
+	@$(call stack,3.8)
+
+py310: ## make the environment of JetPack 6, where there is a Python 3.10 (5 GB)
+	@$(call stack,3.10)
+
+# By pip, as uv knows no Python that old.
 .py36/.synced: tests/system/python36.txt
-	$(PY36) -m venv --clear .py36
+	$(call board_python,3.6) -m venv --clear .py36
 	.py36/bin/python -m pip install --quiet pip==21.3.1
 	.py36/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
+.py38/.synced .py310/.synced: .py%/.synced: tests/system/python%.txt
+	@$(MAKE) --quiet $(UV)
+	$(UV) venv --quiet --clear --python $(call board_python,3.$(patsubst 3%,%,$*)) .py$*
+	$(UV) pip install --quiet --python .py$*/bin/python --no-deps --requirement $<
 	@touch $@
 
 jtop: setup $(call extra,jetson) ## on a Jetson: add the client of jtop's service, which sets power modes without sudo
 
 clean: ## remove what can be made again: environments, caches
-	rm -rf .venv .uv .py36 .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-runs: ## remove every run: folders, artifacts and the database (asks first)
@@ -121,4 +136,5 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui report doctor publish bench test test-system lint setup lock py36 jtop clean clean-runs
+.PHONY: help train sweep ui report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean \
+	clean-runs

@@ -1,4 +1,4 @@
-"""An image becomes the tensor that the model takes: by torchvision's v2 where it is, by its first on old boards."""
+"""An image becomes the tensor that the model takes: by torchvision's v2 from 0.16 on, by its first on old boards."""
 
 import torch
 from PIL import Image
@@ -8,6 +8,7 @@ from trainmeter.build import locate
 
 try:
     from torchvision.transforms import v2
+    from torchvision.transforms.v2.functional import to_dtype  # which 0.15, where v2 was on trial, has not
 except ImportError:
     v2 = None
 
@@ -74,7 +75,7 @@ class Normalized:
         self.mean, self.std = list(mean), list(std)
 
     def __call__(self, image):
-        scaled = v2.functional.to_dtype(v2.functional.pil_to_tensor(image), torch.float32, scale=True)
+        scaled = to_dtype(v2.functional.pil_to_tensor(image), torch.float32, scale=True)
         return v2.functional.normalize(scaled, self.mean, self.std)
 
 

@@ -1,0 +1,50 @@
+"""Every experiment, run as a command with tiny settings on generated data in the formats of the real ones."""
+
+import math
+from pathlib import Path
+
+import pytest
+import tiny
+from omegaconf import OmegaConf
+
+from trainmeter import plan
+
+ROOT = Path(__file__).parents[2] / "conf" / "experiment"
+EXPERIMENTS = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
+BUILT_ON = {"edge/study"}
+"""What others build on, and is run with them."""
+QUICKEST = {"edge/lenet_mnist"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICKEST else pytest.param(name, marks=pytest.mark.system)
+        for name in EXPERIMENTS
+        if name not in BUILT_ON
+    ],
+)
+def test_an_experiment_runs_to_its_end(project, composed, name):
+    asked = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
+    done = project.run("train", *project.quick(**{"experiment": name, **asked}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = project.records()
+    assert len(records) == (2 if "hydra" in OmegaConf.load(ROOT / f"{name}.yaml") else 1)
+    for record in records:
+        assert record.is_whole()
+        losses = [window["metrics"]["epoch/train_loss"] for window in record.windows() if window["window"] == "epoch"]
+        assert losses
+        assert all(map(math.isfinite, losses))
+
+
+@pytest.mark.parametrize(
+    ("device", "asked"),
+    [
+        ("auto", ["clocks=locked", "fan=max"]),
+        ("nano", ["device=nano", "storage=edge", "power_limit=MAXN", "clocks=locked", "fan=max"]),
+        ("nx", ["device=nx", "power_limit=15", "clocks=locked", "fan=max"]),
+    ],
+)
+def test_the_edge_study_is_rehearsed_where_there_is_no_such_board(order, device, asked):
+    reasons = " ".join(plan.settle(order("experiment=edge/lenet_mnist", f"device={device}")).run["rehearsal"])
+    assert [text for text in asked if text not in reasons] == []

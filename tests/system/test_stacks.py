@@ -1,0 +1,78 @@
+"""The worker on what the boards have, each an interpreter of its own with its torch, while the steward runs on a new
+one: Python 3.6 and torch 1.10 (JetPack 4), 3.8 and 2.0 (JetPack 5), 3.10 and 2.5 (JetPack 6)."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+
+pytestmark = pytest.mark.system
+ROOT = Path(__file__).parents[2]
+STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
+"""The versions of Python and torch by the target that makes them."""
+EDGE = sorted(path.stem for path in (ROOT / "conf/experiment/edge").glob("*_*.yaml"))
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def stack(request):
+    """The name of a stack that is here, and its interpreter."""
+    python = ROOT / f".{request.param}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"`make {request.param}` makes {python}, where there is that Python")
+    return request.param, python
+
+
+@pytest.fixture(scope="module")
+def old(new_project, stack):
+    """A project in which a run of two epochs came to its end on a board's Python."""
+    project = new_project()
+    asked = project.quick(epochs=2, workers=2, profiler="torch", save_model="true", **{"device.python": stack[1]})
+    project.done = project.run("train", *asked)
+    return project
+
+
+def test_a_board_trains_on_its_own_python_to_the_end(stack, old):
+    assert old.done.returncode == 0, old.done.stdout + old.done.stderr
+    assert old.record().is_whole()
+    training = old.record().run()["training"]
+    python, torch = STACKS[stack[0]]
+    assert training["python"].startswith(python)
+    assert training["torch"].startswith(torch)
+
+
+def test_the_old_clock_accounts_for_every_epoch_to_a_thousandth(old):
+    epochs = [window["metrics"] for window in old.record().windows() if window["window"] == "epoch"]
+    assert len(epochs) == 2
+    for metrics in epochs:
+        assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]
+        assert metrics["epoch/steps"] == 12
+        assert metrics["epoch/loader_read_s"] > 0
+        assert metrics["epoch/loader_preprocess_s"] > metrics["epoch/loader_decode_s"] > 0
+
+
+def test_the_old_profiler_leaves_a_trace_that_opens_and_weights(old):
+    with gzip.open(old.record().folder / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    assert len({event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep#")}) == 5
+    assert (old.record().folder / "weights.pt").stat().st_size > 4 * 60_000
+    assert old.record().summary()["notes"] == []
+
+
+def test_a_failure_on_the_old_python_is_told_in_words(stack, project):
+    asked = project.quick(**{"device.python": stack[1], "dataset.open.files._target_": "nowhere.Images"})
+    done = project.run("train", *asked)
+    assert done.returncode == 1
+    assert "Failed: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_the_edge_experiments_run_on_a_boards_stack(stack, project, composed, name):
+    asked = tiny.typed(composed(f"experiment=edge/{name}"), project.own_data().parent)
+    asked |= {"experiment": f"edge/{name}", "epochs": 1, "workers": 0, "device.python": stack[1]}
+    done = project.run("train", *project.quick(**asked))
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = project.record()
+    assert record.is_whole()
+    assert record.run()["training"]["torch"].startswith(STACKS[stack[0]][1])

@@ -1,0 +1,100 @@
+"""Any job made one of seconds: datasets of a few samples in the formats that the real ones come in, small images."""
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy
+from omegaconf import DictConfig
+from PIL import Image
+
+TRAIN, VAL = 24, 8
+ANY_MD5 = "null"
+MNIST = {
+    "train_images": "train-images-idx3-ubyte.gz",
+    "train_labels": "train-labels-idx1-ubyte.gz",
+    "val_images": "t10k-images-idx3-ubyte.gz",
+    "val_labels": "t10k-labels-idx1-ubyte.gz",
+}
+WNIDS = ("n01440764", "n01443537", "n01484850")
+
+
+def mnist(folder: Path) -> dict[str, str]:
+    """MNIST's four files beside where the dataset is made; what to type, so that they are taken."""
+    for split, count in (("train", TRAIN), ("val", VAL)):
+        noise, labels = numpy.random.default_rng(count), numpy.arange(count, dtype=numpy.uint8) % 10
+        for part, array in (("images", noise.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)), ("labels", labels)):
+            head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            (folder / MNIST[f"{split}_{part}"]).write_bytes(gzip.compress(head + array.tobytes()))
+    return {f"dataset.make.md5.{part}": ANY_MD5 for part in MNIST}
+
+
+def cifar10(folder: Path) -> dict[str, str]:
+    """CIFAR-10's archive, as `mnist`."""
+    parts = {f"data_batch_{number}": _rows(TRAIN // 4, "labels", 10) for number in range(1, 6)}
+    names = {"label_names": list("abcdefghij")}
+    content = {**parts, "test_batch": _rows(VAL, "labels", 10), "batches.meta": names}
+    return _cifar(folder / "cifar-10-python.tar.gz", "cifar-10-batches-py", content)
+
+
+def cifar100(folder: Path) -> dict[str, str]:
+    """CIFAR-100's archive, as `mnist`."""
+    names = {"fine_label_names": [f"{number:02}" for number in range(100)]}
+    content = {"train": _rows(TRAIN, "fine_labels", 100), "test": _rows(VAL, "fine_labels", 100), "meta": names}
+    return _cifar(folder / "cifar-100-python.tar.gz", "cifar-100-python", content)
+
+
+def imagenet(folder: Path) -> dict[str, object]:
+    """A tree as ImageNet's archives unpack to, of three classes, and what to type."""
+    noise = numpy.random.default_rng(0)
+    for split, count in (("train", TRAIN // 3), ("val", 2)):
+        for wnid in WNIDS:
+            (folder / "own" / split / wnid).mkdir(parents=True)
+            for index in range(count):
+                pixels = noise.integers(0, 256, (90, 80, 3), dtype=numpy.uint8)
+                Image.fromarray(pixels).save(folder / "own" / split / wnid / f"{wnid}_{index}.JPEG")
+    return {"dataset.root": folder / "own", "dataset.classes": len(WNIDS)}
+
+
+def _rows(count: int, labels: str, classes: int) -> dict[str, object]:
+    """Samples as CIFAR lays them out: a row of 1024 reds, then greens, then blues."""
+    pixels = numpy.random.default_rng(count).integers(0, 256, (count, 3072), dtype=numpy.uint8)
+    return {"data": pixels, labels: [number % classes for number in range(count)]}
+
+
+def _cifar(archive: Path, top: str, content: dict[str, object]) -> dict[str, str]:
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, value in content.items():
+            # As numpy 1 writes it, and the real ones are: 2 calls its modules so that 1 does not find them.
+            data = pickle.dumps(value, protocol=2).replace(b"numpy._core", b"numpy.core")
+            member = tarfile.TarInfo(f"{top}/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return {"dataset.make.md5": ANY_MD5}
+
+
+MADE = {"mnist": mnist, "cifar10": cifar10, "cifar10_gray": cifar10, "cifar100": cifar100, "imagenet": imagenet}
+GENERATED = {
+    "jpeg": {"dataset.count": 50, "dataset.pixels": 80, "dataset.file_bytes": "null"},
+    "polynomial": {"dataset.count": 40},
+    "pairs": {"dataset.count": 40},
+}
+LEAST_SIZE = {"inception_v3": 75}
+"""The fewest pixels of a side that a model takes; all others take 32."""
+
+
+def typed(job: DictConfig, data: Path) -> dict[str, Any]:
+    """What to type beside what makes a job, so that it takes seconds: few samples of its own dataset, small images,
+    few epochs, two of a grid's points; and touches nothing of the machine."""
+    name = job.dataset.name
+    asked = {"epochs": 2, "batch": 12, "workers": 1, "cache": "keep", "drop_caches": "false", "sweep.sample": 2}
+    asked |= MADE[name](data) if name in MADE else GENERATED.get(name, {})
+    if "size" in job.dataset:
+        asked["dataset.size"] = LEAST_SIZE.get(job.model.name, 32)
+    if job.throughput.start is not None:
+        asked |= {"throughput.start": 1, "throughput.stop": 3}
+    return {**asked, "rehearse": "true"}
