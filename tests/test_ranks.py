@@ -54,3 +54,10 @@ def test_the_window_opens_with_the_first_and_closes_with_the_last():
 @pytest.mark.parametrize(("ranks", "named"), [(1, 3), (2, 5)])
 def test_a_few_bad_samples_are_named(ranks, named):
     assert len(merged([rank(bad=["a", "b", "c"])] * ranks)["bad"]) == named
+
+
+def test_steps_are_taken_together_and_are_no_mean():
+    found = merged([rank(steps=6), rank(steps=6)])
+    assert found["parts"]["steps"] == 6
+    assert isinstance(found["parts"]["steps"], int)
+    assert found["rank_max"].keys() == {"e2e_s"}

@@ -88,6 +88,10 @@ VAL = {
     "estimated_energy_j": Metric("J", "mean", "its estimate, where nothing measures"),
 }
 
+RANK_MAX = {
+    "<part>_s": Metric("s", None, "the largest over ranks of a time whose mean over ranks is epoch/<part>_s"),
+}
+
 TOTAL = {
     "e2e_s": Metric("s", None, "training and evaluation windows, epoch 0 included"),
     "energy_j": Metric("J", None, "gross energy of the same windows"),
@@ -120,6 +124,7 @@ POWER = {
 
 METRICS: dict[str, Metric] = {
     **_named("epoch", EPOCH),
+    **_named("rank_max", RANK_MAX),
     **_named("val", VAL),
     **_named("total", TOTAL),
     **_named("model", MODEL),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SUMMED = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
-"""What ranks add up to; of the other parts the mean over ranks stands, and beside it the largest."""
+"""What ranks add up to; of other times the mean over ranks stands, and beside it the largest."""
 NAMED = 5
 
 
@@ -21,7 +21,8 @@ def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = {name: _put_together(name, [rank["parts"][name] for rank in ranks]) for name in first}
     weight = math.fsum(rank["weight"] for rank in ranks)
     rights = [rank["right"] for rank in ranks]
-    largest = {name: max(rank["parts"][name] for rank in ranks) for name in first if name not in (*SUMMED, "steps")}
+    times = [name for name in first if name.endswith("_s") and name not in SUMMED]
+    largest = {name: max(rank["parts"][name] for rank in ranks) for name in times}
     return {
         "opened_ns": min(rank["opened_ns"] for rank in ranks),
         "closed_ns": max(rank["closed_ns"] for rank in ranks),
