@@ -136,5 +136,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean \
-	clean-runs
+.PHONY: help train sweep ui report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean clean-runs
