@@ -174,6 +174,11 @@ def test_steps_that_are_not_what_they_should_be_are_said():
     assert said([trained(0, 100.0), ddp(1, 190.0, steady={"steps": 9.0})], 3)[0].endswith("; something else differs.")
 
 
+def test_one_device_under_another_name_has_no_more_to_tell():
+    alone = [trained(0, 100.0), trained(1, 100.0, strategy="dp"), trained(2, 100.0, strategy="ddp")]
+    assert (iterations(points(alone)), parallels(points(alone))) == ([], [])
+
+
 def test_without_one_device_there_is_nothing_to_compare():
     assert iterations(points([ddp(0, 190.0)])) == []
 
@@ -290,8 +295,15 @@ def test_the_demo_on_one_device_is_asked():
 
 def test_what_the_runs_do_not_answer_is_left_out_with_what_to_run():
     told = page([trained(0, 100.0), ddp(1, 190.0)])
-    first, *lacking = told.sections[-1].sentences
+    first, *lacking = told.sections[-2].sentences
     assert first == "What these runs do not answer:"
     assert [text[0] for text in lacking] == ["1", "2", "5", "6", "7"]
     assert lacking[-1].endswith("python src/train.py -m experiment=lumi/resnet152_cifar100 batch=64,128")
     assert [len(value["results"]) for value in told.values] == [0, 0, 1, 1, 0, 0, 0]
+
+
+def test_what_ran_once_is_told_with_that_word():
+    found = [trained(0, 100.0, repeat=0), trained(1, 101.0, repeat=1), ddp(2, 190.0, repeat=0)]
+    assert "What ran only once has no interval" in page(found).sections[-1].sentences[0]
+    again = page([*found, ddp(3, 191.0, repeat=1)])
+    assert "only once" not in " ".join(text for section in again.sections for text in section.sentences)

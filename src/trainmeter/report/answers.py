@@ -33,6 +33,7 @@ from trainmeter.report.scaling import WEAK, Scaling, overhead, scalings
 from trainmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
+ONCE = "What ran only once has no interval, and a small difference of it may be chance: repeat=0,1,2 gives them."
 WHY = {
     "loader start": "the loader's processes begin, and the first batch is waited for",
     "waiting for data": "data is not yet in the page cache, or the loader's processes fall behind",
@@ -63,6 +64,8 @@ def page(rows: Sequence[Row]) -> Page | None:
     lacking = [f"{each.question} For an answer: {each.run}" for each in told if not each.sentences]
     if lacking:
         sections.append(Section(["What these runs do not answer:", *lacking]))
+    if any(len(point.rows) == 1 for point in points_of(rows)):
+        sections.append(Section([ONCE]))
     values = [{"question": each.question, "results": [finite(asdict(value)) for value in each.values]} for each in told]
     return Page("questions", "Questions", sections, values, [row.number for row in rows])
 

@@ -206,7 +206,7 @@ def iterations(points: Sequence[Point]) -> list[Iterations]:
             continue
         for point in group:
             steps, devices = point.mean("steady/steps"), point.devices
-            if point.strategy != SINGLE and devices and steps is not None:
+            if devices and devices > 1 and steps is not None:
                 batch, drops = point.job["batch"], bool(point.job.get("drop_last"))
                 shares = 1 if point.strategy == DATA_PARALLEL else devices
                 expected = (math.floor if drops else math.ceil)(math.ceil(samples / shares) / batch)
@@ -227,7 +227,7 @@ def parallels(points: Sequence[Point]) -> list[Parallels]:
             (point, other)
             for point in group
             for other in ranks
-            if point.strategy == DATA_PARALLEL and point.devices and point.devices == other.devices
+            if point.strategy == DATA_PARALLEL and (point.devices or 0) > 1 and point.devices == other.devices
         ]
         alike = [(point, other) for point, other in pairs if point.global_batch == other.global_batch]
         typed = [(point, other) for point, other in pairs if point.job["batch"] == other.job["batch"]]

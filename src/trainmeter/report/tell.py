@@ -5,13 +5,13 @@ What is told is chosen by what the runs are: of the three supplies of samples, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json
 from trainmeter.report import answers, pages, scaling, targets, words
-from trainmeter.report.rows import Sweep, read
+from trainmeter.report.rows import Row, Sweep, read
 from trainmeter.report.stalls import Analysis, Incomplete
 from trainmeter.report.stalls import analyses as analyses_of
 
@@ -25,12 +25,10 @@ def analyses(folder: Path) -> list[Analysis | Incomplete]:
 
 
 def pages_of(sweep: Sweep) -> list[pages.Page]:
-    """What its runs say beside their stalls; rehearsals are told of where there is nothing else."""
-    results, ended = sweep.results, sweep.ended
-    if not ended:
-        results = ended = sweep.rehearsed
-    told = [scaling.page(results), answers.page(results), targets.page(ended)]
-    return [page for page in told if page]
+    """What its runs say beside their stalls; rehearsals are told of, too, where there is nothing else."""
+    return _told(sweep.results, sweep.ended) or _told(
+        [*sweep.results, *sweep.rehearsed], [*sweep.ended, *sweep.rehearsed]
+    )
 
 
 def tell(folder: Path, console: Console) -> list[Analysis | Incomplete]:
@@ -69,8 +67,8 @@ def write(folder: Path, name: str, page: str, values: Any) -> None:
 
 def _show(sweep: Sweep, others: Sequence[pages.Page], console: Console) -> None:
     """Prints pages and leaves them in the sweep's folder; then what runs are left out of all that was told."""
-    banner = _banner(sweep) if others else []
-    left_out = words.left_out(sweep, {number for page in others for number in page.numbers})
+    told = {number for page in others for number in page.numbers}
+    banner, left_out = _banner(sweep, told), words.left_out(sweep, told)
     for said in banner:
         words.say(console, said, "bold yellow")
     for page in others:
@@ -82,7 +80,12 @@ def _show(sweep: Sweep, others: Sequence[pages.Page], console: Console) -> None:
         words.say(console, said, "yellow")
 
 
-def _banner(sweep: Sweep) -> list[str]:
-    """What stands above pages that are of rehearsals alone."""
-    reasons = dict.fromkeys(reason for row in sweep.rehearsed for reason in row.rehearsal)
-    return [f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}."] if reasons and not sweep.ended else []
+def _told(results: Sequence[Row], ended: Sequence[Row]) -> list[pages.Page]:
+    told = [scaling.page(results), answers.page(results), targets.page(ended)]
+    return [page for page in told if page]
+
+
+def _banner(sweep: Sweep, told: Container[int]) -> list[str]:
+    """What stands above pages that tell of rehearsals."""
+    reasons = dict.fromkeys(why for row in sweep.rehearsed if row.number in told for why in row.rehearsal)
+    return [f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}."] if reasons else []
