@@ -54,7 +54,7 @@ def measured(cell: Cell, workers: int, epochs: int = EPOCHS) -> list[dict[str, f
     read_s, preprocess_s = cell.read_s / BATCH, cell.preprocess_s / BATCH
     samples = Timed(lambda _: Slow(STEPS * BATCH, read_s, preprocess_s / 2), slow_transform(preprocess_s / 2))
     job = {"batch": BATCH, "workers": workers, "prefetch": PREFETCH, "persistent_workers": True, "seed": 0,
-           "pin_memory": False}  # fmt: skip
+           "pin_memory": False, "drop_last": False}  # fmt: skip
     loader, clock = train_loader(samples, job, Single(1), False), Clock(HostTimeline())
     told = []
     for _ in range(1 + epochs):

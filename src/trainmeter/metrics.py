@@ -102,7 +102,7 @@ TOTAL = {
     "idle_power_w": Metric("W", None, "power before training began, knobs held"),
     "idle_power_after_w": Metric("W", None, "power after it ended"),
     "power_limit_w": Metric("W", None, "the power limit really applied, where it is told in watts"),
-    "epochs": Metric("1", None, "epochs trained"),
+    "epochs": Metric("1", None, "epochs trained to their end"),
     "time_to_target_s": Metric("s", None, "windows up to the one that reached the target; absent if none did"),
     "energy_to_target_j": Metric("J", None, "energy of the same windows"),
     "epochs_to_target": Metric("1", None, "epochs up to the one that reached the target"),
@@ -110,7 +110,11 @@ TOTAL = {
 
 MODEL = {
     "parameters": Metric("1", None, "trained parameters"),
+    "flops_per_sample": Metric("1", None, "floating-point operations to learn from a sample, as torch counts them"),
     "weight_bytes": Metric("B", None, "memory of the parameters and buffers"),
+    "gradient_bytes": Metric("B", None, "memory of the gradients"),
+    "optimizer_bytes": Metric("B", None, "memory of what the optimizer keeps from step to step"),
+    "activation_bytes": Metric("B", None, "memory of what a batch's forward pass keeps for the way back, in fp32"),
 }
 
 
@@ -122,6 +126,20 @@ POWER = {
     "total_w": Metric("W", None, "sampled power of the total over the run, thinned; all samples are in power.csv"),
 }
 
+STEP = {
+    "train_loss": Metric("1", None, "mean over up to 100 steps, at the last of them; that of each is in losses.bin"),
+}
+
+THROUGHPUT = {
+    "samples_per_s": Metric(
+        "1/s", None, "samples of the steps from throughput.start up to throughput.stop / the time of these steps"
+    ),
+    "samples": Metric("1", None, "samples of these steps, of all ranks"),
+    "steps": Metric("1", None, "how many they are, of all epochs'"),
+    "e2e_s": Metric("s", None, "their time, each from the last one's end to its own: nothing between epochs is in it"),
+    "step_mean_s": Metric("s", None, "time / steps"),
+}
+
 METRICS: dict[str, Metric] = {
     **_named("epoch", EPOCH),
     **_named("rank_max", RANK_MAX),
@@ -129,6 +147,8 @@ METRICS: dict[str, Metric] = {
     **_named("total", TOTAL),
     **_named("model", MODEL),
     **_named("power", POWER),
+    **_named("step", STEP),
+    **_named("throughput", THROUGHPUT),
 }
 """Full name -> metric. Beside these, `steady/<name>` and `spread/<name>` stand for the epochs of a run."""
 

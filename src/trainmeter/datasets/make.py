@@ -15,7 +15,7 @@ def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
     """Makes the dataset in `folder`, unless another start has just done so.
 
     The maker that `dataset["make"]` names is called with an empty folder to fill and with `say`, and returns
-    what it knows: `splits` (samples in each), `classes`, `channels`, `source`. What it keeps for the
+    what it knows: `splits` (samples in each), `source`, and of images `classes` and `channels`. What it keeps for the
     next time, such as an archive, it puts beside that folder.
     """
     with _written_to(folder.parent, dataset), locked(folder, say):

@@ -20,7 +20,7 @@ FORMAT = 2
 EACH = 20_000
 """Up to as many files, the size of each is checked at every start; of more, their number and a sample's sizes."""
 SAMPLE = 1000
-KEYS = {"format", "name", "version", "maker", "count", "splits", "classes", "files", "bytes", "digest", "digest_of"}
+KEYS = {"format", "name", "version", "maker", "count", "splits", "files", "bytes", "digest", "digest_of"}
 
 REMEDY = "Move that folder away to have the dataset made again, or give another with dataset.root=."
 

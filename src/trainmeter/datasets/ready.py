@@ -42,7 +42,7 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
         if folder.is_relative_to(home):
             raise ValueError(f"storage.root={storage['root']} lies in the dataset's own folder, {home}: give another.")
         found = _staged(dataset, home, folder, storage, root, say)
-    if dataset.get("classes") is not None and found["classes"] != dataset["classes"]:
+    if dataset.get("classes") is not None and found.get("classes") != dataset["classes"]:
         raise ValueError(
             f"dataset.classes={dataset['classes']}, and {home} has {found['classes']}: give "
             f"dataset.classes={found['classes']}, or another folder with dataset.root=."
@@ -88,7 +88,7 @@ def _at_home(dataset: dict[str, Any], home: Path, root: Path, say: Say) -> dict[
             raise ValueError(f"dataset.root={home}: {home.parent} is not there. Mount the medium, or give another.")
         _run("make", say, dataset=dataset, folder=str(home))
     else:
-        raise ValueError(f"dataset.root={dataset['root']} is not there, or is empty. Give a folder of images.")
+        raise ValueError(f"dataset.root={dataset['root']} is not there, or is empty. Give a folder of samples.")
     found = _lying(dataset, home, root)
     assert found, "what ended well has left a whole dataset"
     return found
@@ -151,8 +151,7 @@ def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
         "layout": dataset["layout"],
         "count": count,
         "splits": {"train": count, "val": max(1, count // 5)},
-        "classes": dataset["classes"],
-        "channels": dataset["channels"],
+        **{key: dataset[key] for key in ("classes", "channels") if key in dataset},
         "source": "generated",
         "files": 0,
         "bytes": 0,

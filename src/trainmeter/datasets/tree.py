@@ -22,6 +22,8 @@ from typing import NamedTuple
 NAME = "manifest.json"
 """The file at the top of a folder of ours that is none of its dataset's."""
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SAMPLES = (*IMAGES, ".tsv")
+"""What files are called that samples are in."""
 BATCH = 128
 SORTED = 4096
 """Names of a folder that are brought into the order of their inodes: about that of the disk."""
@@ -84,7 +86,7 @@ def batches(top: str, images: bool = False) -> Iterator[Batch]:
                 if entry.is_dir():
                     if not (images and name.startswith(".")):
                         pending.append((join(within, name), (*above, here)))
-                elif name.lower().endswith(IMAGES) and name[0] != "." if images else within or name != NAME:
+                elif name.lower().endswith(SAMPLES) and name[0] != "." if images else within or name != NAME:
                     if not entry.is_file():
                         raise RuntimeError(
                             f"{entry.path} is neither a file nor a folder, or links to nothing. Remove it."

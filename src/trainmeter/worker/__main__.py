@@ -27,6 +27,7 @@ from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import description, timeline
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent
+from trainmeter.worker.models.fits import check_smallest
 from trainmeter.worker.windows import Windows
 
 BETWEEN_RANKS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
@@ -58,6 +59,7 @@ def work(record, link):
     device = strategy.device(job["device"]["accelerator"])
     training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     learner = Learner(job, task, strategy, device)
+    check_smallest(learner.model, job, task, training.smallest)
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
         torch.manual_seed(job["seed"] + strategy.rank)
     together = Together(link, strategy)

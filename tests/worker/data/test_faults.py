@@ -100,6 +100,7 @@ class Unhurried(list):
 def train_until_a_loader_process_ends(number, tell):
     samples = Timed(lambda transform: Unhurried(range(400)), None)
     job = {"batch": 2, "seed": 0, "workers": 1, "prefetch": 2, "persistent_workers": True, "pin_memory": False}
+    job["drop_last"] = False
     try:
         batches = iter(train_loader(samples, job, Single(1), cuda=False))
         next(batches)

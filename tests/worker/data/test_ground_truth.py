@@ -44,6 +44,7 @@ def measured(read_s, preprocess_s, compute_s, workers):
         slow_transform(preprocess_s / BATCH / 2),
     )
     job = {"batch": BATCH, "workers": workers, "prefetch": PREFETCH, "persistent_workers": True, "seed": 0}
+    job["drop_last"] = False
     loader, clock = train_loader(samples, {**job, "pin_memory": False}, Single(1), False), Clock(HostTimeline())
     for _ in range(2):
         clock.open()

@@ -19,6 +19,7 @@ JOB = {
     "prefetch": 2,
     "pin_memory": "auto",
     "persistent_workers": True,
+    "drop_last": False,
 }
 SAMPLES = Timed(lambda transform: [(torch.tensor(number), number) for number in range(10)], lambda image: image)
 

@@ -16,6 +16,7 @@ def job(batch=4, size=8, classes=3, **keys):
         "seed": 0,
         "dataset": dataset,
         "ready_batches": True,
+        "drop_last": False,
         "evaluate": True,
         "pin_memory": "auto",
         **keys,

@@ -23,18 +23,21 @@ def loaders(job, facts, task, strategy, cuda):
         _check_counts(job, {split: facts["splits"][split] for split in SPLITS})
         orders = [_seeded(job), None]
         counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(SPLITS, orders)]
-        return [ReadyBatches(count, job, task, _pinned(job, cuda)) for count in counts]
+        dropping = (job["drop_last"], False)
+        made = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
+        return _stepping(job, made)
     samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
     _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)})
-    return [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
+    made = [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
+    return _stepping(job, made)
 
 
 def notes(job, training):
     """What there is to say of these batches before any is trained on."""
-    count = len(training.loader.dataset) if isinstance(training, Batches) else training.count
-    if count >= job["batch"]:
+    batch, count = job["batch"], training.count
+    if count >= batch:
         return []
-    return ["batch={} is more than the {} samples that there are: an epoch is one step.".format(job["batch"], count)]
+    return ["batch={} is more than the {} samples that there are: an epoch is one step.".format(batch, count)]
 
 
 def open_split(dataset, folder, split):
@@ -50,13 +53,14 @@ def open_split(dataset, folder, split):
 
 
 def train_loader(samples, job, strategy, cuda):
-    """Batches in an order that the seed alone decides, a new one each epoch; the last one may be smaller.
+    """Batches in an order that the seed alone decides, a new one each epoch; the last one may be smaller, or left out.
 
     Loader processes live on between epochs if the job says so.
     """
     order = strategy.shard(samples, _seeded(job))  # by the same numbers on all ranks
     persistent = job["persistent_workers"] and job["workers"] > 0
-    return Batches(DataLoader(samples, sampler=order, persistent_workers=persistent, **_how(job, strategy, cuda)))
+    how = dict(_how(job, strategy, cuda), persistent_workers=persistent, drop_last=job["drop_last"])
+    return Batches(DataLoader(samples, sampler=order, **how))
 
 
 def val_loader(samples, job, strategy, cuda):
@@ -73,6 +77,17 @@ def _check_counts(job, counts):
                 job["dataset"]["name"]
             )
         )
+
+
+def _stepping(job, made):
+    """The batches, of which there is at least one to train on."""
+    training = made[0]
+    if not len(training):
+        raise ValueError(
+            "batch={} is more than the {} samples that there are, and drop_last=true leaves a smaller one out: no step "
+            "is left. Set batch={} or less, or drop_last=false.".format(job["batch"], training.count, training.count)
+        )
+    return made
 
 
 def _how(job, strategy, cuda):

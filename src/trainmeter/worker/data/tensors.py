@@ -2,19 +2,20 @@
 
 import torch
 
+from trainmeter.worker.data.timing import smallest
 from trainmeter.worker.device import each
 
 MOST_BYTES = 64 << 20
 
 
 class ReadyBatches:
-    """As many batches as a loader would give for `count` samples, the last one smaller where its would be.
+    """As many batches as a loader would give for `count` samples, the last one smaller or left out where its would be.
 
     A few distinct ones are made by the task, with the job's seed and within 64 MiB, and given in turn.
     """
 
-    def __init__(self, count, job, task, pinned):
-        self.count, self.batch = count, job["batch"]
+    def __init__(self, count, job, task, pinned, drop_last=False):
+        self.count, self.batch, self.drop_last = count, job["batch"], drop_last
         numbers = torch.Generator().manual_seed(job["seed"])
         size = min(self.batch, count)
         self._made = []
@@ -23,7 +24,11 @@ class ReadyBatches:
             self._made.append(each(torch.Tensor.pin_memory, made) if pinned else made)
 
     def __len__(self):
-        return -(-self.count // self.batch)
+        return self.count // self.batch if self.drop_last else -(-self.count // self.batch)
+
+    @property
+    def smallest(self):
+        return smallest(self.count, self.batch, self.drop_last)
 
     def __iter__(self):
         for step in range(len(self)):

@@ -111,6 +111,16 @@ class Batches:
     def __len__(self):
         return len(self.loader)
 
+    @property
+    def count(self):
+        """Samples of a pass, those of a last batch that is left out among them."""
+        return len(self.loader.sampler)
+
+    @property
+    def smallest(self):
+        """Samples of the smallest batch of a pass."""
+        return smallest(self.count, self.loader.batch_size, self.loader.drop_last)
+
     def __iter__(self):
         self._begin()
         passed = [0, 0, 0]
@@ -157,6 +167,11 @@ class Batches:
             "fetch_stall_model_s": stall_model(loaded, rows[COMPUTE::WIDTH], self.loader.num_workers),
         }
         return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
+
+
+def smallest(count, batch, drop_last):
+    """Samples of the smallest of the batches that so many samples make."""
+    return batch if drop_last or count % batch == 0 else count % batch
 
 
 def stall_model(loaded_s, compute_s, workers):

@@ -1,23 +1,55 @@
 """Any of torchvision's classifiers, by its name there, for the channels and classes of the dataset."""
 
 import inspect
+from difflib import get_close_matches
 
 from torch import nn
 
+INCEPTION = ("googlenet", "inception_v3")
+"""The family that has auxiliary classifiers, whose outputs stand beside the main one while it trains."""
 
-def classifier(architecture, channels, classes):
-    """torchvision's `architecture` without weights, its first convolution made for `channels`."""
+
+def instance_norm(features):
+    """Each channel of each sample by itself, scaled and moved: as GroupNorm with a group for each channel does."""
+    return nn.InstanceNorm2d(features, affine=True)
+
+
+NORMS = {"batch": None, "instance": instance_norm}
+
+
+def classifier(architecture, channels, classes, norm="batch"):
+    """torchvision's `architecture` without weights, its first convolution made for `channels`.
+
+    `norm`: `batch`, which is what torchvision has, or `instance`, where it lets one choose. ValueError for what it has
+    not.
+    """
     from torchvision import models
 
     known = names(models)
     if architecture not in known:
+        near = get_close_matches(architecture, known, 5, 0.5)
         raise ValueError(
-            "model.name={!r} is not a classifier of this torchvision; it has {}.".format(architecture, ", ".join(known))
+            "model.name={!r} is not a classifier of this torchvision; it has{} {}.".format(
+                architecture,
+                ", the nearest first," if near else "",
+                ", ".join(near + [name for name in known if name not in near]),
+            )
         )
-    make = getattr(models, architecture)
-    # The auxiliary heads of the Inception family answer with a second output, which has no loss here.
-    auxiliary = {"aux_logits": False, "init_weights": True} if architecture in ("googlenet", "inception_v3") else {}
-    model = make(num_classes=classes, **auxiliary)
+    if norm not in NORMS:
+        raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
+    how = {"aux_logits": True, "init_weights": True} if architecture in INCEPTION else {}
+    if NORMS[norm]:
+        how["norm_layer"] = NORMS[norm]
+    try:
+        model = getattr(models, architecture)(num_classes=classes, **how)
+    except TypeError as error:
+        if not NORMS[norm]:
+            raise
+        raise ValueError(
+            "model.norm={}: torchvision's {} has no other norm than its own. Set model.norm=batch.".format(
+                norm, architecture
+            )
+        ) from error
     return model if channels == 3 else with_channels(model, channels)
 
 
