@@ -154,7 +154,12 @@ def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     ],
 )
 def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
-    planned = SimpleNamespace(run={"training": training}, gpus=["GPU-1234"], job={"machine": {"root": "/"}})
+    held_against(training, refusal, "GPU-1234")
+
+
+def held_against(training, refusal, *gpus):
+    """Holds what trained against the GPUs metered."""
+    planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job={"machine": {"root": "/"}})
     counter = Counter(Domain("counter", 0.1, "board"), float)
     meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
     if refusal:
@@ -162,3 +167,17 @@ def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
             check_metered(planned, meter)
     else:
         check_metered(planned, meter)
+
+
+@pytest.mark.parametrize(
+    ("trained", "refusal"),
+    [
+        (["1234", "5678"], None),
+        ([None, None], None),
+        (["1234", "9999"], "9999 trains, but GPU-1234, GPU-5678 is metered.*VISIBLE_DEVICES=GPU-1234,GPU-9999"),
+        (["1234", "1234"], r"2 GPUs are metered, but 1 of them train\. Set strategy\.ranks=1"),
+    ],
+)
+def test_of_several_gpus_all_are_held_against_what_is_metered(trained, refusal):
+    training = {"accelerator": "cuda:0", "gpu": {"uuid": trained[0]}, "gpus": trained}
+    held_against(training, refusal, "GPU-1234", "GPU-5678")

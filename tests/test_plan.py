@@ -172,6 +172,63 @@ def test_a_run_locks_and_meters_the_gpu_that_it_uses_or_else_the_cpu(order, desk
     assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
 
 
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """The root of a machine with four NVIDIA GPUs, all of which may be used."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    folder = "proc/driver/nvidia/gpus/0000:0{}:00.0/information"
+    return machine(
+        tmp_path / "node", **{folder.format(bus): f"Model: A100\nGPU UUID: GPU-{bus}{bus}\n" for bus in range(1, 5)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "visible", "used", "processes"),
+    [
+        (["strategy=single"], None, ["GPU-11"], None),
+        (["strategy=dp"], None, ["GPU-11", "GPU-22", "GPU-33", "GPU-44"], None),
+        (["strategy=dp", "strategy.ranks=2"], None, ["GPU-11", "GPU-22"], None),
+        (["strategy=dp"], "3,1", ["GPU-44", "GPU-22"], None),
+        (["strategy=ddp", "strategy.ranks=3"], None, ["GPU-11", "GPU-22", "GPU-33"], 3),
+        (["strategy=ddp", "strategy.ranks=2"], "2,3", ["GPU-33", "GPU-44"], 2),
+    ],
+)
+def test_ranks_lock_and_meter_a_gpu_each(order, node, monkeypatch, typed, visible, used, processes):
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    settled = plan.settle(order(f"machine.root={node}", *typed))
+    assert (settled.gpus, settled.ranks) == (used, processes)
+    assert settled.devices == [f"gpu-0000:0{name[-1]}:00.0" for name in used]
+    assert settled.run["rehearsal"] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "visible", "there"),
+    [
+        (["strategy=ddp", "strategy.ranks=5"], "0,1,2,3", "4 GPUs"),
+        (["strategy=ddp", "strategy.ranks=2"], "1", "1 GPU"),
+        (["strategy=dp"], "1", "1 GPU"),
+        (["strategy=dp", "device=cpu"], "0,1", "no GPU"),
+    ],
+)
+def test_fewer_gpus_than_ranks_are_a_rehearsal_on_what_there_is(order, node, monkeypatch, typed, visible, there):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    said = f"{' '.join(typed[:2]).removesuffix(' device=cpu')} asked for, this machine has {there} to train on"
+    assert plan.settle(order(f"machine.root={node}", *typed)).run["rehearsal"] == [said]
+    with pytest.raises(ValueError, match=said):
+        plan.settle(order(f"machine.root={node}", *typed, "rehearse=false"))
+
+
+def test_ranks_that_share_a_cpu_are_what_was_asked_for_with_a_warning(order, monkeypatch):
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(8)})
+    settled = plan.settle(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
+    assert settled.run["rehearsal"] == []
+    assert plan.warnings(settled) == [
+        "workers=4 loader processes for each of 4 ranks on 8 cores: used as configured.",
+        "strategy=ddp: 4 ranks share the CPU's 8 cores.",
+    ]
+
+
 def test_a_run_goes_by_what_it_trains_and_by_the_keys_typed_that_matter(order):
     typed = ["device=nano", "optimizer.lr=0.1", "batch=8", "tracking.experiment=mine", "sweep.again=true"]
     assert plan.settle(order(*typed)).run["name"] == "optimizer.lr=0.1 batch=8 lenet digits nano"

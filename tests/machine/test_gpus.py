@@ -53,6 +53,11 @@ def test_a_process_trains_on_the_first_gpu_that_it_is_let_see(visible, found):
     assert used(TWO, seeing(visible), anyone) == found
 
 
+@pytest.mark.parametrize(("count", "found"), [(2, [SECOND, FIRST]), (None, [SECOND, FIRST]), (5, [SECOND, FIRST])])
+def test_several_ranks_train_on_as_many_as_there_are_in_the_order_that_they_see(count, found):
+    assert used(TWO, seeing("1,0"), anyone, count) == found
+
+
 def test_where_there_is_no_gpu_none_is_used():
     assert used([], {}, anyone) == []
 

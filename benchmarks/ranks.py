@@ -1,0 +1,123 @@
+"""What measuring costs where ranks train together: an epoch of two gloo ranks under our loop, marks and tally, over
+the same epoch as one writes it by hand for torchrun: DistributedDataParallel, DistributedSampler, a plain DataLoader.
+
+Both are run in turn by the same two processes, and the slower rank counts, so that what the machine does besides meets
+both. LeNet on digits, no loader processes, on the CPU: steps of about a millisecond, where marks weigh most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from jobs import composed
+from pairs import Ratio, ratio
+from rich.console import Console
+from rich.table import Table
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from trainmeter.build import build
+from trainmeter.datasets.ready import ready
+from trainmeter.job import ROOT
+from trainmeter.worker.clock import Clock
+from trainmeter.worker.data.loader import open_split, train_loader
+from trainmeter.worker.data.transforms import preprocessing
+from trainmeter.worker.learner import Learner
+from trainmeter.worker.timeline import HostTimeline
+
+RANKS, WITHIN, MOST = 2, 0.005, 120
+RECIPES = {
+    "LeNet, batch 16": ["model=lenet", "dataset=digits", "batch=16"],
+    "LeNet, batch 64": ["model=lenet", "dataset=digits", "batch=64"],
+}
+
+
+class Bench:
+    """One recipe trained for an epoch in each of two ways; both return what it took the slower rank, in seconds."""
+
+    def __init__(self, job: dict, strategy, device: torch.device) -> None:
+        folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
+        task = build(job["task"])
+        self.strategy = strategy
+        self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
+        self.learner = Learner(job, task, strategy, device)
+        self.clock = Clock(HostTimeline())
+        torch.manual_seed(job["seed"])
+        self.model = DistributedDataParallel(build(job["model"]))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        samples = build(job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train"))
+        self.sampler = DistributedSampler(samples)
+        self.by_hand = DataLoader(samples, batch_size=job["batch"], sampler=self.sampler)
+        self.epochs = 0
+
+    def ours(self) -> float:
+        begun = self._begin()
+        self.clock.open()
+        self.learner.learn(self.clock.batches(self.loader, self.learner.move), len(self.loader))
+        self.clock.close()
+        return self._slower(time.perf_counter() - begun)
+
+    def bare(self) -> float:
+        begun = self._begin()
+        self.epochs += 1
+        self.sampler.set_epoch(self.epochs)
+        self.model.train()
+        for images, labels in self.by_hand:
+            self.optimizer.zero_grad()
+            loss = cross_entropy(self.model(images), labels)
+            loss.backward()
+            self.optimizer.step()
+        return self._slower(time.perf_counter() - begun)
+
+    def _begin(self) -> float:
+        self.strategy.share(None)
+        return time.perf_counter()
+
+    def _slower(self, seconds: float) -> float:
+        return max(self.strategy.gather(seconds))
+
+
+def rank(path: str) -> None:
+    """What each rank does; the first leaves the ratios at `path`."""
+    torch.set_num_threads(1)
+    jobs = {name: composed("strategy=ddp", "workers=0", *recipe) for name, recipe in RECIPES.items()}
+    strategy = build(next(iter(jobs.values()))["strategy"])
+    device = strategy.device("cpu")
+    rows = {}
+    for name, job in jobs.items():
+        bench = Bench(job, strategy, device)
+        for warm_up in (bench.ours, bench.bare):
+            warm_up()
+        step_s = bench.bare() / len(bench.loader)
+        rows[name] = (step_s, ratio(bench.ours, bench.bare, WITHIN, MOST))
+    if strategy.rank == 0:
+        Path(path).write_text(json.dumps(rows))
+    strategy.leave()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as desk:
+        path = str(Path(desk) / "rows.json")
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        subprocess.run([sys.executable, *torchrun, __file__, path], env=environment, check=True)
+        rows = json.loads(Path(path).read_text())
+    table = Table("epoch time, ours / by hand", "median", "95 % interval", "quartiles", "pairs", title_justify="left")
+    table.title = "two gloo ranks on the CPU, digits, workers 0, a thread each"
+    for name, (step_s, found) in rows.items():
+        row = Ratio(*found)
+        interval, quartiles = f"{row.low:.4f} .. {row.high:.4f}", f"{row.quartiles[0]:.4f} .. {row.quartiles[1]:.4f}"
+        table.add_row(f"{name}, {1e3 * step_s:.2f} ms a step", f"{row.median:.4f}", interval, quartiles, str(row.pairs))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    rank(sys.argv[1]) if "RANK" in os.environ else main()
