@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hydra import compose
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 
@@ -49,6 +50,12 @@ GIVEN = {
 """What the program gives to each target beside the keys of its specification."""
 
 
+BESIDE = {
+    ("model", "seq2seq"): ["dataset=pairs"],
+    ("model", "transformer"): ["dataset=pairs"],
+    ("model", "polynomial"): ["dataset=polynomial"],
+}
+"""What goes with a choice that does not go with the defaults."""
 NOT_TAKEN = {("meter", "idle_s")}
 """What the program reads itself."""
 
@@ -65,7 +72,7 @@ def specifications(tree: dict, path: str = "") -> dict[str, dict]:
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, group, name):
     pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
-    found = specifications(job.plain(composed(f"{group}={name}")))
+    found = specifications(job.plain(composed(f"{group}={name}", *BESIDE.get((group, name), ()))))
     assert {"model", "task", "optimizer", "scheduler", "strategy", "meter", "profiler"} <= found.keys() <= GIVEN.keys()
     for place, specification in found.items():
         args, kwargs = GIVEN[place]
@@ -116,13 +123,30 @@ def test_each_run_of_the_edge_study_has_its_recipe(composed, name):
 
 @pytest.mark.parametrize(
     ("device", "power_limit", "medium"),
-    [("agx", "MAXN", "ssd"), ("nx", 15, "ssd"), ("nano", "MAXN", "sd"), ("cpu", None, None), ("auto", None, None)],
+    [
+        *[("agx", "MAXN", "ssd"), ("nx", 15, "ssd"), ("nano", "MAXN", "sd")],
+        *[(path.stem, None, None) for path in DEVICES if path.stem not in ("agx", "nx", "nano")],
+        ("auto", None, None),
+    ],
 )
 def test_the_edge_study_sets_power_and_storage_by_board(composed, device, power_limit, medium):
     job = composed("experiment=edge/lenet_mnist", f"device={device}")
     assert (job.power_limit, job.storage.medium) == (power_limit, medium)
-    typed = composed("experiment=edge/lenet_mnist", f"device={device}", "storage=hdd_usb", "power_limit=10")
-    assert (typed.power_limit, typed.storage.medium) == (10, "hdd_usb"), "what is typed wins"
+
+
+def test_what_is_typed_wins_over_what_the_edge_study_sets_by_board(composed):
+    job = composed("experiment=edge/lenet_mnist", "device=nano", "storage=hdd_usb", "power_limit=5")
+    assert (job.power_limit, job.storage.medium) == (5, "hdd_usb")
+
+
+@pytest.mark.parametrize(
+    ("found", "modes"), [("agx", "MAXN,30,15"), ("nx", "15,10"), ("nano", "MAXN,5"), ("cuda", "null")]
+)
+def test_the_edge_grid_takes_the_power_modes_of_the_board_that_is_found(composed, found, modes):
+    composed()
+    job.register(lambda *asked: Path("nowhere"), lambda root: {"/": found}[root])
+    grid = compose("train", overrides=["experiment=edge/grid"], return_hydra_config=True)
+    assert grid.hydra.sweeper.params.power_limit == modes
 
 
 def test_a_grids_points_each_have_a_seed_of_their_own(composed):
@@ -182,3 +206,26 @@ def test_an_unknown_choice_is_refused_with_all_that_there_are(composed, group):
     with pytest.raises(MissingConfigException) as refused:
         composed(f"{group}=unheard_of")
     assert [name for known, name in CHOICES if known == group] == sorted(refused.value.options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "task", "model"),
+    [("pairs", "translation", "transformer"), ("polynomial", "regression", "polynomial")],
+)
+def test_a_dataset_picks_its_task_and_a_model_and_the_command_line_another(composed, dataset, task, model):
+    picked = composed(f"dataset={dataset}")
+    assert (picked.task.name, picked.model.name) == (task, model)
+    assert composed("dataset=pairs", "model=seq2seq").model.name == "seq2seq"
+
+
+def test_a_model_of_an_experiment_wins_over_that_of_its_dataset(composed):
+    assert composed("experiment=tbd/seq2seq").model.name == "seq2seq"
+    assert composed("experiment=tbd/seq2seq").task.name == "translation"
+
+
+@pytest.mark.parametrize(
+    ("typed", "lacks"), [(["dataset=pairs", "model=lenet"], "channels"), (["model=transformer"], "words")]
+)
+def test_a_model_that_is_not_for_the_dataset_is_refused_with_what_goes_together(composed, typed, lacks):
+    with pytest.raises(ValueError, match=f"which has no {lacks}. Take two that go together"):
+        job.plain(composed(*typed))

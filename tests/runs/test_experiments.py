@@ -35,6 +35,8 @@ def test_an_experiment_runs_to_its_end(project, composed, name):
         losses = [window["metrics"]["epoch/train_loss"] for window in record.windows() if window["window"] == "epoch"]
         assert losses
         assert all(map(math.isfinite, losses))
+    if composed(f"experiment={name}")._get_node("seed")._is_interpolation():
+        assert [record.job()["seed"] for record in records] == [0, 1], "a seed of its own for each"
 
 
 @pytest.mark.parametrize(
