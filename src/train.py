@@ -33,7 +33,11 @@ def main() -> int:
         from trainmeter import experiment
         from trainmeter.terminal import Terminal
 
-        outcome = experiment.run(job.order(config), Terminal())
+        try:
+            order = job.order(config)
+        except ValueError as error:
+            sys.exit(str(error))
+        outcome = experiment.run(order, Terminal())
         outcomes.append(outcome)
         if outcome.stop:
             raise outcome.stop

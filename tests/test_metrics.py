@@ -18,7 +18,8 @@ from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
 from trainmeter.summary import summarize
-from trainmeter.tracking.publish import POWER
+from trainmeter.throughput import throughput
+from trainmeter.tracking.publish import LOSS, POWER
 from trainmeter.window import Panel, closed
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.timing import Batches, Timed, collate
@@ -34,6 +35,7 @@ LENET = {
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
     "scheduler": {"_target_": "trainmeter.worker.schedules.Constant", "name": "none"},
     "precision": "fp32",
+    "batch": 4,
 }
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 RATES = {"samples_per_s": "1/s", "read_bytes_per_s": "B/s", "read_iops": "1/s"}
@@ -136,8 +138,9 @@ def written(tmp_path, gpu_memory, by_phase):
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
+        names |= throughput(windows, record.steps(), {"batch": 48, "throughput": {"start": 0, "stop": 2}}).metrics.keys()
         learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
-        return names | known({**RUN, "model": learner.facts()}).keys() | {POWER}
+        return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
 
     return run
 

@@ -18,6 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError
 
 from trainmeter.schema import Schema
 
@@ -121,8 +122,22 @@ def matches() -> dict[str, Any]:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, interpolations resolved, the power limit in one form."""
-    job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    try:
+        job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    except InterpolationKeyError as error:
+        raise ValueError(apart(config, error)) from error
     return {**job, "power_limit": normalized(job["power_limit"])}
+
+
+def apart(config: DictConfig, error: InterpolationKeyError) -> str:
+    """What to say of a key that is made of another, which there is not: most often a model's, of a dataset's."""
+    group, _, key = str(error.full_key).partition(".")
+    if group != "model":
+        return f"{error.full_key} is made of a key that is not there: {str(error).splitlines()[0]}. Give it a value."
+    return (
+        f"model={config.model.name} is not for dataset={config.dataset.name}, which has no {key}. Take two that go "
+        "together: seq2seq or transformer with pairs, polynomial with polynomial, the other models with images."
+    )
 
 
 def normalized(power_limit: Any) -> int | float | str | None:
@@ -160,7 +175,7 @@ def check(job: Mapping[str, Any]) -> None:
     if preprocess not in PREPROCESSING and "." not in preprocess:
         known = ", ".join(PREPROCESSING)
         wrong.append(f"dataset.preprocess={preprocess}: give one of {known}, or the dotted path of a function")
-    wrong += wrong_ranks(job["strategy"], dataset)
+    wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"])
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
@@ -182,6 +197,19 @@ def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> list
         return [f"strategy.ranks={typed(ranks)}: give 1 or more" + ("" if processes else ", or null for all GPUs")]
     if processes and dataset.get("on_bad") == "skip":
         return [f"dataset.on_bad=skip: the ranks of strategy={name} all take as many steps; give error"]
+    return []
+
+
+def wrong_steps(throughput: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the steps between which throughput is asked for."""
+    start, stop = throughput["start"], throughput["stop"]
+    if stop is None and throughput["exit"]:
+        return ["throughput.exit=true: give throughput.start and throughput.stop, where the run is to end"]
+    if (start is None) != (stop is None):
+        missing, there = ("start", "stop") if start is None else ("stop", "start")
+        return [f"throughput.{there}={throughput[there]}: give throughput.{missing} too"]
+    if start is not None and not 0 <= start < stop:
+        return [f"throughput.start={start}: give 0 or more, and less than throughput.stop={stop}"]
     return []
 
 
