@@ -24,7 +24,7 @@ FLOORS = [
     {"plan", "window", "terminal", "sweep"},
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
-    {"job", "summary", "outcome"},
+    {"job", "summary", "outcome", "throughput"},
     {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks"},
     {"hydra_plugins"},
 ]

@@ -164,7 +164,41 @@ def test_a_training_that_diverged_has_no_loss_and_says_so(close):
     diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": float("nan")})
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
-    assert diverged.notes == ["epoch window 3: train_loss was nan, and is left out."]
+    assert diverged.notes == ["epoch window 3: the loss was nan; its mean is left out."]
+    assert diverged.marks == {"diverged": "epoch window 3: the loss was nan"}
+
+
+@pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
+def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run_counts_it(
+    close, record, losses, first
+):
+    record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": math.nan})
+    said = f"epoch window 3: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    assert diverged.marks == {"diverged": said}
+    assert diverged.notes == [f"{said}; its mean is left out."]
+
+
+def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    measured = {**MEASURED, "loss_sum": math.inf}
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured=measured, opened=opened)
+    assert "val/loss" not in diverged.line["metrics"]
+    assert diverged.marks == {"diverged": "val window 3: the loss was inf"}
+
+
+def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, record):
+    record.append_losses(array("f", [math.nan, 0.5, 0.5]))
+    assert close(at(99.99), at(104.01), Absent("none")).marks == {}
+
+
+def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
+    opened = {**OPENED, "partial": True, "whole": 9}
+    partial = close(at(99.99), at(104.01), Absent("none"), opened=opened)
+    assert partial.line["partial"] is True
+    assert partial.notes == ["epoch window 3: ended after 2 of 9 steps, at throughput.stop: it is in no steady mean."]
+    assert partial.marks == {"partial": "epoch window 3: ended after 2 of 9 steps"}
+    assert "partial" not in close(at(99.99), at(104.01), Absent("none")).line
 
 
 def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):

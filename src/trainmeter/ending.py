@@ -15,6 +15,7 @@ from trainmeter.plan import Plan, unwritten
 from trainmeter.stopping import held_off
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal
+from trainmeter.throughput import throughput
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Publisher, Unpublished
@@ -60,8 +61,11 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     if windows:
         outcome.no_energy = plan.run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), plan.job)
+        between = throughput(windows, record.steps(), plan.job)
+        outcome.metrics.update(between.metrics)
+        outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
         epochs, warmup = outcome.metrics["total/epochs"], plan.job["warmup_epochs"]
-        if epochs <= warmup and outcome.state == "whole":
+        if epochs <= warmup and outcome.state == "whole" and not between.metrics:
             outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
     outcome.metrics.update(known(plan.run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None

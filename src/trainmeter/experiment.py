@@ -30,6 +30,7 @@ from trainmeter.power.meter import Meter, open_meter
 from trainmeter.summary import reached
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
+from trainmeter.throughput import check_length
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
 from trainmeter.window import Panel, closed, keep_powers
 
@@ -67,6 +68,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        check_length(job, plan.run["dataset"]["splits"]["train"], plan.ranks or 1)
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
@@ -123,7 +125,7 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
                 before = panel.before()
                 worker.answer()
             case "progress":
-                terminal.progress(message["steps"])
+                terminal.progress(message["steps"], message.get("loss"))
             case "closed":
                 after = panel.after()
                 worker.answer()

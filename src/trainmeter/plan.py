@@ -169,6 +169,8 @@ def warnings(plan: Plan) -> list[str]:
         said.append(f"workers={job['workers']} loader processes{each} on {cores} cores: used as configured.")
     if ranks > 1 and "cpu" in plan.devices:
         said.append(f"strategy={job['strategy']['name']}: {ranks} ranks share the CPU's {cores} cores.")
+    if job["show_loss"] and any(name.startswith("gpu") for name in plan.devices):
+        said.append("show_loss: the GPU is waited for to read a loss, at most twice a second; times are those of that.")
     if in_memory(job):
         what = "ready_batches" if job["ready_batches"] else f"dataset.layout={job['dataset']['layout']}"
         said.append(f"{what}: the samples are in memory before an epoch begins; storage and page cache play no part.")

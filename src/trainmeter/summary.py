@@ -18,12 +18,16 @@ def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, f
     """`steady/`, `spread/` and `total/` of a run.
 
     `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
-    `warmup_epochs` are left out of the steady values, never of the totals.
+    `warmup_epochs` are left out of the steady values, never of the totals; so is an epoch that was ended in part,
+    which is the last.
     """
     warmup_epochs = job["warmup_epochs"]
     epochs = [window for window in windows if window["window"] == "epoch"]
     rows_before = int(sum(epoch["metrics"]["epoch/steps"] for epoch in epochs[:warmup_epochs]))
-    metrics = steady(epochs[warmup_epochs:], steps[len(INTERVALS) * rows_before :])
+    measured = [epoch for epoch in epochs[warmup_epochs:] if not is_partial(epoch)]
+    rows_measured = int(sum(epoch["metrics"]["epoch/steps"] for epoch in measured))
+    rows = slice(len(INTERVALS) * rows_before, len(INTERVALS) * (rows_before + rows_measured))
+    metrics = steady(measured, steps[rows])
     metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
     reached = to_target(windows, job["target_accuracy"], job["target_loss"])
     metrics.update({f"total/{name}": value for name, value in reached.items()})
@@ -68,7 +72,8 @@ def percentiles(steps: array) -> dict[str, float]:
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
     """Time, energy and reads of all windows; what any window lacks is absent."""
-    result: dict[str, float] = {"epochs": sum(window["window"] == "epoch" for window in windows)}
+    epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
+    result: dict[str, float] = {"epochs": len(epochs)}
     for name in ("e2e_s", "energy_j", "net_energy_j", "estimated_energy_j", "read_bytes"):
         total = _sum(windows, name)
         if total is not None:
@@ -85,13 +90,19 @@ def to_target(windows: Sequence[Window], accuracy: float | None, loss: float | N
     """
     evaluated = any(window["window"] == "val" for window in windows)
     for index, window in enumerate(windows):
-        if (window["window"] == "val") == evaluated and reached(window, accuracy, loss):
+        decides = (window["window"] == "val") == evaluated and not is_partial(window)
+        if decides and reached(window, accuracy, loss):
             until = totals(windows[: index + 1])
             result = {"time_to_target_s": until["e2e_s"], "epochs_to_target": until["epochs"]}
             if "energy_j" in until:
                 result["energy_to_target_j"] = until["energy_j"]
             return result
     return {}
+
+
+def is_partial(window: Window) -> bool:
+    """Whether a window's epoch was ended before its last step."""
+    return window.get("partial", False)
 
 
 def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:

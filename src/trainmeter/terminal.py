@@ -29,12 +29,13 @@ COLUMNS = {
 }
 ESTIMATE = {"estimated\nenergy J": ("estimated_energy_j", "{:.1f}")}
 SWEEP_COLUMNS = {
-    "e2e\ns": ("e2e_s", "{:.3f}"),
-    "fetch\nstall s": ("fetch_stall_s", "{:.3f}"),
-    "compute\ns": ("compute_s", "{:.3f}"),
-    "energy\nJ": ("energy_j", "{:.1f}"),
-    "samples\n/s": ("samples_per_s", "{:.0f}"),
+    "e2e\ns": ("steady/e2e_s", "{:.3f}"),
+    "fetch\nstall s": ("steady/fetch_stall_s", "{:.3f}"),
+    "compute\ns": ("steady/compute_s", "{:.3f}"),
+    "energy\nJ": ("steady/energy_j", "{:.1f}"),
+    "samples\n/s": ("steady/samples_per_s", "{:.0f}"),
 }
+THROUGHPUT = {"throughput\n/s": ("throughput/samples_per_s", "{:.1f}")}
 DATA = {
     "loader_read_s": "{:.3f} s reading",
     "loader_preprocess_s": "{:.3f} s preprocessing (summed over loader processes)",
@@ -68,12 +69,13 @@ class Terminal:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[loss]}"),
             console=self.console,
             auto_refresh=False,
             transient=True,
             disable=not self.console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=None)
+        self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("trainmeter").handlers = [Voice(self)]
 
     def say(self, text: str, style: str = "") -> None:
@@ -97,12 +99,13 @@ class Terminal:
 
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         verb = {"epoch": "training", "val": "evaluating"}[window]
-        self._progress.reset(self._task, description=f"epoch {epoch} of {epochs}, {verb}", total=steps)
+        self._progress.reset(self._task, description=f"epoch {epoch} of {epochs}, {verb}", total=steps, loss="")
         self._progress.start()
         self._progress.refresh()
 
-    def progress(self, steps: int) -> None:
-        self._progress.update(self._task, completed=steps, refresh=True)
+    def progress(self, steps: int, loss: float | None = None) -> None:
+        told = "" if loss is None else f"loss {loss:.4f}"
+        self._progress.update(self._task, completed=steps, loss=told, refresh=True)
 
     def closed(self) -> None:
         self._progress.stop()
@@ -112,6 +115,7 @@ class Terminal:
         if any(window["window"] == "epoch" for window in windows):
             self._epochs(windows, outcome.metrics, warmup)
             self._data(outcome.metrics)
+            self._throughput(outcome.metrics)
         for note in outcome.notes:
             self.warn(note)
         self.failed(outcome)
@@ -138,7 +142,7 @@ class Terminal:
         for row in rows:
             cells = [_cell(row["metrics"], f"epoch/{name}", form) for name, form in columns.values()]
             accuracy = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
-            note = " warm-up" if row["epoch"] < warmup else ""
+            note = " in part" if row.get("partial") else " warm-up" if row["epoch"] < warmup else ""
             table.add_row(f"{row['epoch']}{note}", *cells, *([accuracy] if judged else []))
         if any(name.startswith("steady/") for name in metrics):
             table.add_section()
@@ -157,15 +161,23 @@ class Terminal:
         if told:
             self.say(f"Data of a steady epoch: {', '.join(told)}.", style="dim")
 
+    def _throughput(self, metrics: Mapping[str, float]) -> None:
+        """What was measured between the two steps that were asked for."""
+        if "throughput/samples_per_s" in metrics:
+            asked = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
+            self.say("Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**asked))
+
     def sweep(self, outcomes: Sequence[Outcome]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
         varied = _varied(outcomes)
+        between = any("throughput/samples_per_s" in outcome.metrics for outcome in outcomes)
+        columns = SWEEP_COLUMNS | (THROUGHPUT if between else {})
         table = Table("run", *varied, "state", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-        for title in SWEEP_COLUMNS:
+        for title in columns:
             table.add_column(title, justify="right")
         for outcome in outcomes:
             keys = dict(_pair(override) for override in outcome.overrides)
-            cells = [_cell(outcome.metrics, f"steady/{name}", form) for name, form in SWEEP_COLUMNS.values()]
+            cells = [_cell(outcome.metrics, name, form) for name, form in columns.values()]
             table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
         self.console.print()
         self._whole(table)

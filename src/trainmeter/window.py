@@ -67,7 +67,7 @@ def closed(
     record: Record,
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
-    name, measured = opened["window"], merged(measured["ranks"])
+    name, ranks, measured = opened["window"], len(measured["ranks"]), merged(measured["ranks"])
     used = _used(measured, before, after, panel)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
@@ -85,10 +85,21 @@ def closed(
     metrics.update(panel.supply.window(name, measured["parts"]["e2e_s"]))
     notes += skipped(measured)
     panel.gauges.forget(after.at_ns)
-    notes += [f"{key} was {value}, and is left out." for key, value in metrics.items() if not math.isfinite(value)]
+    diverged = divergence(measured, record) if name == "epoch" else evaluated_as(measured["loss"])
+    notes += [f"{diverged}; its mean is left out."] if diverged else []
+    told_of = ("train_loss", "loss")
+    notes += [
+        f"{key} was {value}, and is left out."
+        for key, value in metrics.items()
+        if not math.isfinite(value) and key not in told_of
+    ]
+    partial = f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else ""
+    notes += [f"{partial}, at throughput.stop: it is in no steady mean."] if partial else []
     line = {
         "window": name,
         "epoch": opened["epoch"],
+        "ranks": ranks,
+        **({"partial": True} if opened.get("partial") else {}),
         "opened_ns": measured["opened_ns"],
         "closed_ns": measured["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
@@ -100,6 +111,8 @@ def closed(
     marks = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
+        "diverged": f"{title}: {diverged}" if diverged else "",
+        "partial": f"{title}: {partial}" if partial else "",
     }
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 
@@ -131,6 +144,21 @@ def skipped(measured: Mapping[str, Any]) -> list[str]:
         return []
     more = f" and {count - len(named)} more" if count > len(named) else ""
     return [f"{count} bad samples were skipped: {', '.join(named)}{more}."]
+
+
+def divergence(measured: Mapping[str, Any], record: Record) -> str:
+    """What to say of an epoch whose loss is no number, or infinite: the step that was the first, of all epochs'."""
+    if math.isfinite(measured["loss"]):
+        return ""
+    losses, count = record.losses(), measured["parts"]["steps"]
+    for step in range(max(0, len(losses) - count), len(losses)):
+        if not math.isfinite(losses[step]):
+            return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
+    return evaluated_as(measured["loss"])
+
+
+def evaluated_as(loss: float) -> str:
+    return "" if math.isfinite(loss) else f"the loss was {loss}"
 
 
 def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:

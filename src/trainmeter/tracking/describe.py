@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from trainmeter.record import Record
 
 LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
 LONGEST_TIMELINE = 500
+STEPS_A_POINT = 100
 ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
 
 
@@ -102,6 +103,18 @@ def timeline(record: Record) -> list[tuple[int, float]]:
     powers = record.total_powers()  # read twice: of days of samples, no more than a stretch is held
     stretches = iter(lambda: list(islice(powers, stretch)), [])
     return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in stretches]
+
+
+def losses(of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]]) -> list[list[tuple[int, float]]]:
+    """For each window the loss over its steps, as (step of the run, mean of up to 100); nothing where it diverged."""
+    curves, end = [], 0
+    for window in windows:
+        begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
+        stretches = ((first, min(first + STEPS_A_POINT, end)) for first in range(begin, end, STEPS_A_POINT))
+        means = [(last, math.fsum(of_steps[first:last]) / (last - first)) for first, last in stretches]
+        known = end <= len(of_steps)
+        curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if known else [])
+    return curves
 
 
 def points(metrics: dict[str, float | None]) -> dict[str, float]:

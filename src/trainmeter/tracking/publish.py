@@ -22,7 +22,8 @@ RECORD_ID = "trainmeter.record_id"
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
 POWER = "power/total_w"
-LARGEST_BATCH = 100
+LOSS = "step/train_loss"
+LARGEST_BATCH, MOST_METRICS = 100, 1000
 NS_PER_MS = 1_000_000
 
 
@@ -131,16 +132,25 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
 
 
 def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
-    """One batch a window. A point's time is its window's, so that one logged twice is one point in the database."""
+    """One batch a window, its losses by step in it; more where it has more than MLflow takes at once.
+
+    A point's time is its window's, so that one logged twice is one point in the database.
+    """
     from mlflow.entities import Metric, RunTag
 
     left = list(islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None))
     boot_ms = _boot_ms(record, windows) if left else 0
+    curves = describe.losses(record.losses(), windows) if left else []
     for count, window in left:
         when = boot_ms + window["closed_ns"] // NS_PER_MS
         points = describe.points(window["metrics"])
         metrics = [Metric(name, value, when, window["epoch"]) for name, value in points.items()]
-        store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
+        metrics += [Metric(LOSS, loss, when, step) for step, loss in curves[count - 1]]
+        *full, rest = [metrics[first : first + MOST_METRICS] for first in range(0, len(metrics) or 1, MOST_METRICS)]
+        for batch in full:
+            store.client.log_batch(run.info.run_id, batch)
+            yield
+        store.client.log_batch(run.info.run_id, rest, tags=[RunTag(WINDOWS, str(count))])
         yield
 
 

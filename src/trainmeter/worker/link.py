@@ -37,11 +37,11 @@ class Link:
             raise SystemExit("the steward is gone")
         return json.loads(answer)
 
-    def progress(self, steps, now_ns):
-        """Tells how many steps the open window has done, at most twice a second."""
+    def progress(self, steps, now_ns, facts=dict):
+        """Tells how many steps the open window has done, at most twice a second; only then `facts` are asked for."""
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
-            self.say("progress", steps=steps)
+            self.say("progress", steps=steps, **facts())
 
 
 class Together:
@@ -59,9 +59,9 @@ class Together:
         self._strategy.share(None)
         return self._strategy.share(self._link.ask(kind, **facts) if self._first else None)
 
-    def progress(self, steps, now_ns):
+    def progress(self, steps, now_ns, facts=dict):
         if self._first:
-            self._link.progress(steps, now_ns)
+            self._link.progress(steps, now_ns, facts)
 
 
 def die_with_parent():

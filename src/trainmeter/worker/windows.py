@@ -1,5 +1,6 @@
 """Measured stretches: one pass of training or of evaluation, between two readings of the steward's counters."""
 
+import math
 from array import array
 
 from trainmeter.worker.device import memory, settle
@@ -8,29 +9,38 @@ from trainmeter.worker.device import memory, settle
 class Windows:
     """Opens and closes windows in step with the steward and with all ranks, each by its own clock, on its own device.
 
-    The first rank keeps the steps: their times are its own, their losses the means over the samples of all.
+    The first rank keeps the steps: their times are its own, their losses the means over the samples of all. Training
+    ends before the step `until`, counted over all epochs, be that within one.
     """
 
-    def __init__(self, record, link, clock, learner, strategy):
+    def __init__(self, record, link, clock, learner, strategy, until=math.inf):
         self._record = record
         self._link = link
         self._clock = clock
         self._learner = learner
         self._strategy = strategy
+        self._until = until
 
     def epoch(self, number, loader):
-        """Trains an epoch; whether it was the last."""
-        return self._measure("epoch", number, loader, self._learner.learn)
+        """Trains an epoch, or what is left of one; whether it was the last."""
+        whole = len(loader)
+        left = self._until - number * whole
+        if left >= whole:
+            return self._measure("epoch", number, loader, self._learner.learn) or left == whole
+        loader.cut(left)
+        self._measure("epoch", number, loader, self._learner.learn, partial=True, whole=whole)
+        loader.cut(None)
+        return True
 
     def val(self, number, loader):
         """Evaluates after an epoch; whether that was the last."""
         self._strategy.agree(self._learner.model)
         return self._measure("val", number, loader, self._learner.judge)
 
-    def _measure(self, name, epoch, loader, run):
+    def _measure(self, name, epoch, loader, run, **told):
         clock, device = self._clock, self._learner.device
         settle(device)
-        self._link.ask("open", window=name, epoch=epoch, steps=len(loader))
+        self._link.ask("open", window=name, epoch=epoch, steps=len(loader), **told)
         clock.open()
         tally = run(clock.batches(loader, self._learner.move), len(loader))
         clock.close()

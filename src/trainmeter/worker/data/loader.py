@@ -3,9 +3,10 @@
 import os
 import signal
 from functools import partial
+from itertools import islice
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from trainmeter.build import build
 from trainmeter.worker.data.tensors import ReadyBatches
@@ -57,10 +58,23 @@ def train_loader(samples, job, strategy, cuda):
 
     Loader processes live on between epochs if the job says so.
     """
-    order = strategy.shard(samples, _seeded(job))  # by the same numbers on all ranks
+    order = Cut(strategy.shard(samples, _seeded(job)))  # by the same numbers on all ranks
     persistent = job["persistent_workers"] and job["workers"] > 0
     how = dict(_how(job, strategy, cuda), persistent_workers=persistent, drop_last=job["drop_last"])
     return Batches(DataLoader(samples, sampler=order, **how))
+
+
+class Cut(Sampler):
+    """An order of samples that may end after the first `most` of them."""
+
+    def __init__(self, order):
+        self._order, self.most = order, None
+
+    def __len__(self):
+        return len(self._order) if self.most is None else min(len(self._order), self.most)
+
+    def __iter__(self):
+        return islice(self._order, self.most)
 
 
 def val_loader(samples, job, strategy, cuda):

@@ -16,6 +16,7 @@ class ReadyBatches:
 
     def __init__(self, count, job, task, pinned, drop_last=False):
         self.count, self.batch, self.drop_last = count, job["batch"], drop_last
+        self._most = None
         numbers = torch.Generator().manual_seed(job["seed"])
         size = min(self.batch, count)
         self._made = []
@@ -24,7 +25,12 @@ class ReadyBatches:
             self._made.append(each(torch.Tensor.pin_memory, made) if pinned else made)
 
     def __len__(self):
-        return self.count // self.batch if self.drop_last else -(-self.count // self.batch)
+        whole = self.count // self.batch if self.drop_last else -(-self.count // self.batch)
+        return whole if self._most is None else min(whole, self._most)
+
+    def cut(self, steps):
+        """Has passes end after so many steps; None: with the samples."""
+        self._most = steps
 
     @property
     def smallest(self):

@@ -121,6 +121,10 @@ class Batches:
         """Samples of the smallest batch of a pass."""
         return smallest(self.count, self.loader.batch_size, self.loader.drop_last)
 
+    def cut(self, steps):
+        """Has passes end after so many steps, with nothing fetched beyond; None: with the samples."""
+        self.loader.sampler.most = None if steps is None else steps * self.loader.batch_size
+
     def __iter__(self):
         self._begin()
         passed = [0, 0, 0]
