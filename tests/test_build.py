@@ -67,3 +67,17 @@ def test_a_target_that_is_not_there_says_what_was_asked_and_what_to_give(path):
 def test_an_error_within_the_target_is_the_targets_own():
     with pytest.raises(AttributeError, match="no such attribute within"):
         build({"_target_": f"{HERE}.Unbuildable"})
+
+
+def test_a_key_that_a_target_does_not_take_is_refused_with_those_that_it_does():
+    with pytest.raises(ValueError, match=r"fractions\.Fraction was .* 'upper'\. It takes numerator, denominator"):
+        build({"_target_": "fractions.Fraction", "upper": 3})
+
+
+def test_an_error_within_the_target_is_its_own():
+    with pytest.raises(TypeError, match="both arguments should be Rational"):
+        build({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "x"})
+
+
+def test_a_target_that_does_not_tell_what_it_takes_is_called():
+    assert build({"_target_": "builtins.dict", "a": 1}) == {"a": 1}

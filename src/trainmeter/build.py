@@ -4,14 +4,28 @@ Runs on a board's own Python: 3.6 and the standard library.
 """
 
 import importlib
+import inspect
 
 
 def build(spec, *args, **kwargs):
     """Calls what `spec["_target_"]` names with the other keys of `spec`, `args` and `kwargs`.
 
-    What is passed and what is not, `arguments` says.
+    What is passed and what is not, `arguments` says. ValueError for a key that it does not take, or lacks.
     """
-    return locate(spec["_target_"])(*args, **dict(arguments(spec), **kwargs))
+    target, given = locate(spec["_target_"]), dict(arguments(spec), **kwargs)
+    try:
+        taken = inspect.signature(target)
+    except (TypeError, ValueError):  # of some that are not written in Python none is told
+        return target(*args, **given)
+    try:
+        taken.bind(*args, **given)
+    except TypeError as error:
+        raise ValueError(
+            "{} was given what it does not take: {}. It takes {}.".format(
+                spec["_target_"], error, ", ".join(list(taken.parameters)[len(args) :])
+            )
+        ) from error
+    return target(*args, **given)
 
 
 def arguments(spec):

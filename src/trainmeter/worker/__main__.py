@@ -11,11 +11,13 @@ Its story, with the steward's part in brackets:
 """
 
 import itertools
+import math
 import os
 import random
 import sys
 import time
 import traceback
+from functools import partial
 
 import torch
 
@@ -24,7 +26,7 @@ from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
-from trainmeter.worker.device import description, timeline
+from trainmeter.worker.device import description, determined, timeline
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent
 from trainmeter.worker.models.fits import check_smallest
@@ -55,6 +57,8 @@ def work(record, link):
     job = record.job()
     random.seed(job["seed"])
     torch.manual_seed(job["seed"])
+    if job["deterministic"]:
+        determined()
     strategy, task = build(job["strategy"]), build(job["task"])
     device = strategy.device(job["device"]["accelerator"])
     training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
@@ -63,8 +67,9 @@ def work(record, link):
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
         torch.manual_seed(job["seed"] + strategy.rank)
     together = Together(link, strategy)
-    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=together.progress)
-    windows = Windows(record, together, clock, learner, strategy)
+    observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
+    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
+    windows = Windows(record, together, clock, learner, strategy, until=end_of(job))
 
     described = dict(description(device), **strategy.facts())
     together.ask("built", model=learner.facts(), training=described, notes=notes(job, training))
@@ -72,7 +77,7 @@ def work(record, link):
         strategy.begin(epoch)
         last = windows.epoch(epoch, training)
         learner.advance()
-        if job["evaluate"]:
+        if job["evaluate"] and not last:
             last = windows.val(epoch, validation)
         if last:
             break
@@ -86,6 +91,12 @@ def work(record, link):
         together.say("note", text=note)
     link.say("done")
     strategy.leave()
+
+
+def end_of(job):
+    """The step, of all epochs', before which training is to end; none where it ends with its epochs."""
+    throughput = job["throughput"]
+    return throughput["stop"] if throughput["exit"] else math.inf
 
 
 def leave_trace(path, profiler, learner, loader):

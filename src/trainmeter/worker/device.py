@@ -1,5 +1,6 @@
 """The device that trains: which one, its timeline, and its memory."""
 
+import os
 import sys
 
 import torch
@@ -18,6 +19,13 @@ def accelerator(name):
             )
         )
     return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def determined():
+    """Algorithms alone that give the same numbers each time, from now on: what has none raises RuntimeError."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA begins
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
 
 
 def timeline(device):

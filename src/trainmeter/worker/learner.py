@@ -1,11 +1,15 @@
 """A model on its device, with what it learns by."""
 
+import torch
+
 from trainmeter.build import build
+from trainmeter.worker.compiling import compiled
 from trainmeter.worker.device import each
 from trainmeter.worker.loop import Tally, evaluate, train
 from trainmeter.worker.models.facts import facts
 from trainmeter.worker.models.fits import check_inputs
 from trainmeter.worker.precision import precise
+from trainmeter.worker.schedules import scaled
 
 
 class Learner:
@@ -15,27 +19,42 @@ class Learner:
         self.device = device
         self.model = build(job["model"])
         check_inputs(self.model, job, task)
-        self.model.to(device)
-        self._job, self._task = job, task
-        self._trained = strategy.wrap(self.model, device)
-        self._optimizer = build(job["optimizer"], self.model.parameters())
-        self._schedule = build(job["scheduler"], self._optimizer)
         self._autocast, self._scaler = precise(job["precision"], device)
+        self._images = image_format(job, task)
+        self.model.to(device, memory_format=self._images)
+        self._job, self._task = job, task
+        self._trained, self._judged = strategy.wrap(self.model, device), self.model
+        if job["compile"]:
+            self._trained, self._judged = compiled(self._trained), compiled(self._judged)
+        self._optimizer = build(scaled(job, strategy.ranks), self.model.parameters())
+        self._schedule = build(job["scheduler"], self._optimizer)
 
     def move(self, batch):
-        return each(lambda tensor: tensor.to(self.device, non_blocking=True), batch)
+        return each(self._moved, batch)
+
+    def _moved(self, tensor):
+        memory_format = self._images if tensor.dim() == 4 else torch.preserve_format
+        return tensor.to(self.device, non_blocking=True, memory_format=memory_format)
 
     def learn(self, batches, steps=64):
         """One pass of training, of about so many steps; the tally of what was seen."""
-        tally = Tally(self._task, self.device, steps)
+        self._tally = tally = Tally(self._task, self.device, steps)
         train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
     def judge(self, batches, steps=64):
         """One pass without learning; the tally of what was seen."""
-        tally = Tally(self._task, self.device, steps)
-        evaluate(self.model, batches, self._task, tally, self._autocast)
+        self._tally = tally = Tally(self._task, self.device, steps)
+        evaluate(self._judged, batches, self._task, tally, self._autocast)
         return tally
+
+    def last_loss(self):
+        """The loss of the last step of the pass under way: whoever asks waits for the device."""
+        return {"loss": self._tally.last_loss()}
+
+    def learning_rate(self):
+        """Of the optimizer's first group of parameters, now."""
+        return float(self._optimizer.param_groups[0]["lr"])
 
     def advance(self):
         """An epoch has ended: the schedule of the learning rate goes on."""
@@ -44,3 +63,15 @@ class Learner:
     def facts(self):
         """What the model is, and what learning by it computes and keeps."""
         return facts(self.model, self._job, self._task)
+
+
+def image_format(job, task):
+    """How images lie in memory, as the job says; ValueError where their channels are to be last, and there are none."""
+    if not job["channels_last"]:
+        return torch.preserve_format
+    inputs, _ = task.example(job["dataset"], 1, torch.Generator())
+    if isinstance(inputs, tuple) or inputs.dim() != 4:
+        raise ValueError(
+            "channels_last=true is for images, and dataset {} has none. Leave it out.".format(job["dataset"]["name"])
+        )
+    return torch.channels_last

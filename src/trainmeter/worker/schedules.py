@@ -1,4 +1,8 @@
-"""Schedules of the learning rate that torch does not have; each steps once an epoch."""
+"""The learning rate: as a job's batch has it, and over its epochs. Schedules that torch has are torch's."""
+
+import math
+
+SCALES = {"none": lambda ratio: 1, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
 
 
 class Constant:
@@ -15,3 +19,16 @@ class Constant:
 
     def load_state_dict(self, state):
         pass
+
+
+def scaled(job, ranks):
+    """The job's optimizer with its learning rate for the batch of all ranks together, as `lr_scaling` says.
+
+    `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick for parallelizing
+    convolutional neural networks, 2014, which keeps the variance of a step.
+    """
+    optimizer = job["optimizer"]
+    if job["lr_scaling"] == "none":
+        return optimizer
+    ratio = job["batch"] * ranks / job["lr_batch"]
+    return dict(optimizer, lr=optimizer["lr"] * SCALES[job["lr_scaling"]](ratio))

@@ -1,0 +1,80 @@
+"""Which formats a device computes in, and what is done for each."""
+
+import pytest
+import torch
+from torch import nn
+
+from trainmeter.worker import precision
+from trainmeter.worker.precision import Plain, precise
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+SWITCHES = (torch.backends.cuda.matmul, torch.backends.cudnn)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """gpu(capability) -> what torch would say of a GPU; its switches are put back."""
+    before = [switches.allow_tf32 for switches in SWITCHES]
+
+    def made(capability):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+        return GPU
+
+    yield made
+    for switches, found in zip(SWITCHES, before, strict=True):
+        switches.allow_tf32 = found
+
+
+def test_fp32_is_left_as_it_is():
+    autocast, scaler = precise("fp32", CPU)
+    with autocast:
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    assert isinstance(scaler, Plain)
+
+
+def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
+    autocast, scaler = precise("bf16", CPU)
+    layer = nn.Linear(4, 4)
+    with autocast:
+        outputs = layer(torch.ones(2, 4))
+    assert outputs.dtype == torch.bfloat16
+    scaler.scale(outputs.float().sum()).backward()
+    assert {layer.weight.dtype, layer.weight.grad.dtype} == {torch.float32}
+    with torch.no_grad():
+        assert layer(torch.ones(2, 4)).dtype == torch.float32, "outside it nothing of it is left"
+
+
+def test_a_context_is_entered_for_every_step():
+    autocast, _ = precise("bf16", CPU)
+    for _ in range(3):
+        with autocast:
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["tf32", "fp16"])
+def test_what_a_cpu_cannot_do_is_refused_with_what_it_can(name):
+    with pytest.raises(ValueError, match=f"precision={name} asked for, and a CPU computes in fp32, bf16"):
+        precise(name, CPU)
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16"])
+def test_what_a_gpu_before_ampere_cannot_do_is_refused(gpu, name):
+    with pytest.raises(ValueError, match=f"precision={name} asked for, and Some GPU computes in fp32, fp16"):
+        precise(name, gpu((7, 0)))
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.parametrize(("name", "tf32"), [("fp32", False), ("tf32", True), ("bf16", False)])
+def test_tf32_is_on_where_it_is_asked_for_and_off_in_convolutions_too_where_it_is_not(gpu, name, tf32):
+    device = gpu((8, 0))
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
+    precise(name, device)
+    assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]
+
+
+def test_an_amd_gpu_has_no_tf32(gpu, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert precision.formats(gpu((9, 4))) == ["fp32", "bf16", "fp16"]

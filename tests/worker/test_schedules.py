@@ -1,0 +1,51 @@
+"""The learning rate: by the batch, and over the epochs."""
+
+import pytest
+import torch
+
+from trainmeter.build import build
+from trainmeter.worker.schedules import Constant, scaled
+
+
+def job(scaling="none", batch=64, lr_batch=256):
+    return {"optimizer": {"name": "sgd", "lr": 0.1}, "lr_scaling": scaling, "batch": batch, "lr_batch": lr_batch}
+
+
+@pytest.mark.parametrize(("scaling", "lr"), [("none", 0.1), ("linear", 0.1 * 2), ("sqrt", 0.1 * 2**0.5)])
+def test_the_rate_goes_by_the_batch_of_all_ranks_together(scaling, lr):
+    assert scaled(job(scaling, batch=128), ranks=4)["lr"] == pytest.approx(lr)
+
+
+@pytest.mark.parametrize("scaling", ["linear", "sqrt"])
+def test_at_the_batch_that_it_is_for_the_rate_is_as_it_stands(scaling):
+    assert scaled(job(scaling, batch=256), ranks=1)["lr"] == 0.1
+
+
+def test_what_is_scaled_is_a_copy():
+    asked = job("linear")
+    scaled(asked, ranks=1)
+    assert asked["optimizer"]["lr"] == 0.1
+
+
+def rates(spec, epochs):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = build(spec, optimizer)
+    told = []
+    for _ in range(epochs):
+        told.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return told
+
+
+def test_a_constant_rate_stays():
+    assert rates({"_target_": f"{Constant.__module__}.Constant", "name": "none"}, 3) == [1.0] * 3
+
+
+def test_schedules_of_the_configuration_step_once_an_epoch(composed):
+    from trainmeter.job import plain
+
+    step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
+    assert rates(step, 5) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+    cosine = plain(composed("scheduler=cosine", "epochs=4"))["scheduler"]
+    assert rates(cosine, 5) == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])
