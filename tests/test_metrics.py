@@ -35,6 +35,9 @@ LENET = {
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
     "scheduler": {"_target_": "trainmeter.worker.schedules.Constant", "name": "none"},
     "precision": "fp32",
+    "compile": False,
+    "channels_last": False,
+    "lr_scaling": "none",
     "batch": 4,
 }
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
@@ -124,7 +127,8 @@ def written(tmp_path, gpu_memory, by_phase):
         clock.open()
         list(clock.batches(loaded, list))
         clock.close()
-        parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48, **gpu_memory}
+        parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
+        parts.update(gpu_memory, learning_rate=0.1)
         scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": []}
         measured = {"parts": parts, **scores, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]

@@ -46,6 +46,11 @@ def test_a_task_that_knows_no_right_and_wrong_has_no_accuracy():
     assert merged([rank(right=None), rank(right=None)])["accuracy"] is None
 
 
+def test_what_all_have_in_common_is_that_of_each():
+    found = merged([rank(steps=3, learning_rate=0.1)] * 3)
+    assert (found["parts"]["steps"], found["parts"]["learning_rate"]) == (3, 0.1)
+
+
 def test_the_window_opens_with_the_first_and_closes_with_the_last():
     found = merged([rank(opened_ns=100, closed_ns=230), rank(opened_ns=110, closed_ns=200)])
     assert (found["opened_ns"], found["closed_ns"]) == (100, 230)

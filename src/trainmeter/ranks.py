@@ -9,6 +9,8 @@ from typing import Any
 
 SUMMED = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
 """What ranks add up to; of other times the mean over ranks stands, and beside it the largest."""
+ALIKE = ("steps", "learning_rate")
+"""What all ranks have in common."""
 NAMED = 5
 
 
@@ -39,5 +41,5 @@ def _put_together(name: str, values: Sequence[float]) -> float:
         return sum(values)
     if name.endswith("peak_bytes"):
         return max(values)
-    alone = len(values) == 1 or name == "steps"  # which all take together
+    alone = len(values) == 1 or name in ALIKE
     return values[0] if alone else statistics.fmean(values)

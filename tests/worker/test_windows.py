@@ -49,6 +49,7 @@ def measure(tmp_path):
     def measured(window, skip):
         steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
         learner.learn = learner.judge = seen
+        learner.learning_rate = lambda: 0.01
         samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
         loader = Batches(DataLoader(samples, batch_size=2, collate_fn=collate))
         windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1))
@@ -76,3 +77,8 @@ def test_what_the_loader_took_is_told_of_training(measure):
     parts = {"loader_read_s", "loader_preprocess_s", "loader_decode_s", "fetch_stall_model_s"}
     assert parts <= measure("epoch", skip=False)["parts"].keys()
     assert not parts & measure("val", skip=False)["parts"].keys()
+
+
+def test_an_epoch_is_told_with_the_learning_rate_that_it_had(measure):
+    assert measure("epoch", skip=False)["parts"]["learning_rate"] == 0.01
+    assert "learning_rate" not in measure("val", skip=False)["parts"]

@@ -48,7 +48,7 @@ class Windows:
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
-            parts.update(loaded)
+            parts.update(loaded, learning_rate=self._learner.learning_rate())
             self._keep(clock.rows, tally)
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
