@@ -4,12 +4,9 @@ from torch import nn
 from torchvision import models
 
 from trainmeter.build import build
-from trainmeter.worker.learner import check_inputs
 from trainmeter.worker.models.lenet import LeNet
-from trainmeter.worker.models.vision import classifier, names, with_channels
-from trainmeter.worker.tasks import Classification
+from trainmeter.worker.models.vision import classifier, instance_norm, names, with_channels
 
-IMAGES = Classification(auxiliary=0)
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
 
 
@@ -45,11 +42,61 @@ def test_every_family_of_torchvision_takes_the_datasets_channels_and_classes(arc
         assert model(torch.empty(2, channels, 224, 224)).shape == (2, 5)
 
 
-@pytest.mark.parametrize("architecture", ["googlenet", "inception_v3"])
-def test_the_inception_family_gives_one_output_also_while_it_trains(architecture):
+@pytest.mark.parametrize(("architecture", "outputs"), [("googlenet", 3), ("inception_v3", 2)])
+def test_the_inception_family_gives_its_auxiliary_outputs_while_it_trains(architecture, outputs):
     with torch.device("meta"):
-        model = classifier(architecture, 1, classes=5).train()
-        assert model(torch.empty(2, 1, 299, 299)).shape == (2, 5)
+        model, images = classifier(architecture, 1, classes=5), torch.empty(2, 1, 299, 299)
+        assert [scores.shape for scores in model.train()(images)] == [(2, 5)] * outputs
+        assert model.eval()(images).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "count"),
+    [
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("resnet152", 60_192_808),
+        ("vgg11", 132_863_336),
+        ("mobilenet_v3_large", 5_483_032),
+        ("inception_v3", 27_161_264),
+    ],
+)
+def test_the_studies_models_have_the_parameters_that_are_published_for_a_thousand_classes(architecture, count):
+    with torch.device("meta"):
+        assert parameters(classifier(architecture, channels=3, classes=1000)) == count
+
+
+@pytest.mark.parametrize(("name", "architecture"), [("mobilenet_v3", "mobilenet_v3_large"), ("resnet50", "resnet50")])
+def test_a_model_of_its_own_file_is_the_architecture_it_goes_by(composed, name, architecture):
+    model = composed(f"model={name}").model
+    assert (model.name, model.architecture, model.classes, model.channels) == (name, architecture, 10, 1)
+
+
+def test_instance_norm_is_group_norm_with_a_group_for_each_channel():
+    images = torch.randn(2, 6, 5, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(instance_norm(6)(images), nn.GroupNorm(6, 6)(images))
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v3_large"])
+def test_instance_norm_takes_the_place_of_batch_norm(architecture):
+    with torch.device("meta"):
+        model = classifier(architecture, 3, 10, norm="instance")
+    kinds = {type(module) for module in model.modules()}
+    assert nn.InstanceNorm2d in kinds
+    assert nn.BatchNorm2d not in kinds
+    assert model(torch.empty(1, 3, 64, 64, device="meta")).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "norm", "says"),
+    [
+        ("vgg11", "instance", r"torchvision's vgg11 has no other norm than its own. Set model.norm=batch"),
+        ("resnet18", "layer", r"model.norm=layer: give one of batch, instance"),
+    ],
+)
+def test_a_norm_that_there_is_not_is_refused(architecture, norm, says):
+    with pytest.raises(ValueError, match=says):
+        classifier(architecture, 3, 10, norm=norm)
 
 
 def test_adapting_the_first_convolution_changes_nothing_but_its_channels():
@@ -68,46 +115,13 @@ def test_a_model_without_a_convolution_says_so():
         with_channels(nn.Sequential(nn.Linear(3, 3)), 1)
 
 
-def test_an_unknown_architecture_is_answered_by_those_there_are():
-    with pytest.raises(ValueError, match=r"model\.name='resnet19' is not a classifier .* it has alexnet, .*resnet18"):
+def test_an_unknown_architecture_is_answered_by_those_there_are_the_nearest_first():
+    says = r"model\.name='resnet19' is not a classifier .* it has, the nearest first, resnet18, .*alexnet, .*vit_b_16"
+    with pytest.raises(ValueError, match=says):
         classifier("resnet19", 3, 10)
+    with pytest.raises(ValueError, match=r"'qqqq' is not a classifier of this torchvision; it has alexnet, "):
+        classifier("qqqq", 3, 10)
 
 
 def test_the_names_are_the_classifiers_that_torchvision_lists():
     assert names(models) == models.list_models(module=models)
-
-
-def job(architecture="mine", size=32):
-    return {"model": {"name": architecture}, "dataset": {"name": "digits", "size": size, "channels": 1, "classes": 10}}
-
-
-class Masked(nn.Module):
-    """Trains anywhere, and cannot be run on torch's meta device: its mask is a plain tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.mask = torch.ones(32, 32)
-        self.norm = nn.BatchNorm2d(1)
-
-    def forward(self, images):
-        return self.norm(images * self.mask).sum((1, 2, 3)) + float(self.mask.sum().item())
-
-
-def test_a_model_that_takes_the_images_is_left_as_it_is():
-    model = LeNet(1, 10)
-    check_inputs(model, job(), IMAGES)
-    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
-
-
-def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
-    model, state = Masked(), torch.random.get_rng_state()
-    check_inputs(model, job(), IMAGES)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert model.norm.running_mean.item() == 0
-
-
-def test_a_model_that_cannot_take_the_images_is_refused_with_what_to_set():
-    with pytest.raises(
-        ValueError, match=r"model lenet cannot take the images of dataset digits, 1 x 8 x 8: .* Set dataset.size"
-    ):
-        check_inputs(LeNet(1, 10), job("lenet", size=8), IMAGES)

@@ -39,6 +39,15 @@ def test_every_sample_comes_once_an_epoch_and_the_last_batch_may_be_smaller():
     assert len(loader) == 3
 
 
+@pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
+def test_a_smaller_last_batch_is_left_out_as_asked_in_training_alone(batch, drop_last, sizes):
+    asked = job(batch=batch, drop_last=drop_last)
+    training, validation = (make(SAMPLES, asked, Single(1), cuda=False) for make in (train_loader, val_loader))
+    assert [len(inputs) for inputs, _ in training] == sizes
+    assert (len(training), training.count, training.smallest) == (len(sizes), 10, sizes[-1])
+    assert len(order(validation)) == 10
+
+
 def test_the_seed_alone_decides_the_order_of_every_epoch():
     inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
     epochs = [order(inline), order(inline)]

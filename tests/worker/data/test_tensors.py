@@ -30,6 +30,12 @@ def test_they_are_as_many_and_as_large_as_a_loaders():
     assert len(batches) == 3
 
 
+def test_a_smaller_last_one_is_left_out_as_a_loader_would():
+    batches = ReadyBatches(10, job(), IMAGES, pinned=False, drop_last=True)
+    assert [len(targets) for _, targets in batches] == [4, 4]
+    assert (len(batches), batches.smallest, ReadyBatches(9, job(), IMAGES, pinned=False).smallest) == (2, 4, 1)
+
+
 def test_labels_are_of_the_datasets_classes():
     targets = torch.cat([targets for _, targets in ReadyBatches(400, job(), IMAGES, pinned=False)])
     assert set(targets.tolist()) == {0, 1, 2}
@@ -72,6 +78,14 @@ def test_a_dataset_that_is_smaller_than_a_batch_comes_with_a_word():
     assert notes(job(batch=4), enough) == []
     (note,) = notes(job(batch=4), small)
     assert note == "batch=4 is more than the 3 samples that there are: an epoch is one step."
+
+
+def test_without_one_whole_batch_none_can_be_left_out():
+    facts = {"folder": None, "splits": {"train": 3, "val": 9}}
+    with pytest.raises(ValueError, match=r"batch=4 is more than the 3 samples .* Set batch=3 or less, or drop_last=fal"):
+        loaders(job(drop_last=True), facts, IMAGES, Single(1), cuda=False)
+    made = loaders(job(drop_last=True), dict(facts, splits={"train": 9, "val": 3}), IMAGES, Single(1), cuda=False)
+    assert [len(batches) for batches in made] == [2, 1], "evaluation leaves none out"
 
 
 @pytest.mark.parametrize(

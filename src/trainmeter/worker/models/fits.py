@@ -67,8 +67,8 @@ def check_smallest(model, job, task, samples):
 
 
 def sizes_that_fit(model, job, task):
-    """What to set so that a model can take the dataset's images: the smallest size that it can."""
-    shapes = on_meta(model)
+    """What to set so that a model can take the dataset's images: the smallest size that it can, larger ones first."""
+    shapes, asked = on_meta(model), job["dataset"]["size"]
 
     def fits(size):
         try:
@@ -77,10 +77,10 @@ def sizes_that_fit(model, job, task):
             return False
         return True
 
-    smallest = next((size for size in SIZES if fits(size)), None)
+    smallest = next((size for size in sorted(SIZES, key=lambda size: size < asked) if fits(size)), None)
     if smallest is None:
         return "Set dataset.size"
-    refused = max((size for size in SIZES if size < smallest), default=0)
+    refused = max((size for size in (*SIZES, asked) if size < smallest), default=0)
     while smallest - refused > 1:
         between = (refused + smallest) // 2
         refused, smallest = (refused, between) if fits(between) else (between, smallest)

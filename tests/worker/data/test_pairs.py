@@ -1,0 +1,137 @@
+import pytest
+import torch
+
+from trainmeter.datasets.pairs import make
+from trainmeter.worker.data.faults import StorageGoneError
+from trainmeter.worker.data.loader import loaders
+from trainmeter.worker.data.pairs import Pairs, filled, vocabulary
+from trainmeter.worker.models.seq2seq import Seq2Seq
+from trainmeter.worker.models.transformer import Transformer
+from trainmeter.worker.strategy import Single
+from trainmeter.worker.tasks import Translation
+
+TRAIN = "b a b\tx y\na a b\tz\n"
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.tsv").write_text(TRAIN)
+    (tmp_path / "val.tsv").write_text("b new\tx x\n")
+    return tmp_path
+
+
+def samples(folder, split="train", words=10, length=5):
+    return Pairs(str(folder), split, filled({"length": length}, split), words)
+
+
+def listed(sample):
+    (source, begun), target = sample
+    return source.tolist(), begun.tolist(), target.tolist()
+
+
+def test_words_are_numbered_by_how_frequent_they_are_then_by_the_alphabet_after_four_marks():
+    assert vocabulary(["b c", "a c", "c"], 10) == {"c": 4, "a": 5, "b": 6}
+
+
+def test_a_vocabulary_is_cut_at_as_many_words_marks_among_them():
+    assert vocabulary(["b c", "a c", "c"], 6) == {"c": 4, "a": 5}
+
+
+def test_a_pair_becomes_source_and_target_with_their_end_and_the_target_begun_all_filled_up(folder):
+    # a and b are as frequent: a is 4, b 5; of the targets x is 4, y 5, z 6
+    assert listed(samples(folder)[0]) == ([5, 4, 5, END, PAD], [START, 4, 5, PAD, PAD], [4, 5, END, PAD, PAD])
+    assert listed(samples(folder)[1]) == ([4, 4, 5, END, PAD], [START, 6, PAD, PAD, PAD], [6, END, PAD, PAD, PAD])
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_ends_all_the_same(folder):
+    assert listed(samples(folder, length=2)[0]) == ([5, END], [START, 4], [4, END])
+
+
+def test_validation_has_the_words_of_training_and_others_are_unknown(folder):
+    assert len(samples(folder, "val")) == 1
+    assert listed(samples(folder, "val")[0]) == (
+        [5, UNKNOWN, END, PAD, PAD],
+        [START, 4, 4, PAD, PAD],
+        [4, 4, END, 0, 0],
+    )
+
+
+def test_numbers_are_long(folder):
+    (source, begun), target = samples(folder)[0]
+    assert {tensor.dtype for tensor in (source, begun, target)} == {torch.long}
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (b"a\tb\na b\n", r"train.tsv, line 2 has 0 tabs: 'a b'. Give source<TAB>target"),
+        (b"a\tb\tc\n", r"train.tsv, line 1 has 2 tabs"),
+        (b"a\tb\n\n", r"train.tsv, line 2 has 0 tabs: ''"),
+        (b"a\tb\nc\td\n\xff\tb\n", r"train.tsv, line 3 is not UTF-8: .*Write it anew as UTF-8"),
+        (b"", r"train.tsv is empty. Put pairs there"),
+    ],
+)
+def test_what_is_no_pair_is_named_with_its_line(folder, written, says):
+    (folder / "train.tsv").write_bytes(written)
+    with pytest.raises(ValueError, match=says):
+        samples(folder)
+
+
+def test_a_vocabulary_of_marks_alone_is_refused(folder):
+    with pytest.raises(ValueError, match=r"dataset.words=4: give more than the 4 marks"):
+        samples(folder, words=4)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path):
+    with pytest.raises(RuntimeError, match=r"train.tsv cannot be read"):
+        samples(tmp_path)
+    with pytest.raises(StorageGoneError):
+        samples(tmp_path / "unmounted")
+
+
+def test_words_of_other_letters_are_read(folder):
+    (folder / "train.tsv").write_text("día год\t日 Tag\n", encoding="utf-8")
+    assert listed(samples(folder)[0]) == ([4, 5, END, 0, 0], [START, 5, 4, 0, 0], [5, 4, END, 0, 0])
+
+
+def of(composed, folder, *typed):
+    job = dict(composed("dataset=pairs", "workers=0", *typed))
+    return loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
+
+
+def test_they_are_loaded_in_batches_like_images(composed, folder):
+    training, validation = of(composed, folder, "batch=2", "dataset.length=5")
+    (((source, begun), target),) = training
+    assert source.shape == begun.shape == target.shape == (2, 5)
+    assert [len(target) for _, target in validation] == [1]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [lambda: Transformer(28, 8, 32, 4, 1, 64, 0), lambda: Seq2Seq(28, "gru", 32, 1, 0)],
+    ids=["transformer", "seq2seq"],
+)
+def test_a_model_learns_the_generated_language(composed, tmp_path, model):
+    """Within a few passes over pairs of up to seven words, far more is right than by guessing the most frequent."""
+    make(tmp_path, count=500, words=28, length=8, seed=0, say=print)
+    training, validation = of(composed, tmp_path, "batch=20", "dataset.length=8", "dataset.words=28")
+    torch.manual_seed(0)
+    task, model = Translation(), model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    def judged():
+        model.eval()
+        with torch.no_grad():
+            told = [(task.right(model(inputs), targets), task.weight(targets)) for inputs, targets in validation]
+        return sum(right for right, _ in told).item() / sum(weight for _, weight in told).item()
+
+    before = judged()
+    for _ in range(12):
+        model.train()
+        for inputs, targets in training:
+            optimizer.zero_grad()
+            task.loss(model(inputs), targets).backward()
+            optimizer.step()
+    assert before < 0.2
+    assert judged() > 0.6

@@ -1,0 +1,76 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from trainmeter.worker.data.loader import loaders
+from trainmeter.worker.data.polynomial import Polynomial, powers, raised
+from trainmeter.worker.models.polynomial import Polynomial as Model
+from trainmeter.worker.strategy import Single
+from trainmeter.worker.tasks import Regression
+
+
+def samples(split="train", count=100, features=4, seed=0):
+    return Polynomial("none", split, powers({"features": features}, split), count, features, seed)
+
+
+def stacked(found):
+    return [torch.stack(parts) for parts in zip(*(found[index] for index in range(len(found))), strict=True)]
+
+
+def test_a_number_becomes_its_powers():
+    assert raised(torch.tensor([2.0, -1.0]), 4).tolist() == [[2, 4, 8, 16], [-1, 1, -1, 1]]
+    assert powers({"features": 3}, "train")(torch.tensor(2.0)).tolist() == [2, 4, 8]
+
+
+def test_a_fifth_as_many_samples_are_for_validation():
+    assert (len(samples()), len(samples("val")), len(samples("val", count=3))) == (100, 20, 1)
+
+
+def test_one_polynomial_gives_all_samples_of_both_splits():
+    inputs, targets = stacked(samples())
+    ones = torch.ones(len(inputs), 1)
+    found = torch.linalg.lstsq(torch.cat([inputs, ones], dim=1), targets).solution
+    inputs, targets = stacked(samples("val"))
+    predicted = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1) @ found
+    torch.testing.assert_close(predicted, targets, rtol=1e-3, atol=1e-3)
+
+
+def test_the_splits_have_samples_of_their_own():
+    (train, _), (val, _) = stacked(samples()), stacked(samples("val"))
+    assert not {x.item() for x in train[:, 0]} & {x.item() for x in val[:, 0]}
+
+
+def test_the_seed_decides_all():
+    (first, _), (again, _), (other, _) = (stacked(samples(seed=seed)) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_regression_converges_to_the_tutorials_target(composed):
+    """Without momentum, as the tutorial trains it, down to a loss of 1e-3 in validation."""
+    job = dict(composed("dataset=polynomial", "batch=32", "workers=0"))
+    numbers, task = {"folder": None}, Regression("smooth_l1_loss")
+    training, validation = loaders(job, numbers, task, Single(1), cuda=False)
+    torch.manual_seed(0)
+    model = Model(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, targets = (torch.cat(parts) for parts in zip(*validation, strict=True))
+    losses = [functional.smooth_l1_loss(model(inputs), targets).item()]
+    while losses[-1] >= 1e-3 and len(losses) < 60:
+        for powers_of_x, values in training:
+            optimizer.zero_grad()
+            task.loss(model(powers_of_x), values).backward()
+            optimizer.step()
+        losses.append(functional.smooth_l1_loss(model(inputs), targets).item())
+    assert losses[0] > 5
+    assert losses[-1] < 1e-3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_it_is_loaded_in_batches_like_any_other_and_timed(composed, workers):
+    job = dict(composed("dataset=polynomial", "dataset.count=10", "batch=4", f"workers={workers}"))
+    training, validation = loaders(job, {"folder": None}, Regression("smooth_l1_loss"), Single(1), cuda=False)
+    assert [(inputs.shape, targets.shape) for inputs, targets in training] == [((n, 4), (n, 1)) for n in (4, 4, 2)]
+    assert (len(validation), validation.count) == (1, 2)
+    parts = training.parts([0.0] * 12)
+    assert parts["loader_preprocess_s"] > 0

@@ -1,0 +1,145 @@
+import pytest
+import torch
+from torch import nn
+
+from trainmeter.worker.models.fits import check_inputs, check_smallest, on_meta
+from trainmeter.worker.models.lenet import LeNet
+from trainmeter.worker.models.polynomial import Polynomial
+from trainmeter.worker.models.seq2seq import Seq2Seq
+from trainmeter.worker.models.transformer import Transformer
+from trainmeter.worker.models.vision import classifier
+from trainmeter.worker.tasks import Classification, Regression, Translation
+
+IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
+
+
+def job(name="mine", size=32, channels=1, classes=10, batch=4, dataset=None):
+    images = {"name": "digits", "size": size, "channels": channels, "classes": classes}
+    return {"model": {"name": name}, "dataset": dataset or images, "batch": batch}
+
+
+POWERS = job("polynomial", dataset={"name": "polynomial", "features": 4})
+PAIRS = job("seq2seq", dataset={"name": "pairs", "words": 20, "length": 6})
+
+
+class Masked(nn.Module):
+    """Trains anywhere, and cannot be run on torch's meta device: its mask is a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = torch.ones(32, 32)
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, images):
+        return (
+            (self.norm(images * self.mask).sum((1, 2, 3)) + float(self.mask.sum().item())).unsqueeze(1).expand(-1, 10)
+        )
+
+
+def made(architecture, **how):
+    with torch.device("meta"):
+        return classifier(architecture, 3, 10, **how)
+
+
+def test_a_model_that_takes_the_images_is_left_as_it_is():
+    model = LeNet(1, 10)
+    check_inputs(model, job(), IMAGES)
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
+    model, state = Masked().eval(), torch.random.get_rng_state()
+    check_inputs(model, job(), IMAGES)
+    check_smallest(model, job(batch=1), IMAGES, samples=1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert model.norm.running_mean.item() == 0
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "task"),
+    [(Polynomial(4), POWERS, NUMBERS), (Seq2Seq(20, "lstm", 8, 2, 0.1), PAIRS, WORDS),
+     (Transformer(20, 6, 8, 2, 1, 16, 0.1), PAIRS, WORDS)],
+)  # fmt: skip
+def test_what_is_no_image_is_taken_too(model, asked, task):
+    check_inputs(model, asked, task)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "needs"),
+    [
+        (LeNet(3, 10), 8, r"Set dataset.size=32,"),
+        (LeNet(3, 10), 64, r"Set dataset.size=32,"),
+        (made("vgg11"), 8, r"Set dataset.size=32 or more,"),
+        (made("resnet18", norm="instance"), 32, r"Set dataset.size=33 or more,"),
+        (made("inception_v3"), 224, r"Set dataset.size=299 or more,"),
+        (made("vit_b_32"), 32, r"Set dataset.size=224,"),
+    ],
+    ids=["lenet", "lenet, too large", "vgg11", "instance norm", "inception_v3", "vit"],
+)
+def test_a_model_that_cannot_take_the_images_is_refused_with_the_smallest_size_that_it_can(model, size, needs):
+    says = rf"model mine cannot take the images, 3 x {size} x {size}, of dataset digits: .*\. {needs} or take another"
+    with pytest.raises(ValueError, match=says):
+        check_inputs(model, job(size=size, channels=3), IMAGES)
+
+
+def test_where_no_size_helps_none_is_told():
+    with pytest.raises(ValueError, match=r"channels.*\. Set dataset.size, or take another model"):
+        check_inputs(LeNet(3, 10), job(channels=1), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "task", "says"),
+    [
+        (LeNet(1, 5), job(), IMAGES, r"has scores for 5 classes, and dataset digits has 10. Set model.classes=10"),
+        (
+            Polynomial(3),
+            POWERS,
+            NUMBERS,
+            r"model polynomial cannot take the samples of dataset polynomial: .*\(2x4 and",
+        ),
+        (nn.Linear(4, 2), POWERS, NUMBERS, r"answers with 2 numbers a sample, and dataset polynomial has 1"),
+        (
+            Seq2Seq(9, "gru", 8, 1, 0),
+            PAIRS,
+            WORDS,
+            r"has scores for 9 words, and dataset pairs has 20. Set model.words=20",
+        ),
+    ],
+    ids=["classes", "features", "numbers", "words"],
+)
+def test_a_model_made_for_another_number_is_refused(model, asked, task, says):
+    with pytest.raises(ValueError, match=says):
+        check_inputs(model, asked, task)
+
+
+def test_more_scores_than_classes_are_no_harm():
+    check_inputs(LeNet(1, 1000), job(), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (1, r"model mine cannot learn from one sample alone, and batch=1: .*\. Set batch=2 or more\."),
+        (4, r"and with batch=4 an epoch's last batch has one sample: .*\. Leave it out by drop_last=true, or set"),
+    ],
+)
+def test_batch_norm_that_gets_one_value_is_refused_with_what_to_set(batch, says):
+    with pytest.raises(ValueError, match=says):
+        check_smallest(made("inception_v3"), job(size=299, channels=3, batch=batch), IMAGES, samples=1)
+
+
+def test_a_batch_of_one_is_no_harm_to_a_model_without_batch_norm_and_two_samples_are_none_to_any():
+    check_smallest(LeNet(1, 10), job(batch=1), IMAGES, samples=1)
+    check_smallest(made("inception_v3"), job(size=299, channels=3, batch=2), IMAGES, samples=2)
+
+
+def test_a_copy_on_the_meta_device_has_the_shapes_and_ties_of_the_model_and_no_memory():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    copied = on_meta(model)
+    assert {tensor.device.type for tensor in copied.state_dict().values()} == {"meta"}
+    assert copied[2].weight is copied[0].weight
+    assert isinstance(copied[0].weight, nn.Parameter)
+    assert [p.shape for p in copied.parameters()] == [p.shape for p in model.parameters()]
+    assert model[0].weight.device.type == "cpu"
