@@ -33,9 +33,6 @@ class Single:
         """The order of this rank's samples: the generator `shuffled` decides it, or, None, it is their own."""
         return SequentialSampler(samples) if shuffled is None else RandomSampler(samples, generator=shuffled)
 
-    def begin(self, epoch):
-        """An epoch is about to begin."""
-
     def agree(self, model):
         """Gives every rank the buffers of the first one's model, before it is judged."""
 
