@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from trainmeter.cluster import Node, node
+from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import known, place
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
@@ -43,6 +45,7 @@ class Plan:
     desk: Desk
     """Where what was there before they were turned is kept."""
     of_sweep: bool
+    node: Node
 
     @property
     def whole_already(self) -> bool:
@@ -51,7 +54,7 @@ class Plan:
 
     @property
     def ranks(self) -> int | None:
-        """How many processes torchrun starts; None: it starts none, one process trains."""
+        """How many processes torchrun starts on this node; None: it starts none, one process trains."""
         strategy = self.job["strategy"]
         return strategy["ranks"] if strategy.get("launcher") == "torchrun" else None
 
@@ -109,6 +112,8 @@ def settle(order: Order) -> Plan:
     accelerator = here.job["device"]["accelerator"]
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
     strategy = here.job["strategy"]
+    among = node(os.environ)
+    check_nodes(strategy, among)
     used = gpus.used(described.get("gpus", ()), os.environ, count=strategy["ranks"]) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
@@ -127,6 +132,7 @@ def settle(order: Order) -> Plan:
         turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
         desk=desk,
         of_sweep=order.of_sweep,
+        node=among,
     )
 
 
@@ -163,6 +169,8 @@ def warnings(plan: Plan) -> list[str]:
     """What a person should know before the run: none of it stops it."""
     job = plan.job
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
+    if job["compile"]:
+        said.append("compile: a model is compiled as its first batches come, in epoch 0, and where their size changes.")
     cores, ranks = len(os.sched_getaffinity(0)), plan.ranks or 1
     if job["workers"] * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
