@@ -82,7 +82,7 @@ def test_a_dataset_that_is_smaller_than_a_batch_comes_with_a_word():
 
 def test_without_one_whole_batch_none_can_be_left_out():
     facts = {"folder": None, "splits": {"train": 3, "val": 9}}
-    with pytest.raises(ValueError, match=r"batch=4 is more than the 3 samples .* Set batch=3 or less, or drop_last=fal"):
+    with pytest.raises(ValueError, match=r"batch=4 is more than the 3 samples .* Set batch=3 or less, or drop_"):
         loaders(job(drop_last=True), facts, IMAGES, Single(1), cuda=False)
     made = loaders(job(drop_last=True), dict(facts, splits={"train": 9, "val": 3}), IMAGES, Single(1), cuda=False)
     assert [len(batches) for batches in made] == [2, 1], "evaluation leaves none out"
