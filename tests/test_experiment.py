@@ -50,7 +50,8 @@ def test_a_run_that_nothing_disturbs_is_whole(ended):
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (WorkerError("oom", "the kernel killed the worker"), "oom", "the kernel killed the worker"),
+        (WorkerError("oom", "batch=16 ran out of memory"), "oom", "batch=16 ran out of memory. Set a smaller batch."),
+        (WorkerError("killed", "the worker was killed"), "killed", "the worker was killed"),
         (ValueError("batch=0"), "exception", "batch=0"),
         (OSError(28, "No space left on device"), "exception", "[Errno 28] No space left on device"),
         (KeyError("a fault of ours"), "exception", "KeyError: 'a fault of ours'"),

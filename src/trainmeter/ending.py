@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainmeter import launch
+from trainmeter.fitted import exhausted
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
 from trainmeter.stopping import held_off
@@ -29,7 +30,8 @@ def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, te
     try:
         yield
     except launch.WorkerError as error:
-        outcome.fails(error.failure, str(error))
+        ran_out = error.failure == "oom"
+        outcome.fails(error.failure, exhausted(str(error), plan.record) if ran_out else str(error))
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("exception", str(error))
     except Exception as error:

@@ -1,0 +1,50 @@
+"""Memory that ran out: which errors say so, and what there is to say of it."""
+
+import re
+import resource
+
+import torch
+
+from trainmeter.worker.data import faults
+
+SAID = re.compile(
+    r"out of memory|can't allocate memory|not enough memory: you tried|Cannot allocate memory|bad_alloc|ALLOC_FAILED",
+    re.IGNORECASE,
+)
+"""What torch, its libraries and the system say of a GPU's memory and of the machine's; mostly by a RuntimeError."""
+OF_GPU = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
+ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
+
+
+def is_exhausted(error):
+    """Whether an error, or the one of a loader process that it stands for, says that memory ran out."""
+    return isinstance(error, MemoryError) or bool(SAID.search(faults.whole_text(error)))
+
+
+def told(error, batch):
+    """What was asked for, the most memory that was in use, and how much more was wanted, where that is known."""
+    text = faults.whole_text(error)
+    of_gpu = bool(OF_GPU.search(text))
+    asked = ASKED.search(text)
+    more = ", and {} more wanted".format(_size(*asked.groups())) if asked else ""
+    where = "the GPU's" if of_gpu else "the worker's"
+    peak = gpu_peak_bytes() if of_gpu else peak_bytes()
+    return "batch={} ran out of memory ({} peak was {}{})".format(batch, where, _size(peak), more)
+
+
+def peak_bytes():
+    """The most memory of the machine that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def gpu_peak_bytes():
+    """The most memory that was allocated on one GPU in the window that is open."""
+    return max(torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count()))
+
+
+def _size(number, unit="bytes"):
+    """A size as torch tells it, or in MB or GB where it counts bytes."""
+    if unit != "bytes":
+        return "{} {}".format(number, unit)
+    count = float(number)
+    return "{:.1f} GB".format(count / 1e9) if count >= 1e9 else "{:.0f} MB".format(count / 1e6)

@@ -1,0 +1,46 @@
+"""Memory that runs out: the run fails in words, with what did fit; the next one trains."""
+
+import sys
+
+import pytest
+
+ROOM = 600 << 20
+ROOMY, HUGE = 16, 1437
+LIMITED = """#!{python}
+import resource, runpy, sys
+import torch, torchvision
+sys.argv = sys.argv[2:]
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + {room}, -1))
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+"""An interpreter that trains with little more memory than torch itself takes: a step of all samples has no room."""
+
+
+@pytest.fixture
+def swept(project):
+    """swept(batches) -> what a sweep over batches says whose worker has little room, and its records."""
+    python = project.root / "python"
+    python.write_text(LIMITED.format(python=sys.executable, room=ROOM))
+    python.chmod(0o755)
+    asked = {"device.python": python, "model": "resnet18", "dataset.size": 64, "ready_batches": "true", "workers": 0}
+    one_step = {"throughput.start": 0, "throughput.stop": 1, "throughput.exit": "true"}
+
+    def run(batches):
+        done = project.run("train", *project.quick("-m", **asked, **one_step, batch=batches))
+        assert "Traceback" not in done.stdout + done.stderr
+        return done, project.records()
+
+    return run
+
+
+def test_a_batch_that_does_not_fit_fails_alone_with_the_largest_that_did_and_the_next_run_trains(swept):
+    done, (fits, fails, after) = swept(f"{ROOMY},{HUGE},8")
+    assert done.returncode == 1
+    assert fits.is_whole()
+    failure = fails.summary()["failure"]
+    assert failure["kind"] == "oom"
+    assert failure["message"].startswith(f"batch={HUGE} ran out of memory (the worker's peak was ")
+    assert failure["message"].endswith(f" wanted); the largest that fitted in this sweep is batch={ROOMY}.")
+    assert f"Failed: {failure['message']}" in done.stdout
+    assert after.is_whole()
