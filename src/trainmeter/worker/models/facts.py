@@ -15,7 +15,7 @@ from trainmeter.worker.models.fits import on_meta
 try:
     from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 except ImportError:
-    FlopCounterMode = None
+    FlopCounterMode = None  # type: ignore
 
 FULL = ("fp32", "tf32")
 """Precisions in which a batch is kept as it is on the meta device."""
