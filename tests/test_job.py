@@ -41,6 +41,14 @@ def test_the_defaults_are_in_range(made):
         ("target_accuracy=0", "target_accuracy=0.0: give a share above 0 and up to 1"),
         ("target_accuracy=97", "target_accuracy=97.0: give a share above 0 and up to 1"),
         ("target_loss=0", "target_loss=0.0: give a loss above 0"),
+        ("throughput.start=5", "throughput.start=5: give throughput.stop too"),
+        ("throughput.stop=5", "throughput.stop=5: give throughput.start too"),
+        ("throughput={start:5,stop:5}", "throughput.start=5: give 0 or more, and less than throughput.stop=5"),
+        ("throughput={start:-1,stop:5}", "throughput.start=-1: give 0 or more, and less than throughput.stop=5"),
+        (
+            "throughput.exit=true",
+            "throughput.exit=true: give throughput.start and throughput.stop, where the run is to end",
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(made, typed, says):

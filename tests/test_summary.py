@@ -200,3 +200,20 @@ def test_every_target_that_is_set_must_be_reached(accuracy, loss, is_reached):
 
 def test_a_loss_that_is_no_number_reaches_nothing():
     assert not reached(val(0, loss=math.nan), None, 0.3)
+
+
+def test_an_epoch_that_was_ended_in_part_is_in_the_totals_of_time_alone():
+    part = {**epoch(2, e2e_s=1.0, energy_j=1.0, train_loss=0.1), "partial": True}
+    windows = [epoch(0, e2e_s=9.0), epoch(1, e2e_s=5.0, energy_j=3.0), part]
+    found = summarize(windows, steps(9.0, 2.0, 1.0), {**JOB, "target_loss": 0.5})
+    assert found["steady/e2e_s"] == 5.0
+    assert found["steady/step_p99_s"] == 2.0
+    assert found["total/e2e_s"] == 15.0
+    assert found["total/epochs"] == 2
+    assert "total/epochs_to_target" not in found
+
+
+def test_a_run_of_a_part_alone_has_nothing_steady():
+    found = summarize([{**epoch(0), "partial": True}], steps(1.0), {**JOB, "warmup_epochs": 0})
+    assert not [name for name in found if not name.startswith("total/")]
+    assert found["total/epochs"] == 0

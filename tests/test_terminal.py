@@ -214,3 +214,42 @@ def test_where_a_steady_epochs_samples_came_from_is_said_as_far_as_it_is_known(t
 def test_where_nothing_is_known_of_the_samples_nothing_is_said(terminal, lines):
     concluded(terminal, [epoch(0), epoch(1)], Outcome(0, []))
     assert "Data of" not in " ".join(lines())
+
+
+@pytest.fixture
+def watched(monkeypatch, capsys):
+    """A terminal that a person watches, and watched.seen() -> what was drawn in it since."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    terminal = Terminal()
+    terminal.seen = lambda: capsys.readouterr().out
+    return terminal
+
+
+def test_the_loss_stands_beside_the_progress_where_it_is_asked_for(watched):
+    watched.opened("epoch", 0, 6, 90)
+    watched.progress(45, 2.30259)
+    assert "loss 2.3026" in watched.seen()
+    watched.opened("val", 0, 6, 12)
+    watched.progress(6)
+    drawn = watched.seen()
+    watched.closed()
+    assert "6/12" in drawn
+    assert "loss" not in drawn
+
+
+def test_the_samples_a_second_between_two_steps_are_a_line_of_their_own(terminal, lines):
+    known = {"throughput/samples_per_s": 512.345, "throughput/steps": 1000.0}
+    concluded(terminal, [{**epoch(0), "partial": True}], Outcome(0, [], metrics=known))
+    assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
+    assert [line for line in lines() if line.startswith("0 in part")]
+
+
+def test_a_sweep_has_a_column_for_them_where_any_run_has_them(terminal, rows):
+    outcomes = [
+        Outcome(number, [f"batch={batch}"], metrics={"throughput/samples_per_s": rate})
+        for number, batch, rate in ((0, 8, 10.04), (1, 16, 20.0))
+    ]
+    terminal.sweep(outcomes)
+    assert "0 8 whole - - - - - 10.0" in rows()
+    assert "throughput" in " ".join(rows())

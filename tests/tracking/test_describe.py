@@ -1,6 +1,7 @@
 """What MLflow is told of a record: names and values as a person types them."""
 
 import json
+import math
 
 from trainmeter.tracking import describe
 
@@ -71,3 +72,24 @@ def test_metrics_that_are_absent_or_infinite_are_left_out():
 
 def test_names_that_mlflow_refuses_are_made_legal():
     assert describe.legal("epoch/energy_VDD_GPU%SOC=1_j") == "epoch/energy_VDD_GPU_SOC_1_j"
+
+
+def windows_of(*steps):
+    """An epoch of so many steps each, with an evaluation after it."""
+    each = ({"metrics": {"epoch/steps": count}} for count in steps)
+    return [window for epoch in each for window in (epoch, {"metrics": {"val/loss": 1.0}})]
+
+
+def test_losses_by_step_are_means_of_a_hundred_within_their_epoch_at_the_last_step_of_the_run():
+    losses = [1.0] * 100 + [2.0] * 50 + [4.0] * 150
+    curves = describe.losses(losses, windows_of(150, 150))
+    assert curves == [[(100, 1.0), (150, 2.0)], [], [(250, 4.0), (300, 4.0)], []]
+
+
+def test_a_stretch_in_which_a_loss_diverged_has_no_point():
+    losses = [1.0] * 100 + [math.nan] + [2.0] * 99
+    assert describe.losses(losses, windows_of(200)) == [[(100, 1.0)], []]
+
+
+def test_losses_that_were_not_kept_are_no_points():
+    assert describe.losses([], windows_of(90)) == [[], []]

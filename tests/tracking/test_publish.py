@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from array import array
 
 import pytest
 
 from trainmeter.record import Record, write_json
-from trainmeter.tracking.publish import publish, publishing, reap, records_below
+from trainmeter.tracking.publish import LOSS, publish, publishing, reap, records_below
 from trainmeter.tracking.store import open_store
 
 
@@ -178,3 +179,28 @@ def test_records_are_found_below_a_run_a_sweep_or_all_of_them(make_record, tmp_p
     for folder in (tmp_path / "multirun", tmp_path / "multirun" / "sweep"):
         assert [found.folder for found in records_below(folder)] == [record.folder for record in records]
     assert [found.folder for found in records_below(records[1].folder)] == [records[1].folder]
+
+
+@pytest.fixture
+def stepped(make_record):
+    """stepped(steps) -> a record of one epoch of so many steps, whose loss goes down by one each hundred of them."""
+
+    def made(steps):
+        record = make_record(epochs=1)
+        first, *others = record.windows()
+        first["metrics"]["epoch/steps"] = steps
+        (record.folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [first, *others]))
+        record.append_losses(array("f", [float(-(step // 100)) for step in range(steps)]))
+        return record
+
+    return made
+
+
+@pytest.mark.parametrize("steps", [250, 210_000], ids=["few", "more points than MLflow takes at once"])
+def test_losses_by_step_are_a_curve_over_the_steps_of_the_run(store, stepped, points, steps):
+    record = stepped(steps)
+    published = publish(record, store)
+    assert publish(record, store) == published
+    curve = sorted((step, value) for key, step, value in points(published.run_id) if key == LOSS)
+    assert curve == [(min(100 * (n + 1), steps), -n) for n in range(-(-steps // 100))]
+    assert run_of(store, published).data.metrics["val/accuracy"]
