@@ -70,7 +70,7 @@ def test_a_failure_on_the_old_python_is_told_in_words(stack, project):
 @pytest.mark.parametrize("name", EDGE)
 def test_the_edge_experiments_run_on_a_boards_stack(stack, project, composed, name):
     asked = tiny.typed(composed(f"experiment=edge/{name}"), project.own_data().parent)
-    asked |= {"experiment": f"edge/{name}", "epochs": 1, "workers": 0, "device.python": stack[1]}
+    asked |= {"experiment": f"edge/{name}", "epochs": 1, "batch": 24, "workers": 0, "device.python": stack[1]}
     done = project.run("train", *project.quick(**asked))
     assert done.returncode == 0, done.stdout + done.stderr
     record = project.record()
