@@ -9,6 +9,7 @@ Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n s
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from datetime import datetime
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import hydra
 from omegaconf import DictConfig
 
-from trainmeter import job, sweep
+from trainmeter import cluster, job, sweep
 
 if TYPE_CHECKING:
     from trainmeter.outcome import Outcome
@@ -45,7 +46,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, stop)
-    job.register(partial(sweep.folder, job.ROOT / "multirun", datetime.now()), found)
+    made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
+    job.register(cluster.folders(made, os.environ), found)
     try:
         task()
     except KeyboardInterrupt:

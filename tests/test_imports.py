@@ -21,11 +21,11 @@ FLOORS = [
     {"entries"},
     {"experiment", "report", "doctor"},
     {"ending"},
-    {"plan", "window", "terminal", "sweep"},
+    {"plan", "window", "terminal", "sweep", "fitted"},
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome", "throughput"},
-    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
     {"hydra_plugins"},
 ]
 """Each room may import from its own and from those on floors below it."""

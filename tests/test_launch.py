@@ -218,6 +218,17 @@ def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkey
     assert "want of memory" in message
 
 
+@pytest.mark.parametrize(("after", "said"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
+def test_the_peak_of_what_the_kernel_killed_is_told_where_no_child_had_more_before(death, monkeypatch, after, said):
+    counts, largest = iter([7, 8]), iter([10, max(10, after)])
+    monkeypatch.setattr(launch, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(launch, "largest_child_bytes", lambda: next(largest))
+    assert death("os.kill(os.getpid(), signal.SIGKILL)") == (
+        "oom",
+        f"the kernel killed the worker for want of memory {said}",
+    )
+
+
 def test_the_kernel_counts_its_kills():
     assert launch.oom_kills() >= 0
 
@@ -302,7 +313,7 @@ def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
 RANKS = """
 env = os.environ
 if "trainmeter.worker.torchrun" in sys.argv:
-    link = Link(env["TRAINMETER_SOCKET"], rank=None)
+    link = Link(env["TRAINMETER_SOCKET"], rank=None, speaks=False)
     told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK"))}
     starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
               for rank in range(2)]
@@ -313,7 +324,7 @@ if "trainmeter.worker.torchrun" in sys.argv:
             sys.exit(1)
     sys.exit(0)
 rank = int(env["RANK"])
-link = Link(env["TRAINMETER_SOCKET"], rank)
+link = Link(env["TRAINMETER_SOCKET"], rank, speaks=rank == 0)
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)

@@ -4,12 +4,12 @@ from array import array
 import pytest
 
 from trainmeter import window
-from trainmeter.power.consumption import Reading
+from trainmeter.power.consumption import Consumption, Reading
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments
 from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
-from trainmeter.window import Panel, closed
+from trainmeter.window import Panel, closed, of_all, shared
 
 SECOND = 1_000_000_000
 OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
@@ -282,3 +282,51 @@ def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named
     window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
     assert window.notes == [f"epoch window 3: {text}" for text in said]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
+
+
+def of_a_node(**metrics):
+    return {"node": "n1", "metrics": metrics, "joules": {}, "reason": "no RAPL"}
+
+
+HERE = Consumption({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
+
+
+def test_the_energy_of_several_nodes_is_their_sum():
+    others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
+    assert of_all(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
+
+
+def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
+    used = of_all(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
+    assert used.metrics == {"energy_gpu0_j": 30.0}
+    assert used.notes == [
+        "a note",
+        "no energy_j of all nodes: n1 has none (no RAPL).",
+        "no power_mean_w of all nodes: n1 has none (no RAPL).",
+    ]
+
+
+def test_a_node_by_itself_has_the_energy_that_it_has():
+    assert of_all(HERE, []) is HERE
+
+
+def test_a_node_tells_what_it_used_in_a_window_of_its_own_clock():
+    panel = Panel(meter("cpu0"), Scripted(), Shelf())
+    times = {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}
+    told = shared("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert (told["node"], told["joules"]) == ("n1", {"cpu0": 40.0})
+    assert told["metrics"]["energy_j"] == 40.0
+    loose = shared("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert loose["metrics"] == {}
+    assert "passed between the counters' readings" in loose["reason"]
+
+
+def test_the_first_nodes_record_keeps_what_the_others_told(record):
+    rank = {**MEASURED, "node": 0}
+    elsewhere = {**MEASURED, "node": 1, "opened_ns": 1, "closed_ns": 2}
+    measured = {"ranks": [rank, elsewhere], "nodes": [of_a_node(energy_j=5.0, power_mean_w=1.0)]}
+    panel = Panel(meter("gpu0"), Scripted(), Shelf())
+    line = closed(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
+    assert line["metrics"]["epoch/energy_j"] == 25.0
+    assert line["energy"]["nodes"] == measured["nodes"]
+    assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)

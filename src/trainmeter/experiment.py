@@ -12,8 +12,9 @@ Whatever ends it, `ending` tells how.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from trainmeter import launch
 from trainmeter.datasets.ready import ready
@@ -32,7 +33,7 @@ from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import check_length
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
-from trainmeter.window import Panel, closed, keep_powers
+from trainmeter.window import Panel, closed, keep_powers, shared
 
 FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
@@ -51,7 +52,7 @@ def run(order: Order, terminal: Terminal) -> Outcome:
         with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
             put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
             plan.begin()
-            measure(plan, outcome, terminal)
+            (measure if plan.node.is_first else assist)(plan, outcome, terminal)
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("job", str(error))
         terminal.failed(outcome)
@@ -68,7 +69,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
-        check_length(job, plan.run["dataset"]["splits"]["train"], plan.ranks or 1)
+        check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
@@ -76,13 +77,59 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             publish.start()
-            with launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks) as worker:
+            with training(plan) as worker:
                 messages = worker.messages()
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
             after_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             keep_powers(panel.meter, plan.record)
+
+
+def assist(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
+    """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
+    job = plan.job
+    try:
+        plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
+            plan.applied(holding.applied)
+            panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))
+            with training(plan) as worker:
+                messages = worker.messages()
+                follow(messages, worker, plan, panel)
+                trace_notes(messages)
+    except launch.WorkerError as error:
+        outcome.fails(error.failure, str(error))
+        terminal.failed(outcome)
+    else:
+        shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
+
+
+def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel) -> None:
+    """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
+    for message in messages:
+        match message["kind"]:
+            case "built":
+                plan.describe(training=message["training"])
+                check_metered(plan, panel.meter)
+                worker.answer()
+            case "open":
+                if message["window"] == "epoch":
+                    panel.supply.prepare(message["epoch"])
+                before = panel.before()
+                worker.answer()
+            case "closed":
+                worker.answer(**shared(plan.node.name, message, before, panel.after(), panel))
+            case "trained":
+                worker.answer()
+                return
+            case _:
+                worker.answer()
+
+
+def training(plan: Plan) -> AbstractContextManager[launch.Worker]:
+    """The worker, or this node's ranks of it."""
+    return launch.started(plan.record.folder, plan.job["device"]["python"], plan.gpus, plan.ranks, plan.node)
 
 
 @contextmanager

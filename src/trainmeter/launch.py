@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -21,6 +22,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from trainmeter.cluster import Node
+
+ALONE = Node()
 SOURCE = Path(__file__).resolve().parents[1]
 
 
@@ -78,6 +82,7 @@ class Worker:
         self._log = log
         self._ended = ended
         self._oom_kills = oom_kills  # before it started
+        self._largest_before = largest_child_bytes()
         self._lines: list[Line] = []
         self._first: Line | None = None
         self._groups = {process.pid}
@@ -146,7 +151,7 @@ class Worker:
         """Whether a message tells of a process alone; WorkerError where it tells of its end."""
         match message["kind"]:
             case "joined":
-                if message["rank"] == 0:
+                if message["speaks"]:
                     self._first = line
                 with suppress(ProcessLookupError):
                     self._groups.add(os.getpgid(message["pid"]))
@@ -170,7 +175,9 @@ class Worker:
         if code > 0 and self._failed:
             return self._failed
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            return WorkerError("oom", f"the kernel killed {what} for want of memory (SIGKILL)")
+            now = largest_child_bytes()  # known of it if none was larger before
+            peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
+            return WorkerError("oom", f"the kernel killed {what} for want of memory (SIGKILL{peak})")
         if code < 0:
             return WorkerError("killed", f"{what} was killed by {signal.Signals(-code).name}")
         last = _last_line(self._log)
@@ -179,18 +186,21 @@ class Worker:
 
 
 @contextmanager
-def started(folder: Path, python: str | None, gpus: Sequence[str] = (), ranks: int | None = None) -> Iterator[Worker]:
+def started(
+    folder: Path, python: str | None, gpus: Sequence[str] = (), ranks: int | None = None, node: Node = ALONE
+) -> Iterator[Worker]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
 
     Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
-    many `ranks` that torchrun starts.
+    many `ranks` that torchrun starts on this node.
     """
     log = folder / "worker.log"
     worker, ended = None, None
     oom_kills_before = oom_kills()
     try:
         with _listener() as listener, open(log, "wb") as output:
-            process = _spawn(_command(folder, python, ranks), _environment(listener.getsockname(), gpus, ranks), output)
+            command = _command(folder, python, ranks, node)
+            process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
             ended = _end_of(process)
             worker = Worker(process, log, ended, oom_kills_before)
             worker.join(listener, 1 if ranks is None else ranks + 1)
@@ -213,6 +223,11 @@ def oom_kills() -> int:
     return int(counts.get("oom_kill", 0))
 
 
+def largest_child_bytes() -> int:
+    """The most memory that one of this process's children, or of theirs, has had that have ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
 @contextmanager
 def _listener() -> Iterator[socket.socket]:
     """A socket to join; its path is gone on leaving, so that a steward that is killed later leaves none behind."""
@@ -225,7 +240,7 @@ def _listener() -> Iterator[socket.socket]:
         yield listener
 
 
-def _command(folder: Path, python: str | None, ranks: int | None) -> list[str]:
+def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
     interpreter = shutil.which(python or sys.executable)
     if interpreter is None:
         raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
@@ -233,11 +248,12 @@ def _command(folder: Path, python: str | None, ranks: int | None) -> list[str]:
     if ranks is None:
         return [interpreter, *worker]
     # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.
-    where = ["--master_addr=127.0.0.1", f"--master_port={_free_port()}", "--monitor_interval=0.1"]
-    return [interpreter, "-m", "trainmeter.worker.torchrun", f"--nproc_per_node={ranks}", *where, *worker]
+    where = [f"--master_addr={node.first}", f"--master_port={node.port or _free_port()}", "--monitor_interval=0.1"]
+    nodes = [f"--nnodes={node.nodes}", f"--node_rank={node.number}"]
+    return [interpreter, "-m", "trainmeter.worker.torchrun", f"--nproc_per_node={ranks}", *nodes, *where, *worker]
 
 
-def _environment(link: str, gpus: Sequence[str], ranks: int | None) -> dict[str, str]:
+def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     environment = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
     environment |= {
@@ -249,7 +265,9 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None) -> dict[str,
     }
     if ranks is None:
         return environment
-    shared = {"OMP_NUM_THREADS": str(threads(ranks)), "GLOO_SOCKET_IFNAME": "lo"}
+    shared = {"OMP_NUM_THREADS": str(threads(ranks))}
+    if node.nodes == 1:
+        shared["GLOO_SOCKET_IFNAME"] = "lo"
     return {**shared, **environment}
 
 

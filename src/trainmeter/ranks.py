@@ -17,8 +17,9 @@ NAMED = 5
 def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One window of all ranks: its `parts`, loss and accuracy over all samples, and `rank_max` where there are several.
 
-    It opens with the first of them and closes with the last, by the clock that they share.
+    It opens with the first of them and closes with the last, by the clock that those on the first node share.
     """
+    here = [rank for rank in ranks if not rank.get("node")]
     first = ranks[0]["parts"]
     parts = {name: _put_together(name, [rank["parts"][name] for rank in ranks]) for name in first}
     weight = math.fsum(rank["weight"] for rank in ranks)
@@ -26,8 +27,8 @@ def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     times = [name for name in first if name.endswith("_s") and name not in SUMMED]
     largest = {name: max(rank["parts"][name] for rank in ranks) for name in times}
     return {
-        "opened_ns": min(rank["opened_ns"] for rank in ranks),
-        "closed_ns": max(rank["closed_ns"] for rank in ranks),
+        "opened_ns": min(rank["opened_ns"] for rank in here),
+        "closed_ns": max(rank["closed_ns"] for rank in here),
         "parts": parts,
         "loss": math.fsum(rank["loss_sum"] for rank in ranks) / weight,
         "accuracy": None if None in rights else sum(rights) / weight,

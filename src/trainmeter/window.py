@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainmeter.machine.gauges import AT_LIMIT
@@ -22,6 +22,9 @@ from trainmeter.supply import Supply
 
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 """How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
+
+SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_j", "power_mean_w")
+"""What the nodes of a run add up to."""
 
 LARGEST_RESIDUAL = 0.001
 """The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
@@ -67,14 +70,15 @@ def closed(
     record: Record,
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
-    name, ranks, measured = opened["window"], len(measured["ranks"]), merged(measured["ranks"])
-    used = _used(measured, before, after, panel)
+    name, ranks, nodes = opened["window"], len(measured["ranks"]), measured.get("nodes", [])
+    measured = merged(measured["ranks"])
+    used = of_all(_used(measured, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
     notes = [*used.notes, *disagreement(measured["parts"]), *throttled]
     if name == "epoch":
         steps = record.last_steps(measured["parts"]["steps"])
-        phases = _phases(measured, used, powers, steps)
+        phases = _phases(measured, used, powers, steps) if not nodes else PhaseEnergy()
         gauges = panel.gauges.window(before.at_ns, after.at_ns)
         by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
         metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **by_phase}
@@ -104,7 +108,8 @@ def closed(
         "closed_ns": measured["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
         | {f"rank_max/{key}": value for key, value in measured["rank_max"].items() if name == "epoch"},
-        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules},
+        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules}
+        | ({"nodes": nodes} if nodes else {}),
         **told,
     }
     title = f"{name} window {opened['epoch']}"
@@ -115,6 +120,36 @@ def closed(
         "partial": f"{title}: {partial}" if partial else "",
     }
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
+
+
+def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Reading, panel: Panel) -> dict[str, Any]:
+    """What a node that is not the first tells of a window: the energy that it used, or why it cannot."""
+    used = _used(closed_at, before, after, panel)
+    panel.meter.drain(after.at_ns)
+    panel.gauges.forget(after.at_ns)
+    metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
+    why = " ".join(used.notes) or panel.meter.energy["reason"]
+    return {"node": name, "metrics": metrics, "joules": used.joules, "reason": why}
+
+
+def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:
+    """The consumption of all nodes: sums, absent where any node has none, with what that node says of it.
+
+    Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'.
+    """
+    if not nodes:
+        return used
+    metrics, notes = dict(used.metrics), list(used.notes)
+    for key in SUMMED:
+        if key not in metrics:
+            continue
+        lacking = [node for node in nodes if key not in node["metrics"]]
+        if lacking:
+            del metrics[key]
+            notes += [f"no {key} of all nodes: {node['node']} has none ({node['reason']})." for node in lacking]
+        else:
+            metrics[key] += sum(node["metrics"][key] for node in nodes)
+    return used._replace(metrics=metrics, notes=notes)
 
 
 def keep_powers(meter: Meter, record: Record) -> Powers:

@@ -58,6 +58,9 @@ class Trained:
     def move(self, batch):
         return batch
 
+    def learning_rate(self):
+        return self.optimizer.param_groups[0]["lr"]
+
     def learn(self, batches, steps=8):
         tally = Tally(TASK, self.device, steps)
         train(self.wrapped, batches, TASK, self.optimizer, tally, AsIs(), Plain())

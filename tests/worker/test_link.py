@@ -50,7 +50,7 @@ def link(listener):
 @pytest.fixture
 def steward(listener, link):
     steward = Steward(listener.accept()[0])
-    assert steward.heard() == {"kind": "joined", "rank": 0, "pid": os.getpid()}
+    assert steward.heard() == {"kind": "joined", "rank": 0, "speaks": True, "pid": os.getpid()}
     yield steward
     steward.gone()
 
@@ -103,6 +103,14 @@ def test_progress_is_told_twice_a_second_at_most(link, steward):
     assert told == [1, 501, 1001, 1501]
 
 
+def test_what_goes_with_progress_is_asked_for_only_when_it_is_told(link, steward):
+    asked = []
+    for step in range(1, 1001):
+        link.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, facts=lambda: asked.append(1) or {"loss": 0.5})
+    assert len(asked) == 2
+    assert [steward.heard()["loss"] for _ in asked] == [0.5, 0.5]
+
+
 def test_a_slow_step_is_told_at_once(link, steward):
     link.progress(1, now_ns=7 * HALF_A_SECOND_NS)
     link.progress(2, now_ns=8 * HALF_A_SECOND_NS)
@@ -110,23 +118,32 @@ def test_a_slow_step_is_told_at_once(link, steward):
 
 
 class Ranks:
-    """A strategy of ranks that have all come, and what the first tells."""
+    """A strategy of two ranks that have all come, and what the other tells."""
 
-    def __init__(self, rank, told):
-        self.rank, self.told, self.met = rank, told, []
+    def __init__(self, rank, told, speaks=None):
+        self.rank, self.told, self.met = rank, told, 0
+        self.speaks = rank == 0 if speaks is None else speaks
 
     def share(self, told):
-        self.met.append(told)
-        return self.told if self.rank else told
+        self.met += 1
+
+    def gather(self, told):
+        return [self.told, told] if self.rank else [told, self.told]
 
 
 def test_of_ranks_the_first_asks_once_all_have_come_and_its_answer_is_alls(link, steward):
     steward.answers(stop=True)
     first, second = Ranks(0, None), Ranks(1, {"stop": True})
     assert Together(link, first).ask("closed") == {"stop": True}
-    assert first.met == [None, {"stop": True}]
+    assert first.met == 1
     assert Together(None, second).ask("closed") == {"stop": True}
     assert steward.heard() == {"kind": "closed"}
+
+
+def test_the_first_rank_of_each_node_asks_its_own_steward_and_all_hear_all_answers(link, steward):
+    steward.answers(node="n1")
+    second = Ranks(1, {"node": "n0"}, speaks=True)
+    assert Together(link, second).ask_all("closed") == [{"node": "n0"}, {"node": "n1"}]
 
 
 def test_of_ranks_the_first_alone_tells_of_progress_and_leaves_notes(link, steward):

@@ -68,7 +68,7 @@ def test_where_there_are_no_two_gpus_data_parallel_trains_on_one_device():
 
 
 def test_fewer_samples_than_ranks_are_refused(monkeypatch):
-    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3}.items():
+    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3, "GROUP_RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     with pytest.raises(ValueError, match=r"2 samples are too few for 3 ranks\. Add some, or set strategy\.ranks\."):
         Distributed(3, "torchrun", 60).shard(range(2), None)
@@ -81,7 +81,7 @@ def ranks(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     common = {**os.environ, "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo"}
     common.update((name, str(value)) for name, value in world.items())
     command = [sys.executable, str(HERE.with_name("ranked.py")), str(folder)]

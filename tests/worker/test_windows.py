@@ -1,5 +1,7 @@
 """What a window hands over of what its loader told."""
 
+import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -24,8 +26,11 @@ class Steward:
         self.heard = {}
 
     def ask(self, kind, **facts):
+        return self.ask_all(kind, **facts)[0]
+
+    def ask_all(self, kind, **facts):
         self.heard[kind] = facts
-        return {"stop": False}
+        return [{"stop": False}]
 
 
 class Holed(list):
@@ -82,3 +87,56 @@ def test_what_the_loader_took_is_told_of_training(measure):
 def test_an_epoch_is_told_with_the_learning_rate_that_it_had(measure):
     assert measure("epoch", skip=False)["parts"]["learning_rate"] == 0.01
     assert "learning_rate" not in measure("val", skip=False)["parts"]
+
+
+class Steps(list):
+    """A loader of so many steps, that may be cut short."""
+
+    bad = ()
+    most = None
+
+    def __len__(self):
+        return super().__len__() if self.most is None else self.most
+
+    def __iter__(self):
+        return itertools.islice(super().__iter__(), self.most)
+
+    def cut(self, steps):
+        self.most = steps
+
+    def parts(self, rows):
+        return {}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """trained(until, epochs) -> what was told as each epoch of four steps opened, and whether it was the last."""
+
+    def train(until, epochs):
+        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+        learner.learn, learner.learning_rate = seen, lambda: 0.01
+        loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
+        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), until)
+        told = []
+        for epoch in range(epochs):
+            last = windows.epoch(epoch, loader)
+            opened, (rank,) = steward.heard["open"], steward.heard["measured"]["ranks"]
+            assert rank["parts"]["steps"] == opened["steps"]
+            told.append((opened["steps"], opened.get("partial", False), last))
+        assert len(loader) == 4  # a trace is taken of whole passes
+        return told
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("until", "told"),
+    [
+        (6, [(4, False, False), (2, True, True)]),
+        (8, [(4, False, False), (4, False, True)]),
+        (3, [(3, True, True)]),
+        (math.inf, [(4, False, False), (4, False, False)]),
+    ],
+)
+def test_training_ends_before_the_step_it_is_to_end_at_of_all_epochs(trained, until, told):
+    assert trained(until, len(told)) == told

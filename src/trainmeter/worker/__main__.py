@@ -23,6 +23,7 @@ import torch
 
 from trainmeter.build import build
 from trainmeter.record import Record
+from trainmeter.worker import exhaustion
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
@@ -41,12 +42,13 @@ PATIENCE_S = 5.0
 def main(folder):
     die_with_parent()
     rank = int(os.environ.get("RANK", 0))
-    link = Link(os.environ["TRAINMETER_SOCKET"], rank)
+    link = Link(os.environ["TRAINMETER_SOCKET"], rank, os.environ.get("LOCAL_RANK", "0") == "0")
+    record = Record(folder)
     try:
-        work(Record(folder), link)
+        work(record, link)
     except Exception as error:
         traceback.print_exc()
-        link.say("failed", failure=failure(error), message=words(error), rank=rank)
+        link.say("failed", failure=failure(error), message=message(error, record), rank=rank)
         if is_of_another_rank(error):
             time.sleep(PATIENCE_S)
         raise SystemExit(1) from error
@@ -74,7 +76,6 @@ def work(record, link):
     described = dict(description(device), **strategy.facts())
     together.ask("built", model=learner.facts(), training=described, notes=notes(job, training))
     for epoch in range(job["epochs"]):
-        strategy.begin(epoch)
         last = windows.epoch(epoch, training)
         learner.advance()
         if job["evaluate"] and not last:
@@ -110,6 +111,13 @@ def leave_trace(path, profiler, learner, loader):
     return None
 
 
+def message(error, record):
+    """What the steward is to tell of an error that ends the run of `record`."""
+    if failure(error) == "oom" and exhaustion.is_exhausted(error):
+        return exhaustion.told(error, record.job()["batch"])
+    return words(error)
+
+
 def words(error):
     """What an error says; one from a loader process brings its traceback along, which is for the log alone."""
     text = str(error).strip()
@@ -130,8 +138,7 @@ def failure(error):
         return "killed" if faults.kernel_counts_kills() else "oom"
     if is_of_another_rank(error):
         return "rank"
-    out_of_memory = isinstance(error, MemoryError) or "out of memory" in str(error)
-    return "oom" if out_of_memory else getattr(error, "failure", "exception")
+    return "oom" if exhaustion.is_exhausted(error) else getattr(error, "failure", "exception")
 
 
 def is_of_another_rank(error):

@@ -16,15 +16,16 @@ PR_SET_PDEATHSIG = 1
 class Link:
     """Joined to the steward's socket at `path` as a rank, None: as what started them; a steward that is gone ends it.
 
-    Each process has a link of its own, so that whatever happens to it is heard; what is asked, the first rank asks.
+    Each process has a link of its own, so that whatever happens to it is heard; what is asked, the one that `speaks`
+    asks, the first rank of the node.
     """
 
-    def __init__(self, path, rank=0):
+    def __init__(self, path, rank=0, speaks=True):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._answers = self._socket.makefile("r", encoding="utf-8")
         self._progress_ns = 0
-        self.say("joined", rank=rank, pid=os.getpid())
+        self.say("joined", rank=rank, speaks=speaks, pid=os.getpid())
 
     def say(self, kind, **facts):
         self._socket.sendall((json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8"))
@@ -45,7 +46,10 @@ class Link:
 
 
 class Together:
-    """The link of all ranks of a strategy: once all have come, the first one asks, and the answer is everyone's."""
+    """The link of all ranks of a strategy: once all have come, the first one asks, and the answer is everyone's.
+
+    With several nodes the first of each asks its own steward, and what all stewards answer `ask_all` tells.
+    """
 
     def __init__(self, link, strategy):
         self._link, self._strategy = link, strategy
@@ -56,8 +60,12 @@ class Together:
             self._link.say(kind, **facts)
 
     def ask(self, kind, **facts):
+        return self.ask_all(kind, **facts)[0]
+
+    def ask_all(self, kind, **facts):
         self._strategy.share(None)
-        return self._strategy.share(self._link.ask(kind, **facts) if self._first else None)
+        answers = self._strategy.gather(self._link.ask(kind, **facts) if self._strategy.speaks else None)
+        return [answer for answer in answers if answer is not None]
 
     def progress(self, steps, now_ns, facts=dict):
         if self._first:

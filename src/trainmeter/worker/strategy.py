@@ -17,6 +17,9 @@ class Single:
     """One process on one device."""
 
     rank = 0
+    node = 0
+    speaks = True
+    """Whether this rank speaks with its node's steward."""
 
     def __init__(self, ranks):
         self.ranks = ranks
@@ -83,6 +86,7 @@ class Distributed(Single):
     def __init__(self, ranks, launcher, timeout_s):
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self._here, self._local_rank = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+        self.node, self.speaks = int(os.environ["GROUP_RANK"]), self._local_rank == 0
         self._timeout = datetime.timedelta(seconds=timeout_s)
 
     def device(self, name):

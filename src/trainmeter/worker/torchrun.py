@@ -14,7 +14,7 @@ from trainmeter.worker.link import Link, die_with_parent
 
 def main(arguments):
     die_with_parent()
-    link = Link(os.environ["TRAINMETER_SOCKET"], rank=None)
+    link = Link(os.environ["TRAINMETER_SOCKET"], rank=None, speaks=False)
     try:
         run.main(arguments)
     except ChildFailedError as error:

@@ -44,7 +44,8 @@ class Windows:
         clock.open()
         tally = run(clock.batches(loader, self._learner.move), len(loader))
         clock.close()
-        self._link.ask("closed")
+        times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
+        _, *nodes = self._link.ask_all("closed", **times)
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
@@ -52,9 +53,8 @@ class Windows:
             self._keep(clock.rows, tally)
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
-        times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
-        told = dict(times, parts=parts, bad=list(loader.bad), **tally.sums())
-        return self._link.ask("measured", ranks=self._strategy.gather(told))["stop"]
+        told = dict(times, node=self._strategy.node, parts=parts, bad=list(loader.bad), **tally.sums())
+        return self._link.ask("measured", ranks=self._strategy.gather(told), nodes=nodes)["stop"]
 
     def _keep(self, rows, tally):
         steps = zip(*self._strategy.gather(list(zip(tally.losses(), tally.weights()))))
