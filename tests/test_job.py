@@ -139,8 +139,18 @@ def test_a_key_unlike_all_others_is_told_without_a_guess():
     assert job.hints(["xyzzy=1"]).startswith("There is no key xyzzy. The keys are: ")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("device=nanoo", "device=nano"), ("experiment=tbd/polynom", "experiment=tbd/polynomial"),
+     ("model=lenet,resnt18", "model=resnet18")],
+)  # fmt: skip
+def test_a_choice_that_is_not_there_is_told_with_the_nearest_that_is(typed, meant):
+    assert job.hints([typed]).endswith(f". Did you mean {meant}?\n")
+    assert job.hints([typed]).count("\n") == 1
+
+
 def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
-    typed = ["batch=8", "device=nanoo", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
+    typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
     assert job.hints(typed) == ""
 
 

@@ -67,6 +67,17 @@ def test_energy_that_was_not_measured_is_a_dash_and_the_reason_is_told(terminal,
     assert rows()[3] == "No measured energy: meter=none: the job asks for no energy."
 
 
+def test_of_a_task_that_knows_no_right_and_wrong_the_losses_alone_are_shown(terminal, rows):
+    numbers = epoch(0)
+    del numbers["metrics"]["epoch/train_accuracy"]
+    concluded(terminal, [numbers, {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25}}])
+    assert rows()[:3] == [
+        "e2e fetch copy compute overhead energy val",
+        "epoch s stall s s s s J loss loss",
+        "0 warm-up 12.346 3.211 0.500 8.000 0.635 - 0.5123 0.2500",
+    ]
+
+
 def test_an_estimate_has_a_column_of_its_own_and_is_never_shown_as_measured(terminal, rows):
     concluded(terminal, [epoch(0, estimated_energy_j=800.0)])
     assert rows()[0] == "e2e fetch copy compute overhead energy estimated"

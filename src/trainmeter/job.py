@@ -62,8 +62,9 @@ class Order:
 def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
     """Makes the schema and the resolvers known to Hydra; once, before it composes.
 
-    `sweep_folder` gives the folder for a command, told whether it is a sweep's and is to be measured again. Its first
-    answer stands for the whole process: Hydra asks again for each job of a sweep, and then tells of that job alone.
+    `sweep_folder` gives the folder for a command, told whether it is a sweep's and is to be measured again, as a single
+    run is unless it is to be resumed. Its first answer stands for the whole process: Hydra asks again for each job of
+    a sweep, and then tells of that job alone.
     `found` gives the device that the machine below a root is, for what a study sets by board before that is looked for.
     """
     answer: list[str] = []
@@ -71,7 +72,8 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
     def folder(*, _root_: DictConfig) -> str:
         if not answer:
             many = _root_.hydra.mode == RunMode.MULTIRUN
-            answer.append(str(sweep_folder(list(_root_.hydra.overrides.task), many, _root_.sweep.again)))
+            again = _root_.sweep.again or not (many or _root_.sweep.resume)
+            answer.append(str(sweep_folder(list(_root_.hydra.overrides.task), many, again)))
         return answer[0]
 
     ConfigStore.instance().store("schema", Schema)
@@ -175,6 +177,9 @@ def check(job: Mapping[str, Any]) -> None:
     if preprocess not in PREPROCESSING and "." not in preprocess:
         known = ", ".join(PREPROCESSING)
         wrong.append(f"dataset.preprocess={preprocess}: give one of {known}, or the dotted path of a function")
+    every = job["checkpoint"]["every"]
+    if every is not None and every < 1:
+        wrong.append(f"checkpoint.every={every}: give 1 or more, or null for none")
     wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"])
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
@@ -239,9 +244,20 @@ def measures(key: str) -> bool:
 
 
 def hints(arguments: Sequence[str]) -> str:
-    """A line for each override that names no key or group there is, with what it may have meant."""
-    names = [argument.partition("=")[0].partition(".")[0] for argument in arguments if "=" in argument]
-    return "".join(f"{unknown(name)}\n" for name in names if name.isidentifier() and name not in KNOWN)
+    """A line for each override that names no key, group or choice there is, with what it may have meant."""
+    typed = [argument.partition("=")[::2] for argument in arguments if "=" in argument]
+    names = [key.partition(".")[0] for key, _ in typed]
+    lines = [unknown(name) for name in names if name.isidentifier() and name not in KNOWN]
+    lines += [meant(key, choice) for key, value in typed if key in KNOWN for choice in value.split(",")]
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def meant(group: str, choice: str) -> str:
+    """What a choice that is none of its group's may have meant; nothing where there is no telling."""
+    folder = ROOT / "conf" / group
+    known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
+    near = get_close_matches(choice, known, 1) if choice not in known else []
+    return "".join(f"There is no {group}={choice}. Did you mean {group}={match}?" for match in near)
 
 
 def unknown(name: str) -> str:

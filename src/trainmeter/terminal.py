@@ -92,6 +92,11 @@ class Terminal:
         for warning in warnings:
             self.warn(warning)
 
+    def was_whole(self, folder: Path, of_sweep: bool) -> None:
+        """A run that an earlier command measured, and its record; a sweep's stands in the sweep's table."""
+        if not of_sweep:
+            self.say(f"Whole before: {shown_path(folder)}. sweep.again=true measures it anew.")
+
     def applied(self, settings: Mapping[str, str]) -> None:
         """What was really set, by the keys that asked for it."""
         for key, setting in settings.items():
@@ -133,17 +138,22 @@ class Terminal:
     def _epochs(self, windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> None:
         """The closing table: a row an epoch, and their steady means."""
         rows = [window for window in windows if window["window"] == "epoch"]
-        judged = {w["epoch"]: w["metrics"].get("val/accuracy") for w in windows if w["window"] == "val"}
         estimated = any("epoch/estimated_energy_j" in row["metrics"] for row in rows)
         columns = COLUMNS | ESTIMATE if estimated else COLUMNS
+        score = "accuracy"
+        if not any("epoch/train_accuracy" in row["metrics"] for row in rows):  # a task that knows no right and wrong
+            score = "loss"
+            columns = {title: column for title, column in columns.items() if title != "accuracy"}
+        judged = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
         table = Table("epoch", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-        for title in [*columns, *(["val\naccuracy"] if judged else [])]:
+        for title in [*columns, *([f"val\n{score}"] if judged else [])]:
             table.add_column(title, justify="right")
         for row in rows:
             cells = [_cell(row["metrics"], f"epoch/{name}", form) for name, form in columns.values()]
-            accuracy = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
-            note = " in part" if row.get("partial") else " warm-up" if row["epoch"] < warmup else ""
-            table.add_row(f"{row['epoch']}{note}", *cells, *([accuracy] if judged else []))
+            scored = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
+            warming = row["epoch"] < warmup or row.get("warmup")
+            note = " in part" if row.get("partial") else " warm-up" if warming else ""
+            table.add_row(f"{row['epoch']}{note}", *cells, *([scored] if judged else []))
         if any(name.startswith("steady/") for name in metrics):
             table.add_section()
             steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
