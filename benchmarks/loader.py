@@ -22,6 +22,8 @@ from trainmeter.worker.data.images import ImageFiles
 from trainmeter.worker.data.loader import open_split, val_loader
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.loop import Tally, train
+from trainmeter.worker.precision import AsIs, Plain
+from trainmeter.worker.strategy import Single
 
 WITHIN, MOST = 0.004, 150
 
@@ -31,17 +33,17 @@ def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], f
     the loader's processes started anew each time, both computing the same."""
     folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
     asked = {**job, "workers": workers}
-    timed = val_loader(open_split(job["dataset"], folder, "train"), asked, False)
+    timed = val_loader(open_split(job["dataset"], folder, "train"), asked, Single(1), False)
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))
     how = {"prefetch_factor": job["prefetch"]} if workers else {}
     bare = DataLoader(plain, batch_size=job["batch"], num_workers=workers, **how)
     model = build(job["model"])
     optimizer = build(job["optimizer"], model.parameters())
-    criterion = torch.nn.CrossEntropyLoss()
+    task = build(job["task"])
 
     def epoch(batches: Iterable) -> float:
         begun = time.perf_counter()
-        train(model, batches, criterion, optimizer, Tally("cpu"))
+        train(model, batches, task, optimizer, Tally(task, torch.device("cpu")), AsIs(), Plain())
         return time.perf_counter() - begun
 
     return lambda: epoch(timed), lambda: epoch(bare)

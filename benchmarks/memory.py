@@ -14,14 +14,18 @@ import sys, torch
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.loop import Tally, train
+from trainmeter.worker.precision import AsIs, Plain
+from trainmeter.worker.tasks import Classification
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(2, 4), torch.tensor([0, 1])
+task, steps = Classification(auxiliary=0), int(sys.argv[1])
+tally = Tally(task, torch.device("cpu"), steps)
 clock = Clock(HostTimeline())
 clock.open()
-loader = (batch for _ in range(int(sys.argv[1])))
-train(model, clock.batches(loader, lambda batch: batch), torch.nn.CrossEntropyLoss(), optimizer, Tally("cpu"))
+loader = (batch for _ in range(steps))
+train(model, clock.batches(loader, lambda batch: batch), task, optimizer, tally, AsIs(), Plain())
 clock.close()
 clock.parts()
 print(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)

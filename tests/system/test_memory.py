@@ -15,9 +15,11 @@ import itertools, psutil, sys, torch
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.loop import Tally, train
+from trainmeter.worker.precision import AsIs, Plain
+from trainmeter.worker.tasks import Classification
 
 torch.set_num_threads(1)
-device = torch.device("cpu")
+device, task = torch.device("cpu"), Classification(auxiliary=0)
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 batch = torch.zeros(1, 2), torch.zeros(1, dtype=torch.long)
@@ -32,9 +34,9 @@ def peak_after(steps):
             if step % 1000 == 999:
                 highest = max(highest, process.memory_info().rss)
             yield batch
-    tally = Tally(device)
+    tally = Tally(task, device, steps)
     clock.open()
-    train(model, clock.batches(batches(), lambda batch: batch), torch.nn.CrossEntropyLoss(), optimizer, tally)
+    train(model, clock.batches(batches(), lambda batch: batch), task, optimizer, tally, AsIs(), Plain())
     clock.close()
     assert clock.parts()["steps"] == tally.samples == steps
     return max(highest, process.memory_info().rss)

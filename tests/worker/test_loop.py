@@ -10,7 +10,7 @@ from torch import nn
 from trainmeter.worker import loop
 from trainmeter.worker.loop import Tally, evaluate, train
 from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.tasks import Classification
+from trainmeter.worker.tasks import PAD, Classification, Translation
 
 CPU = torch.device("cpu")
 IMAGES = Classification(auxiliary=0)
@@ -106,6 +106,15 @@ def test_the_loss_of_each_step_is_kept_however_many_there_are():
     evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, AsIs())
     assert seen.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert seen.last_loss() == 5.0
+
+
+def test_what_a_loss_is_the_mean_of_may_be_counted_on_the_device():
+    words = Translation()
+    seen = Tally(words, CPU, steps=1)
+    for count in (3, 1):
+        seen.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
+    assert seen.weights() == [3.0, 1.0]
+    assert seen.sums() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
 
 
 def test_a_tally_of_many_samples_stays_exact():

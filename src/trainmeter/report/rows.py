@@ -157,9 +157,10 @@ def _devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
 
 
 def _epochs(record: Record) -> list[Mapping[str, float]]:
-    """Its epochs; none where their lines cannot be read, as the summary still can."""
+    """Its whole epochs; none where their lines cannot be read, as the summary still can."""
     try:
-        return [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
+        epochs = (window for window in record.windows() if window["window"] == "epoch")
+        return [epoch["metrics"] for epoch in epochs if not epoch.get("partial")]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -32,7 +32,8 @@ class Tally:
 
     def weights(self):
         """How many each step's loss is the mean of."""
-        return [float(weight) for weight in self._weights]
+        counted = any(isinstance(weight, torch.Tensor) for weight in self._weights[:1])  # on the device, as losses are
+        return (torch.stack(self._weights).double() if counted else torch.tensor(self._weights).double()).tolist()
 
     def last_loss(self):
         """The loss of the last step: whoever asks waits for the device."""
