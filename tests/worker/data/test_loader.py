@@ -48,6 +48,18 @@ def test_a_smaller_last_batch_is_left_out_as_asked_in_training_alone(batch, drop
     assert len(order(validation)) == 10
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_may_be_cut_short_with_nothing_fetched_beyond_and_the_next_one_be_whole(workers):
+    whole, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
+    cut.cut(2)
+    assert len(cut) == 2
+    assert order(cut) == order(whole)[:8]
+    assert len(list(cut.loader.sampler)) == 8
+    cut.cut(None)
+    assert len(cut) == 3
+    assert sorted(order(cut)) == list(range(10))
+
+
 def test_the_seed_alone_decides_the_order_of_every_epoch():
     inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
     epochs = [order(inline), order(inline)]

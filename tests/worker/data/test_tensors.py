@@ -36,6 +36,14 @@ def test_a_smaller_last_one_is_left_out_as_a_loader_would():
     assert (len(batches), batches.smallest, ReadyBatches(9, job(), IMAGES, pinned=False).smallest) == (2, 4, 1)
 
 
+def test_a_pass_of_them_may_be_cut_short_and_the_next_one_be_whole():
+    batches = ReadyBatches(10, job(), IMAGES, pinned=False)
+    batches.cut(2)
+    assert [len(targets) for _, targets in batches] == [4, 4]
+    batches.cut(None)
+    assert [len(targets) for _, targets in batches] == [4, 4, 2]
+
+
 def test_labels_are_of_the_datasets_classes():
     targets = torch.cat([targets for _, targets in ReadyBatches(400, job(), IMAGES, pinned=False)])
     assert set(targets.tolist()) == {0, 1, 2}
