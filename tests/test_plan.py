@@ -283,6 +283,14 @@ def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(o
         assert "storage and page cache play no part" in said
 
 
+def test_a_loss_that_is_shown_is_waited_for_where_a_gpu_computes_it(order):
+    shown = plan.settle(order("show_loss=true", "workers=0"))
+    assert plan.warnings(shown) == []
+    shown.devices = ["module", "gpu"]
+    (said,) = plan.warnings(shown)
+    assert said.startswith("show_loss: the GPU is waited for to read a loss, at most twice a second")
+
+
 def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatch):
     monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
     (said,) = plan.settle(order("storage=sd")).run["rehearsal"]
