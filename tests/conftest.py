@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ OURS.update(COLUMNS="80", OMP_NUM_THREADS="1")
 QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
 LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
 """Beside QUICK, a run that no test waits for: it is in the middle of an epoch whenever one looks."""
+COMPOSED: dict[tuple[str, ...], DictConfig] = {}
+"""What was typed and what it makes: a tenth of a second each, and tests ask for the same again and again."""
 NO_TORCH = "no torch in this environment, as on a board: what trains is not tested"
 
 
@@ -192,8 +195,14 @@ def project(new_project) -> Iterator[Project]:
 def composed() -> Iterator[Callable[..., DictConfig]]:
     """composed("batch=8", ...) -> the configuration that the command line makes."""
     job.register(lambda command, resume: Path("nowhere"))
+
+    def made(*typed: str) -> DictConfig:
+        if typed not in COMPOSED:
+            COMPOSED[typed] = compose("train", overrides=list(typed))
+        return copy.deepcopy(COMPOSED[typed])
+
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield lambda *typed: compose("train", overrides=list(typed))
+        yield made
 
 
 @pytest.fixture
