@@ -24,7 +24,7 @@ FLOORS = [
     {"plan", "window", "terminal", "sweep", "fitted"},
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
-    {"job", "summary", "outcome", "throughput"},
+    {"job", "summary", "outcome", "throughput", "resuming"},
     {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
     {"hydra_plugins"},
 ]

@@ -45,13 +45,14 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     try:
         put_back(desk_of(order), terminal.warn)
         plan = settle(order)
-        if plan.of_sweep and plan.whole_already:
+        if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
+            terminal.was_whole(plan.record.folder, plan.of_sweep)
             return outcome.was_whole(plan.record)
         outcome.rehearsal = plan.run["rehearsal"]
         terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
         with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
             put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
-            plan.begin()
+            outcome.notes += plan.begin()
             (measure if plan.node.is_first else assist)(plan, outcome, terminal)
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("job", str(error))
@@ -178,13 +179,15 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
                 worker.answer()
             case "measured":
                 window = closed(opened, message, before, after, panel, plan.record)
-                plan.record.append(window.line)
+                plan.record.append({**window.line, **warming(job, plan.run, window.line)})
                 drifted = holding.drifted()
                 plan.mark({**window.marks, "knob_changed": " ".join(drifted)})
                 outcome.notes += window.notes + drifted
                 terminal.closed()
                 publish.between()
                 worker.answer(stop=ends(job, window.line))
+            case "note":
+                outcome.notes.append(message["text"])
             case "trained":
                 worker.answer()
                 return
@@ -223,6 +226,13 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         raise RuntimeError(
             f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train. Set strategy.ranks={len(trained)}."
         )
+
+
+def warming(job: dict, run: dict, window: dict) -> dict[str, bool]:
+    """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
+    starts = [start["epoch"] for start in run.get("resumed", [])]
+    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job["warmup_epochs"]
+    return {"warmup": True} if warm else {}
 
 
 def ends(job: dict, window: dict) -> bool:

@@ -26,6 +26,7 @@ from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.record import Record, write_json
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
+from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
 
 
@@ -63,14 +64,34 @@ class Plan:
         """Who holds the locks, for those who wait."""
         return f"pid {os.getpid()} since {self.run['started']}: {command()}"
 
-    def begin(self) -> None:
-        """Opens the record: what an earlier attempt left is set aside first."""
+    def begin(self) -> list[str]:
+        """Opens the record: the run goes on from the checkpoint of an earlier attempt, or sets aside what that left.
+
+        What there is to say of it.
+        """
+        start = {"started": _now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
         try:
-            self.record.set_aside()
-            write_json(self.record.folder / "host.json", self.host)
-            self.describe(started=_now(), clock={"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()})
+            earlier = left(self.record, self.job, self.run)
+            if earlier.epochs is None:
+                self.record.set_aside()
+                write_json(self.record.folder / "host.json", self.host)
+                self.describe(**start)
+            else:
+                self._go_on(earlier, start)
         except OSError as error:
             raise RuntimeError(unwritten(error)) from error
+        if earlier.reason:
+            return [f"the checkpoint is set aside, and the run measured anew: {earlier.reason}."]
+        return [] if earlier.epochs is None else [f"it went on from its checkpoint after {earlier.epochs} epochs."]
+
+    def _go_on(self, earlier: Left, start: Mapping[str, Any]) -> None:
+        """Opens the record as it was after so many epochs; the run stays the one that it is."""
+        # Samples of power are timed by a clock that begins with the boot.
+        elsewhen = [] if earlier.run["boot_id"] == self.run["boot_id"] else ["power.csv"]
+        self.record.cut(earlier.epochs, also=elsewhen)
+        write_json(self.record.folder / "host.json", self.host)
+        starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
+        self.describe(**{key: earlier.run[key] for key in KEPT}, resumed=starts)
 
     def describe(self, **facts: Any) -> None:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""

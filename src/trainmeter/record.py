@@ -6,6 +6,7 @@
     steps.bin     the intervals of each step
     losses.bin    the loss of each step
     power.csv     sampled power, where something samples it
+    checkpoint.pt what the run goes on from, should it be ended before its end; gone once it is whole
     summary.json  means, spreads, totals, and how the run ended
     whole.json    written last: the job was measured to its end
 
@@ -19,9 +20,13 @@ import json
 import os
 import pathlib
 import sys
+import zipfile
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
+CHECKPOINT = "checkpoint.pt"
+CHECKPOINT_TOLD = "archive/trainmeter.json"
+"""What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
 
 
 class Record:
@@ -77,10 +82,39 @@ class Record:
         write_json(self.folder / "summary.json", summary)
         if summary["state"] == "whole":
             write_json(self.folder / "whole.json", {"identity": identity, "finished": now})
+            if (self.folder / CHECKPOINT).exists():
+                (self.folder / CHECKPOINT).unlink()
+
+    def checkpoint(self):
+        """What the checkpoint tells: the `record_id` of its run and how many `epochs` that had trained.
+
+        None where there is no checkpoint, or none that can be opened.
+        """
+        try:
+            with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
+                return json.loads(archive.read(CHECKPOINT_TOLD).decode("utf-8"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return None
+
+    def cut(self, epochs, also=()):
+        """Goes back to where so many epochs were measured.
+
+        What was measured since is gone; what told of an end that was none is set aside, and files that are named also.
+        """
+        kept = [window for window in self.windows() if window["epoch"] < epochs]
+        steps = steps_of(kept)
+        lines = [json.dumps(window) + "\n" for window in kept]
+        write_whole(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
+        for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
+            os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
+        ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
+        self._aside([path for path in ends if path.exists()])
 
     def set_aside(self):
         """Moves what an earlier attempt left here into a folder of its own: nothing is lost, nothing is mixed."""
-        left = [path for path in self.folder.iterdir() if not path.name.startswith("attempt")]
+        self._aside([path for path in self.folder.iterdir() if not path.name.startswith("attempt")])
+
+    def _aside(self, left):
         if left:
             attempt = 1
             while (self.folder / "attempt{}".format(attempt)).exists():
@@ -156,14 +190,28 @@ class Record:
         return _little_endian(rows)
 
 
+def steps_of(windows):
+    """How many rows of `steps.bin` and `losses.bin` are those of these windows."""
+    return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
+
+
 def write_json(path, value):
     """Writes all of `value` or nothing: a reader never sees half a file."""
+
+    def write(file):
+        json.dump(value, file, indent=1)
+        file.write("\n")
+
+    write_whole(path, write)
+
+
+def write_whole(path, write):
+    """Has `write(file)` write all of a text file or nothing."""
     path = pathlib.Path(path)
     partial = path.with_name(".{}.{}".format(path.name, os.getpid()))
     try:
         with open(str(partial), "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-            file.write("\n")
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(str(partial), str(path))

@@ -18,16 +18,18 @@ def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, f
     """`steady/`, `spread/` and `total/` of a run.
 
     `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
-    `warmup_epochs` are left out of the steady values, never of the totals; so is an epoch that was ended in part,
-    which is the last.
+    `warmup_epochs` are left out of the steady values, never of the totals; so are as many after each time that the run
+    was resumed, and an epoch that was ended in part, which is the last.
     """
     warmup_epochs = job["warmup_epochs"]
     epochs = [window for window in windows if window["window"] == "epoch"]
-    rows_before = int(sum(epoch["metrics"]["epoch/steps"] for epoch in epochs[:warmup_epochs]))
-    measured = [epoch for epoch in epochs[warmup_epochs:] if not is_partial(epoch)]
-    rows_measured = int(sum(epoch["metrics"]["epoch/steps"] for epoch in measured))
-    rows = slice(len(INTERVALS) * rows_before, len(INTERVALS) * (rows_before + rows_measured))
-    metrics = steady(measured, steps[rows])
+    measured, rows, end = [], array("f"), 0
+    for number, epoch in enumerate(epochs):
+        begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
+        if number >= warmup_epochs and not epoch.get("warmup") and not is_partial(epoch):
+            measured.append(epoch)
+            rows += steps[begin:end]
+    metrics = steady(measured, rows)
     metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
     reached = to_target(windows, job["target_accuracy"], job["target_loss"])
     metrics.update({f"total/{name}": value for name, value in reached.items()})

@@ -20,12 +20,12 @@ _held: list[int] = []
 def folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
     """The folder for this command's runs, made and held for this process alone.
 
-    A sweep, of `many` runs, opens the newest folder of the same command on this host again, unless another process
-    is at work in it or all is to be measured `again`.
+    The newest folder of the same command on this host, of `many` runs or of one, is opened again, unless another
+    process is at work in it or all is to be measured `again`.
     """
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
-    if many and not again:
+    if not again:
         for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True)[:1]:
             if _hold(earlier):
                 return earlier

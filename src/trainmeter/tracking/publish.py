@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import Record
+from trainmeter.resuming import since_resumed
 from trainmeter.tracking import describe
 from trainmeter.tracking.state import alive, ended_s, files, said, started_s, state
 from trainmeter.tracking.store import Store
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RECORD_ID = "trainmeter.record_id"
+FAILURE = "trainmeter.failure"
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
 POWER = "power/total_w"
@@ -46,10 +48,13 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
     """Publishes a call at a time; what is left undone at a yield is done by the next publishing.
 
     A run's state is set last: a run that MLflow shows as finished is there whole. `ended` is the end as the steward
-    knows it, which holds where the record could not be told.
+    knows it, which holds where the record could not be told. Of a run that may go on from a checkpoint only what stays
+    is published: what MLflow has once, it has for good.
     """
     _check(record)
     outcome, windows, summary = state(record, ended), record.windows(), record.summary()
+    if (told := record.checkpoint()) and outcome != "FINISHED":
+        windows, summary = [window for window in windows if window["epoch"] < told["epochs"]], None
     run = _found(record, store) or _created(record, store)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
@@ -58,6 +63,9 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
     for _ in _log_windows(record, windows, store, run):
         yield published
     if outcome == "RUNNING":
+        if run.info.status != "RUNNING":  # it had ended, and goes on
+            store.client.update_run(run.info.run_id, "RUNNING")
+            yield published
         return
     if summary:
         _log_summary(summary, store, run, _ms(ended_s(record)))
@@ -116,13 +124,17 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Params, tags and the dataset, as far as the run lacks them."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
+    told = describe.tags(record)
     params = [Param(*item) for item in describe.params(record).items() if item[0] not in run.data.params]
-    tags = [RunTag(*item) for item in describe.tags(record).items() if item not in run.data.tags.items()]
+    tags = [RunTag(*item) for item in told.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
         store.client.log_batch(run.info.run_id, params=batch)
         yield
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
+        yield
+    if FAILURE in run.data.tags and FAILURE not in told:  # of an end that was none
+        store.client.delete_tag(run.info.run_id, FAILURE)
         yield
     dataset = describe.dataset(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
@@ -139,10 +151,9 @@ def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) ->
     from mlflow.entities import Metric, RunTag
 
     left = list(islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None))
-    boot_ms = _boot_ms(record, windows) if left else 0
     curves = describe.losses(record.losses(), windows) if left else []
     for count, window in left:
-        when = boot_ms + window["closed_ns"] // NS_PER_MS
+        when = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
         points = describe.points(window["metrics"])
         metrics = [Metric(name, value, when, window["epoch"]) for name, value in points.items()]
         metrics += [Metric(LOSS, loss, when, step) for step, loss in curves[count - 1]]
@@ -154,13 +165,13 @@ def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) ->
         yield
 
 
-def _boot_ms(record: Record, windows: list[dict]) -> int:
-    """The wall time at which the monotonic clock stood at 0.
+def _boot_ms(record: Record, windows: list[dict], epoch: int) -> int:
+    """The wall time at which the monotonic clock stood at 0 that an epoch was timed by.
 
     A record without a clock is taken to have opened its first window as it started.
     """
-    run = record.run()
-    clock = run.get("clock") or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
+    clock = since_resumed(record.run(), epoch).get("clock")
+    clock = clock or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
     return _ms(clock["wall_s"]) - clock["monotonic_ns"] // NS_PER_MS
 
 
@@ -179,7 +190,7 @@ def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> N
     powers = describe.timeline(record)
     if not powers or POWER in run.data.metrics:
         return
-    boot_ms, begun_ns = _boot_ms(record, windows), powers[0][0]
+    boot_ms, begun_ns = _boot_ms(record, windows, windows[-1]["epoch"]), powers[0][0]
     points = [(at_ns // NS_PER_MS, (at_ns - begun_ns) // NS_PER_MS, watts) for at_ns, watts in powers]
     store.client.log_batch(
         run.info.run_id, [Metric(POWER, watts, boot_ms + at_ms, step_ms) for at_ms, step_ms, watts in points]

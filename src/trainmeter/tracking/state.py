@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from trainmeter.record import Record, read_json
+from trainmeter.record import CHECKPOINT, Record, read_json
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CLOCK_SLACK_S = 60.0
@@ -24,7 +24,7 @@ def state(record: Record, ended: str | None = None) -> str:
     if told:
         return told
     run = record.run()
-    if ended is None and alive(run["host"], run["pid"], run["boot_id"], started_s(record)):
+    if ended is None and alive(run["host"], run["pid"], run["boot_id"], begun_s(record)):
         return "RUNNING"
     if record.summary():  # it was measured to its end, which was never written: the record is not whole
         return "FAILED"
@@ -57,6 +57,12 @@ def started_s(record: Record) -> float:
     return datetime.fromisoformat(record.run()["started"]).timestamp()
 
 
+def begun_s(record: Record) -> float:
+    """When the process began that measures it: later than the run where that was resumed."""
+    run = record.run()
+    return datetime.fromisoformat([run, *run.get("resumed", [])][-1]["started"]).timestamp()
+
+
 def ended_s(record: Record) -> float:
     """When the run ended: as it said, or else when it last wrote anything."""
     if record.is_whole():
@@ -65,5 +71,9 @@ def ended_s(record: Record) -> float:
 
 
 def files(record: Record) -> list[Path]:
-    """Every file of the record that is written to its end."""
-    return sorted(path for path in record.folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    """Every file of the record that is written to its end, but for its checkpoint: large, and soon gone."""
+    return sorted(
+        path
+        for path in record.folder.iterdir()
+        if path.is_file() and not path.name.startswith(".") and path.name != CHECKPOINT
+    )

@@ -7,6 +7,7 @@ Its story, with the steward's part in brackets:
         wait for the device; ask to open [counters read]; train; wait for the device; say closed [counters read]
         hand over what was measured [recorded, published]
         the same for the evaluation
+        write the checkpoint, if one is due
     leave the weights and a trace
 """
 
@@ -24,6 +25,7 @@ import torch
 from trainmeter.build import build
 from trainmeter.record import Record
 from trainmeter.worker import exhaustion
+from trainmeter.worker.checkpoint import Checkpoint
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
@@ -74,12 +76,18 @@ def work(record, link):
     windows = Windows(record, together, clock, learner, strategy, until=end_of(job))
 
     described = dict(description(device), **strategy.facts())
-    together.ask("built", model=learner.facts(), training=described, notes=notes(job, training))
-    for epoch in range(job["epochs"]):
+    facts = learner.facts()
+    checkpoint = Checkpoint(record, learner, (training, validation), strategy, job["checkpoint"]["every"])
+    trained, ended = checkpoint.resume()  # the last before training: whatever is done in between may draw numbers
+    together.ask("built", model=facts, training=described, notes=notes(job, training))
+    for epoch in range(trained, trained if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
         learner.advance()
         if job["evaluate"] and not last:
             last = windows.val(epoch, validation)
+        unwritten = checkpoint.write(epoch + 1, ended=last)
+        if unwritten:
+            together.say("note", text=unwritten)
         if last:
             break
     first = strategy.rank == 0

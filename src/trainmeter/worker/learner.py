@@ -60,6 +60,24 @@ class Learner:
         """An epoch has ended: the schedule of the learning rate goes on."""
         self._schedule.step()
 
+    def state(self):
+        """All that it has learned, and what it learns by: the bare model's, whatever it is wrapped in."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load(self, state):
+        """Goes on from what `state` gave."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
+    def _parts(self):
+        # In this order: a schedule may look at its optimizer.
+        return {
+            "model": self.model,
+            "optimizer": self._optimizer,
+            "schedule": self._schedule,
+            "scaler": self._scaler,
+        }
+
     def facts(self):
         """What the model is, and what learning by it computes and keeps."""
         return facts(self.model, self._job, self._task)

@@ -58,10 +58,11 @@ def train_loader(samples, job, strategy, cuda):
 
     Loader processes live on between epochs if the job says so.
     """
-    order = Cut(strategy.shard(samples, _seeded(job)))  # by the same numbers on all ranks
+    shuffled = _seeded(job)  # the same numbers on all ranks
+    order = Cut(strategy.shard(samples, shuffled))
     persistent = job["persistent_workers"] and job["workers"] > 0
     how = dict(_how(job, strategy, cuda), persistent_workers=persistent, drop_last=job["drop_last"])
-    return Batches(DataLoader(samples, sampler=order, **how))
+    return Batches(DataLoader(samples, sampler=order, **how), [shuffled, how["generator"]])
 
 
 class Cut(Sampler):
@@ -79,7 +80,8 @@ class Cut(Sampler):
 
 def val_loader(samples, job, strategy, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
-    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **_how(job, strategy, cuda)))
+    how = _how(job, strategy, cuda)
+    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **how), [how["generator"]])
 
 
 def _check_counts(job, counts):

@@ -49,6 +49,13 @@ class ReadyBatches:
 
     bad = ()
 
+    def state(self):
+        """Nothing is drawn once the batches are made."""
+        return []
+
+    def load(self, state):
+        pass
+
     def parts(self, rows):
         """Nothing was read and nothing preprocessed: no loader has anything to tell."""
         return {}

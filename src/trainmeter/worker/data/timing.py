@@ -104,9 +104,19 @@ def collate(samples):
 class Batches:
     """The batches of a loader of timed samples; what the pass under way took is kept beside them."""
 
-    def __init__(self, loader):
+    def __init__(self, loader, generators=()):
         self.loader = loader
+        self._generators = generators
         self._begin()
+
+    def state(self):
+        """Where the random numbers stand that shuffle, and that seed loader processes."""
+        return [generator.get_state() for generator in self._generators]
+
+    def load(self, state):
+        """Goes on from there with the next pass."""
+        for generator, numbers in zip(self._generators, state):
+            generator.set_state(numbers)
 
     def __len__(self):
         return len(self.loader)

@@ -1,0 +1,108 @@
+"""The checkpoint of a run: what it goes on from, should it be ended before its end.
+
+One file, which `torch.load` reads, and in it what the steward reads without torch: see `Record.checkpoint`.
+"""
+
+import json
+import math
+import os
+import random
+import zipfile
+
+import torch
+
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD
+
+
+class Checkpoint:
+    """Writes all that a learner and its batches are, and every random number to come, and brings it back.
+
+    The first rank writes for all, after every so many epochs (`every`, None: never), and reads for all: the others may
+    be on a node that has no such file.
+    """
+
+    def __init__(self, record, learner, loaders, strategy, every):
+        self._record, self._learner, self._loaders, self._strategy = record, learner, loaders, strategy
+        self._every = every or math.inf
+
+    def resume(self):
+        """Brings back what the run goes on from, where it does; the epochs that it has trained, and whether it had
+        ended with them. RuntimeError where this torch cannot read it.
+        """
+        run = self._record.run() if self._strategy.rank == 0 else {}
+        state = self._strategy.share(read(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
+        if state is None:
+            return 0, False
+        self._learner.load(state["learner"])
+        own = state["ranks"][self._strategy.rank]
+        for loader, numbers in zip(self._loaders, own["loaders"]):
+            loader.load(numbers)
+        to_random_numbers(own["numbers"])
+        return state["epochs"], state["ended"]
+
+    def write(self, epochs, ended):
+        """Writes it if it is due after so many epochs; why it could not be written, or None.
+
+        What was written before stands until this is on the disk.
+        """
+        if epochs % self._every:
+            return None
+        own = {"numbers": random_numbers(), "loaders": [loader.state() for loader in self._loaders]}
+        ranks = self._strategy.gather(own)
+        if self._strategy.rank:
+            return None
+        state = {"epochs": epochs, "ended": ended, "learner": self._learner.state(), "ranks": ranks}
+        told = {"record_id": self._record.run()["record_id"], "epochs": epochs}
+        try:
+            replace(self._record.folder / CHECKPOINT, state, told)
+        except (OSError, RuntimeError) as error:
+            return "no checkpoint after {} epochs: {}. One from before stands.".format(epochs, first_line(error))
+        return None
+
+
+def replace(path, state, told):
+    """Writes a file that holds `state`, and what is `told` of it, whole or not at all."""
+    partial = path.with_name(".{}".format(path.name))  # of one name: what a killed run left is written over
+    with open(str(partial), "wb") as file:
+        torch.save(state, file)
+    with zipfile.ZipFile(str(partial), "a") as archive:
+        archive.writestr(CHECKPOINT_TOLD, json.dumps(told))
+    with open(str(partial), "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(str(partial), str(path))
+    folder = os.open(str(path.parent), os.O_RDONLY)  # that it goes by this name now is to survive a power cut too
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path):
+    try:
+        return torch.load(str(path), map_location="cpu")
+    except Exception as error:
+        raise RuntimeError(
+            "{} cannot be read by torch {}: {}. Remove it to measure the run anew.".format(
+                path, torch.__version__, first_line(error)
+            )
+        ) from error
+
+
+def first_line(error):
+    """What an error says, less the trace that torch may put below."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def random_numbers():
+    """Where this process stands in each of the random numbers that a model may draw."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return {"python": random.getstate(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def to_random_numbers(numbers):
+    """Has this process go on from there."""
+    version, state, gauss = numbers["python"]
+    random.setstate((version, tuple(state), gauss))
+    torch.set_rng_state(numbers["torch"])
+    if numbers["cuda"]:
+        torch.cuda.set_rng_state_all(numbers["cuda"])

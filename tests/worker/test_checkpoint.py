@@ -1,0 +1,165 @@
+"""What is written between epochs, and brings back what was learned and every random number to come."""
+
+import random
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from trainmeter.worker.checkpoint import Checkpoint
+from trainmeter.worker.data.timing import Batches
+from trainmeter.worker.learner import Learner
+from trainmeter.worker.strategy import Single
+from trainmeter.worker.tasks import Classification
+
+CPU = torch.device("cpu")
+DIGITS = {"name": "digits", "size": 32, "channels": 1, "classes": 10}
+JOB = {
+    "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "dataset": DIGITS,
+    "optimizer": {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01},
+    "scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 1, "gamma": 0.5},
+    "batch": 4,
+    "lr_scaling": "none",
+    "lr_batch": 256,
+    "precision": "fp32",
+    "compile": False,
+    "channels_last": False,
+}
+IMAGES = Classification(auxiliary=0)
+
+
+class Rank(Single):
+    """One of several ranks, and what the others tell or are told."""
+
+    def __init__(self, rank, told=None):
+        super().__init__(2)
+        self.rank, self.told = rank, told
+
+    def gather(self, told):
+        return [told, self.told] if self.rank == 0 else [self.told, told]
+
+    def share(self, told):
+        return told if self.rank == 0 else self.told
+
+
+def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"]):
+    """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
+    torch.manual_seed(0)
+    random.seed(0)
+    strategy = strategy or Single(1)
+    learner = Learner({**JOB, "optimizer": optimizer}, IMAGES, strategy, CPU)
+    shuffled = torch.Generator().manual_seed(0)
+    order = RandomSampler(range(12), generator=shuffled)
+    loader = Batches(DataLoader(range(12), sampler=order, batch_size=4), [shuffled])
+    checkpoint = Checkpoint(Record(folder), learner, (loader,), strategy, every)
+    return SimpleNamespace(learner=learner, loader=loader, checkpoint=checkpoint)
+
+
+def epoch(worker):
+    """Trains on samples drawn by the loader's numbers, noise by torch's; the losses and a number of each kind."""
+    images, labels = IMAGES.example(DIGITS, 12, torch.Generator().manual_seed(1))
+    order = list(worker.loader.loader.sampler)
+    noisy = [images[[index]] + torch.randn(1) for index in order]
+    tally = worker.learner.learn([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
+    worker.learner.advance()
+    return tally.losses(), order, random.random(), worker.learner.learning_rate()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    record = Record(tmp_path)
+    record.describe({}, {"record_id": "this run"})
+    return tmp_path
+
+
+def resumed(folder):
+    """The record as the steward leaves it where the run is to go on."""
+    Record(folder).describe({}, {"record_id": "this run", "resumed": [{"epoch": 2}]})
+    return folder
+
+
+def test_what_goes_on_from_it_learns_what_one_never_ended_does(folder):
+    whole = start(folder)
+    epochs = [epoch(whole) for _ in range(2)]
+    assert whole.checkpoint.write(2, ended=False) is None
+    epochs += [epoch(whole) for _ in range(2)]
+
+    second = start(resumed(folder))
+    assert second.checkpoint.resume() == (2, False)
+    assert [epoch(second) for _ in range(2)] == epochs[2:]
+    assert epochs[2] != epochs[0]
+
+
+def test_what_had_ended_with_its_epochs_is_known_to_have(folder):
+    start(folder).checkpoint.write(1, ended=True)
+    assert start(resumed(folder)).checkpoint.resume() == (1, True)
+
+
+def test_a_run_that_does_not_go_on_begins_at_its_beginning_whatever_lies_there(folder):
+    start(folder).checkpoint.write(2, ended=False)
+    assert start(folder).checkpoint.resume() == (0, False)
+
+
+@pytest.mark.parametrize(("every", "written"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3]), (None, [])])
+def test_it_is_written_after_every_so_many_epochs(folder, every, written):
+    checkpoint = start(folder, every=every).checkpoint
+    found = []
+    for epochs in range(1, 5):
+        checkpoint.write(epochs, ended=False)
+        told = Record(folder).checkpoint()
+        found += [epochs] if told and told["epochs"] == epochs else []
+    assert found == written
+
+
+def test_it_tells_of_itself_without_torch_and_nothing_is_left_beside_it(folder):
+    start(folder).checkpoint.write(3, ended=False)
+    assert Record(folder).checkpoint() == {"record_id": "this run", "epochs": 3}
+    assert zipfile.ZipFile(folder / CHECKPOINT).testzip() is None
+    assert sorted(path.name for path in folder.iterdir()) == [CHECKPOINT, "job.json"]
+    assert torch.load(folder / CHECKPOINT)["epochs"] == 3
+
+
+def test_one_that_cannot_be_written_is_told_and_leaves_the_one_before(folder):
+    checkpoint = start(folder).checkpoint
+    checkpoint.write(1, ended=False)
+    (folder / f".{CHECKPOINT}").mkdir()
+    assert "no checkpoint after 2 epochs: " in checkpoint.write(2, ended=False)
+    assert Record(folder).checkpoint()["epochs"] == 1
+
+
+def test_one_that_torch_cannot_read_is_an_error_that_says_what_to_do(folder):
+    with zipfile.ZipFile(folder / CHECKPOINT, "w") as archive:
+        archive.writestr(CHECKPOINT_TOLD, "{}")
+    with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read by torch .*Remove it to measure"):
+        start(resumed(folder)).checkpoint.resume()
+
+
+def test_the_first_rank_writes_and_reads_for_all_and_each_has_its_own_random_numbers(folder):
+    second = start(folder, Rank(1))
+    torch.manual_seed(7)
+    told = []
+    second.checkpoint._strategy.gather = lambda own: told.append(own) or [None, own]
+    second.checkpoint.write(1, ended=False)
+    drawn = torch.rand(3)
+    assert not (folder / CHECKPOINT).exists()
+
+    start(folder, Rank(0, told[0])).checkpoint.write(1, ended=False)
+    elsewhere = folder / "elsewhere"  # another node's folder, with no checkpoint in it
+    elsewhere.mkdir()
+    again = start(elsewhere, Rank(1, torch.load(folder / CHECKPOINT)))
+    assert again.checkpoint.resume() == (1, False)
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_a_model_wrapped_for_several_devices_is_kept_bare(folder):
+    class Wrapping(Single):
+        def wrap(self, model, device):
+            return torch.nn.Sequential(model)
+
+    start(folder, Wrapping(1)).checkpoint.write(1, ended=False)
+    names = torch.load(folder / CHECKPOINT)["learner"]["model"]
+    assert names.keys() == start(folder).learner.model.state_dict().keys()
