@@ -1,5 +1,6 @@
 """What measuring costs where ranks train together: an epoch of two gloo ranks under our loop, marks and tally, over
-the same epoch as one writes it by hand for torchrun: DistributedDataParallel, DistributedSampler, a plain DataLoader.
+the same epoch as one writes it by hand for torchrun: DistributedDataParallel, DistributedSampler, a plain DataLoader,
+loss and accuracy added up.
 
 Both are run in turn by the same two processes, and the slower rank counts, so that what the machine does besides meets
 both. LeNet on digits, no loader processes, on the CPU: steps of about a millisecond, where marks weigh most.
@@ -70,11 +71,15 @@ class Bench:
         self.epochs += 1
         self.sampler.set_epoch(self.epochs)
         self.model.train()
+        total, right = torch.zeros(()), torch.zeros((), dtype=torch.long)
         for images, labels in self.by_hand:
             self.optimizer.zero_grad()
-            loss = cross_entropy(self.model(images), labels)
+            outputs = self.model(images)
+            loss = cross_entropy(outputs, labels)
             loss.backward()
             self.optimizer.step()
+            total += loss.detach() * len(labels)
+            right += (outputs.argmax(1) == labels).sum()
         return self._slower(time.perf_counter() - begun)
 
     def _begin(self) -> float:
