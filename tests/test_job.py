@@ -34,6 +34,7 @@ def test_the_defaults_are_in_range(made):
         ("prefetch=0", "prefetch=0: give 1 or more"),
         ("warmup_epochs=-1", "warmup_epochs=-1: give 0 or more"),
         ("seed=-1", "seed=-1: give 0 or more"),
+        ("checkpoint.every=0", "checkpoint.every=0: give 1 or more, or null for none"),
         ("pin_memory=maybe", "pin_memory=maybe: give one of auto, true, false"),
         ("rehearse=later", "rehearse=later: give one of auto, true, false"),
         ("power_limit=0", "power_limit=0: give watts above 0, a power mode, or null"),

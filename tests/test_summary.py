@@ -35,6 +35,15 @@ def test_warm_up_epochs_are_left_out_of_the_steady_values_and_not_of_the_totals(
     assert found["total/epochs"] == 3
 
 
+def test_an_epoch_that_a_run_was_resumed_with_is_warm_up_with_its_steps():
+    windows = [epoch(number, e2e_s=seconds, steps=1) for number, seconds in enumerate([100.0, 4.0, 50.0, 6.0])]
+    windows[2]["warmup"] = True
+    found = summarize(windows, steps(100.0, 4.0, 50.0, 6.0), JOB)
+    assert found["steady/e2e_s"] == 5.0
+    assert found["steady/step_p99_s"] == 6.0
+    assert (found["total/e2e_s"], found["total/epochs"]) == (160.0, 4)
+
+
 def test_the_largest_over_ranks_is_no_part_of_the_steady_means():
     slowest = epoch(1, compute_s=4.0)
     slowest["metrics"]["rank_max/compute_s"] = 6.0

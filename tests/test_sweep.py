@@ -90,6 +90,13 @@ def test_the_newest_of_one_second_is_the_one_made_last(folder):
     assert folder(resume=True, now=LATER) == second
 
 
+def test_a_single_run_that_resumes_goes_on_in_its_own_folder_and_in_no_sweeps(folder, multirun):
+    folder()
+    single = sweep.folder(multirun, NOON, COMMAND, many=False, again=True)
+    os.close(sweep._held.pop())  # its process has ended
+    assert sweep.folder(multirun, LATER, COMMAND, many=False, again=False) == single
+
+
 def test_a_command_that_does_not_resume_measures_anew(folder):
     assert folder(now=NOON) != folder(now=LATER)
 

@@ -2,13 +2,19 @@
 
 import json
 import shutil
+import zipfile
 from array import array
+from datetime import datetime
 
 import pytest
 
-from trainmeter.record import Record, write_json
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record, write_json
 from trainmeter.tracking.publish import LOSS, publish, publishing, reap, records_below
 from trainmeter.tracking.store import open_store
+
+
+def now():
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def run_of(store, published):
@@ -47,6 +53,38 @@ def test_a_points_time_is_when_its_window_closed_however_long_the_run_waited_for
     run_id = publish(record, store).run_id
     (point,) = store.client.get_metric_history(run_id, "epoch/e2e_s")
     assert point.timestamp == (1e9 + closed_s) * 1000
+
+
+def test_of_a_run_that_may_go_on_only_what_stays_is_published(store, make_record, points):
+    record = make_record(epochs=3, state="failed")
+    with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:
+        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": record.run()["record_id"], "epochs": 2}))
+    run_id = publish(record, store).run_id
+    run = store.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["trainmeter.failure"]) == ("FAILED", "oom")
+    assert {step for _, step, _ in points(run_id)} == {0, 1}
+    assert not [name for name in run.data.metrics if name.startswith("total/")]
+    assert CHECKPOINT not in {file.path for file in store.client.list_artifacts(run_id)}
+
+
+def test_a_run_that_goes_on_is_the_one_it_was_and_forgets_how_it_had_failed(store, make_record, points):
+    record = make_record(epochs=3, state="failed", started=now())
+    run_id = publish(record, store).run_id
+    (record.folder / "summary.json").unlink()
+    assert publish(record, store).run_id == run_id
+    run = store.client.get_run(run_id)
+    assert run.info.status == "RUNNING"
+    assert "trainmeter.failure" not in run.data.tags
+
+
+def test_a_points_time_is_by_the_clock_of_the_start_that_measured_it(store, make_record):
+    """Another boot, another beginning of the monotonic clock."""
+    clock = {"wall_s": 1e9, "monotonic_ns": 0}
+    later = {"epoch": 1, "started": now(), "clock": {"wall_s": 1.1e9, "monotonic_ns": 0}}
+    record = make_record(epochs=2, clock=clock, resumed=[later])
+    closed_ms = [w["closed_ns"] // 10**6 for w in record.windows() if w["window"] == "epoch"]
+    history = store.client.get_metric_history(publish(record, store).run_id, "epoch/e2e_s")
+    assert sorted(point.timestamp for point in history) == [1e12 + closed_ms[0], 1.1e12 + closed_ms[1]]
 
 
 def test_every_file_of_the_record_is_an_artifact(store, make_record):

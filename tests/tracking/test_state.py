@@ -22,6 +22,12 @@ def test_a_run_without_an_end_is_running_while_its_process_is_there(make_record)
     assert state(make_record(state=None, started=now())) == "RUNNING"
 
 
+def test_a_run_that_was_resumed_is_running_while_the_process_is_there_that_it_goes_on_in(make_record):
+    long_ago = "2001-09-09T01:46:40+00:00"
+    assert state(make_record(state=None, started=long_ago)) == "KILLED"
+    assert state(make_record(1, state=None, started=long_ago, resumed=[{"epoch": 1, "started": now()}])) == "RUNNING"
+
+
 def test_a_run_without_an_end_whose_process_is_dead_was_killed(make_record):
     assert state(make_record(state=None, pid=dead_pid())) == "KILLED"
 

@@ -54,6 +54,12 @@ def test_it_learns_by_the_jobs_optimizer_and_schedule(batches):
         assert torch.equal(value, ours.model.state_dict()[name])
 
 
+@pytest.mark.parametrize("keys", [{"precision": "bf16"}, {"channels_last": True}, {"batch": 8}], ids=str)
+def test_the_seed_alone_decides_what_a_model_begins_as(keys):
+    begun, other = learner().model.state_dict(), learner(**keys).model.state_dict()
+    assert all(torch.equal(other[name], value) for name, value in begun.items())
+
+
 def test_the_learning_rate_is_scaled_as_the_job_asks():
     assert learner(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
 

@@ -69,6 +69,38 @@ def test_the_seed_alone_decides_the_order_of_every_epoch():
     assert order(train_loader(SAMPLES, job(seed=1), Single(1), cuda=False)) != epochs[0]
 
 
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_what_goes_on_from_its_state_has_the_order_that_it_would_have_had(workers, persistent):
+    first, second = (
+        train_loader(SAMPLES, job(workers=workers, persistent_workers=persistent), Single(1), cuda=False)
+        for _ in range(2)
+    )
+    order(first), order(first)
+    second.load(first.state())
+    assert [order(second), order(second)] == [order(first), order(first)]
+
+
+def test_what_processes_started_anew_draw_goes_on_too():
+    noisy = Timed(lambda transform: Noise(), lambda image: image)
+    asked = job(workers=2, persistent_workers=False)
+    first, second = (train_loader(noisy, asked, Single(1), cuda=False) for _ in range(2))
+    before = [inputs.tolist() for inputs, _ in first]
+    second.load(first.state())
+    after = [inputs.tolist() for inputs, _ in second]
+    assert after == [inputs.tolist() for inputs, _ in first]
+    assert after != before
+
+
+class Noise:
+    """Samples that are drawn as they are read."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(2), index
+
+
 def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
     torch.manual_seed(0)
     expected = torch.rand(1)
