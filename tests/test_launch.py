@@ -314,7 +314,7 @@ RANKS = """
 env = os.environ
 if "trainmeter.worker.torchrun" in sys.argv:
     link = Link(env["TRAINMETER_SOCKET"], rank=None, speaks=False)
-    told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK"))}
+    told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
     starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
               for rank in range(2)]
     codes = {rank: start.wait() for rank, start in enumerate(starts)}
@@ -407,6 +407,7 @@ def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpre
     program = interpreter(RANKS + "link.say('is', env=dict(env))\ntime.sleep(60)", joined=False)
     with started(tmp_path, program, ranks=2) as worker:
         environment = next(worker.messages())["env"]
+    assert not alive(int(environment["LAUNCHER"]))
     argv = environment["STARTED_BY"].split()
     assert argv[1:4] == ["-m", "trainmeter.worker.torchrun", "--nproc_per_node=2"]
     assert argv[-3:] == ["-m", "trainmeter.worker", str(tmp_path)]

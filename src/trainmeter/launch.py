@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,11 @@ class Worker:
             ready, _, _ = select.select([listener.fileno(), self._ended], [], [])
             if listener.fileno() not in ready:
                 break
-            self._lines.append(Line(listener.accept()[0]))
+            connection, _ = listener.accept()
+            self._lines.append(Line(connection))
+            with suppress(ProcessLookupError):
+                self._groups.add(os.getpgid(peer(connection)))
+        self._groups.discard(os.getpgrp())  # what a process in a container of its own seems to be of
         if not self._lines:
             raise self.death()
 
@@ -153,8 +158,6 @@ class Worker:
             case "joined":
                 if message["speaks"]:
                     self._first = line
-                with suppress(ProcessLookupError):
-                    self._groups.add(os.getpgid(message["pid"]))
             case "failed":
                 # A loader process that the kernel killed is but an exception to the worker.
                 killed = oom_kills() > self._oom_kills
@@ -212,6 +215,12 @@ def started(
             worker.end()
         if ended is not None:
             os.close(ended)
+
+
+def peer(connection: socket.socket) -> int:
+    """The process at the other end."""
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return pid
 
 
 def oom_kills() -> int:

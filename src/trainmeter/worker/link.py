@@ -5,7 +5,6 @@ The steward answers only what it is asked: `ask` waits, `say` does not.
 
 import ctypes
 import json
-import os
 import signal
 import socket
 
@@ -25,7 +24,7 @@ class Link:
         self._socket.connect(path)
         self._answers = self._socket.makefile("r", encoding="utf-8")
         self._progress_ns = 0
-        self.say("joined", rank=rank, speaks=speaks, pid=os.getpid())
+        self.say("joined", rank=rank, speaks=speaks)
 
     def say(self, kind, **facts):
         self._socket.sendall((json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8"))
