@@ -102,7 +102,7 @@ class Bench:
 
     def bare(self) -> float:
         """The same loop, losses kept and what is right added up, without marks or steward."""
-        return self._timed(Tally(self.task, CPU, len(self.loader)))
+        return self._timed(Tally(self.task, CPU))
 
     def unsummed(self) -> float:
         """Bare, and nothing added up."""
@@ -110,7 +110,7 @@ class Bench:
 
     def _marked(self) -> None:
         self.clock.open()
-        self.learner.learn(self.clock.batches(self.loader, self.learner.move), len(self.loader))
+        self.learner.learn(self.clock.batches(self.loader, self.learner.move))
         self.clock.close()
 
     def _timed(self, tally: Tally | NoTally) -> float:

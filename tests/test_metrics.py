@@ -142,7 +142,8 @@ def written(tmp_path, gpu_memory, by_phase):
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        names |= throughput(windows, record.steps(), {"batch": 48, "throughput": {"start": 0, "stop": 2}}).metrics.keys()
+        asked = {"batch": 48, "throughput": {"start": 0, "stop": 2}}
+        names |= throughput(windows, record.steps(), asked).metrics.keys()
         learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
         return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
 

@@ -121,8 +121,8 @@ def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
     with pytest.raises(ValueError, match="beyond") as refused:
         check_length(job(0, 201), 1000, 1)
     assert str(refused.value) == (
-        "throughput.stop=201 lies beyond the run's end: its 2 epochs of 1000 samples have 100 steps each with batch=10, "
-        "200 in all. Set throughput.stop=200 or less, or epochs=3 or more."
+        "throughput.stop=201 lies beyond the run's end: its 2 epochs of 1000 samples have 100 steps each with batch=10"
+        ", 200 in all. Set throughput.stop=200 or less, or epochs=3 or more."
     )
     with pytest.raises(ValueError, match="have 50 steps each with batch=10 for each of 2 ranks, 100 in all"):
         check_length(job(0, 101), 1000, 2)

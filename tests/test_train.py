@@ -45,8 +45,8 @@ def test_a_run_ends_with_its_table_and_the_links_that_open_it(whole):
 def test_a_record_is_all_its_files_and_nothing_half_written(whole):
     record = whole.record()
     named = {path.name for path in record.folder.iterdir()}
-    told = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "summary.json", "trace.json.gz", "weights.pt"}
-    assert named == {*told, "worker.log", "whole.json"}
+    told = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "whole.json"}
+    assert named == {*told, "trace.json.gz", "weights.pt", "worker.log"}
 
 
 def test_the_clock_accounts_for_every_epoch_to_a_thousandth(whole):
@@ -151,9 +151,11 @@ def test_what_needs_no_training_is_answered_at_once_without_torch_or_mlflow(proj
 
 def test_help_lists_the_choices_of_every_group(project):
     text = project.run("train", "--help").stdout
-    for group in (project.root / "conf").iterdir():
-        if group.is_dir() and group.name != "hydra":
-            assert f"\n{group.name}: {', '.join(sorted(path.stem for path in group.iterdir()))}\n" in text
+    conf = project.root / "conf"
+    for folder in {path.parent for path in conf.rglob("*.yaml")} - {conf}:
+        group = str(folder.relative_to(conf))
+        if not group.startswith("hydra"):
+            assert f"\n{group}: {', '.join(sorted(path.stem for path in folder.glob('*.yaml')))}\n" in text
 
 
 def test_cfg_shows_what_would_run(project):

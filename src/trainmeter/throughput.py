@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainmeter.record import INTERVALS
@@ -20,7 +21,7 @@ GAP, COPY, COMPUTE = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "com
 class Throughput(NamedTuple):
     """What was measured between the two steps that a job names; nothing, and why, where it cannot be told."""
 
-    metrics: dict[str, float] = {}
+    metrics: Mapping[str, float] = MappingProxyType({})
     reason: str = ""
 
 

@@ -34,7 +34,7 @@ def peak_after(steps):
             if step % 1000 == 999:
                 highest = max(highest, process.memory_info().rss)
             yield batch
-    tally = Tally(task, device, steps)
+    tally = Tally(task, device)
     clock.open()
     train(model, clock.batches(batches(), lambda batch: batch), task, optimizer, tally, AsIs(), Plain())
     clock.close()

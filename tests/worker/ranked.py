@@ -61,13 +61,13 @@ class Trained:
     def learning_rate(self):
         return self.optimizer.param_groups[0]["lr"]
 
-    def learn(self, batches, steps=8):
-        tally = Tally(TASK, self.device, steps)
+    def learn(self, batches):
+        tally = Tally(TASK, self.device)
         train(self.wrapped, batches, TASK, self.optimizer, tally, AsIs(), Plain())
         return tally
 
-    def judge(self, batches, steps=8):
-        tally = Tally(TASK, self.device, steps)
+    def judge(self, batches):
+        tally = Tally(TASK, self.device)
         evaluate(self.model, batches, TASK, tally, AsIs())
         return tally
 

@@ -16,8 +16,8 @@ CPU = torch.device("cpu")
 IMAGES = Classification(auxiliary=0)
 
 
-def tally(steps=8):
-    return Tally(IMAGES, CPU, steps)
+def tally():
+    return Tally(IMAGES, CPU)
 
 
 @pytest.fixture
@@ -101,8 +101,9 @@ def test_sums_are_over_samples_not_over_batches():
     assert seen.sums() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
 
 
-def test_the_loss_of_each_step_is_kept_however_many_there_are():
-    seen = tally(steps=2)
+def test_the_loss_of_each_step_is_kept_however_many_there_are(monkeypatch):
+    monkeypatch.setattr(loop, "TOGETHER", 2)
+    seen = tally()
     evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, AsIs())
     assert seen.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert seen.last_loss() == 5.0
@@ -110,7 +111,7 @@ def test_the_loss_of_each_step_is_kept_however_many_there_are():
 
 def test_what_a_loss_is_the_mean_of_may_be_counted_on_the_device():
     words = Translation()
-    seen = Tally(words, CPU, steps=1)
+    seen = Tally(words, CPU)
     for count in (3, 1):
         seen.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
     assert seen.weights() == [3.0, 1.0]
@@ -118,7 +119,7 @@ def test_what_a_loss_is_the_mean_of_may_be_counted_on_the_device():
 
 
 def test_a_tally_of_many_samples_stays_exact():
-    seen = tally(steps=5000)
+    seen = tally()
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
         seen.add(tenth, outputs, targets)

@@ -36,15 +36,15 @@ class Learner:
         memory_format = self._images if tensor.dim() == 4 else torch.preserve_format
         return tensor.to(self.device, non_blocking=True, memory_format=memory_format)
 
-    def learn(self, batches, steps=64):
-        """One pass of training, of about so many steps; the tally of what was seen."""
-        self._tally = tally = Tally(self._task, self.device, steps)
+    def learn(self, batches):
+        """One pass of training; the tally of what was seen."""
+        self._tally = tally = Tally(self._task, self.device)
         train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
-    def judge(self, batches, steps=64):
+    def judge(self, batches):
         """One pass without learning; the tally of what was seen."""
-        self._tally = tally = Tally(self._task, self.device, steps)
+        self._tally = tally = Tally(self._task, self.device)
         evaluate(self._judged, batches, self._task, tally, self._autocast)
         return tally
 

@@ -2,22 +2,25 @@
 
 import torch
 
+TOGETHER = 1024
+"""Losses that become one tensor: each by itself takes 512 bytes of a GPU."""
+
 
 class Tally:
     """The loss of each step, and how much was right, kept on the device: reading them is what waits for it."""
 
-    def __init__(self, task, device, steps=1024):
+    def __init__(self, task, device):
         self.samples = 0
         self._task = task
-        self._losses = torch.zeros(steps, device=device)
+        self._losses, self._last = [], []
         self._weights = []
         self._right = torch.zeros((), device=device, dtype=torch.long)
 
     def add(self, loss, outputs, targets):
-        step = len(self._weights)
-        if step == len(self._losses):
-            self._losses = torch.cat([self._losses, torch.zeros_like(self._losses)])
-        self._losses[step] = loss.detach()
+        self._last.append(loss.detach())
+        if len(self._last) == TOGETHER:
+            self._losses.append(torch.stack(self._last))
+            self._last = []
         self._weights.append(self._task.weight(targets))
         right = self._task.right(outputs, targets)
         if right is None:
@@ -28,7 +31,8 @@ class Tally:
 
     def losses(self):
         """The loss of each step, as numbers."""
-        return self._losses[: len(self._weights)].tolist()
+        last = [torch.stack(self._last)] if self._last else []
+        return [loss for losses in (*self._losses, *last) for loss in losses.tolist()]
 
     def weights(self):
         """How many each step's loss is the mean of."""
@@ -37,14 +41,14 @@ class Tally:
 
     def last_loss(self):
         """The loss of the last step: whoever asks waits for the device."""
-        return self._losses[len(self._weights) - 1].item()
+        return (self._last or self._losses[-1])[-1].item()
 
     def sums(self):
         """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
-        weights = torch.tensor(self.weights(), dtype=torch.double)
-        loss_sum = torch.dot(self._losses[: len(weights)].double().cpu(), weights).item()
+        weights = self.weights()
+        loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
         right = None if self._right is None else self._right.item()
-        return {"weight": weights.sum().item(), "loss_sum": loss_sum, "right": right}
+        return {"weight": sum(weights), "loss_sum": loss_sum, "right": right}
 
 
 def train(model, batches, task, optimizer, tally, autocast, scaler):

@@ -42,7 +42,7 @@ class Windows:
         settle(device)
         self._link.ask("open", window=name, epoch=epoch, steps=len(loader), **told)
         clock.open()
-        tally = run(clock.batches(loader, self._learner.move), len(loader))
+        tally = run(clock.batches(loader, self._learner.move))
         clock.close()
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
         _, *nodes = self._link.ask_all("closed", **times)
