@@ -57,7 +57,7 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
     left_out = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
     return Row(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", left_out, **told,
-               epochs=epochs, rehearsal=rehearsal, devices=ranks)  # fmt: skip
+               epochs=epochs, rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
 
 
 def rows(tensors, warm, cold, **each):

@@ -105,7 +105,8 @@ RUN = {"power_limit_w": 15.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
 @pytest.fixture
 def gpu_memory(monkeypatch):
     """What a GPU would say of its memory."""
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1234)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
     return memory(torch.device("cuda"))
 
 
@@ -118,10 +119,11 @@ def by_phase(monkeypatch):
 
 @pytest.fixture
 def written(tmp_path, gpu_memory, by_phase):
-    """written(meter) -> the names of all metrics of a run of two epochs that reaches its target."""
+    """written(meter) -> the names of all metrics of runs, by one rank and by two, that reach their target."""
 
-    def run(meter):
-        record = Record(tmp_path)
+    def run(meter, ranks):
+        record = Record(tmp_path / str(ranks))
+        record.folder.mkdir(exist_ok=True)
         clock = Clock(HostTimeline())
         loaded = loader()
         clock.open()
@@ -138,7 +140,7 @@ def written(tmp_path, gpu_memory, by_phase):
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
-            windows += [closed(which, {"ranks": [measured] * 2}, before, after, panel, record).line for which in opened]
+            windows += [closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
@@ -147,7 +149,7 @@ def written(tmp_path, gpu_memory, by_phase):
         learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
         return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
 
-    return run
+    return lambda meter: run(meter, 1) | run(meter, 2)
 
 
 def in_table(name):

@@ -92,6 +92,7 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
     job = plan.job
     try:
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))

@@ -155,7 +155,8 @@ def normalized(power_limit: Any) -> int | float | str | None:
 
 def check(job: Mapping[str, Any]) -> None:
     """Refuses values out of range, each with what would be in it; ValueError."""
-    least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0}
+    least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0,
+             "lr_batch": 1}  # fmt: skip
     dataset = job["dataset"]
     strangers = sorted(set(job) - KNOWN)
     if strangers:
@@ -181,6 +182,10 @@ def check(job: Mapping[str, Any]) -> None:
     if every is not None and every < 1:
         wrong.append(f"checkpoint.every={every}: give 1 or more, or null for none")
     wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"])
+    if job["throughput"]["exit"] and dataset.get("on_bad") == "skip":
+        wrong.append("throughput.exit=true: give dataset.on_bad=error, since a batch that is skipped is no step")
+    if job["strategy"]["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
+        wrong.append(f"precision={job['precision']}: the threads of strategy=dp do not take it up: give strategy=ddp")
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
@@ -231,10 +236,12 @@ def typed(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def identity(job: Mapping[str, Any], digest: str | None) -> str:
-    """The hash of all that affects the measurement: the job, the host, and the dataset's digest."""
+def identity(job: Mapping[str, Any], digest: str | None, nodes: int = 1) -> str:
+    """The hash of all that affects the measurement: the job, the host, how many nodes, and the dataset's digest."""
     measured = {key: value for key, value in job.items() if key not in UNMEASURED}
     measured["machine"] = {"root": job["machine"]["root"]}
+    if nodes > 1:
+        measured["nodes"] = nodes
     return digest_of([measured, platform.node(), digest])
 
 

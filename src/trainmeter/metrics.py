@@ -74,7 +74,9 @@ EPOCH = {
     "ram_peak_bytes": Metric("B", "max", "most of the machine's memory in use"),
     "gpu_memory_peak_bytes": Metric("B", "max", "largest memory allocated on the accelerator within the epoch"),
     "learning_rate": Metric("1", "mean", "of the optimizer's first group of parameters in that epoch"),
-    "train_loss": Metric("1", "mean", "mean over the epoch's samples, while they are learned"),
+    "train_loss": Metric(
+        "1", "mean", "mean over the epoch's samples, while they are learned; with auxiliary outputs, theirs in it"
+    ),
     "train_accuracy": Metric("0..1", "mean", "share of the epoch's samples classified rightly, while they are learned"),
 }
 

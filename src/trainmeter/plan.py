@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -97,7 +97,7 @@ class Plan:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
         self.run.update(facts)
         if self.run["dataset"]:
-            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"])
+            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"], self.node.nodes)
         self.record.describe(self.job, self.run)
 
     def applied(self, found: Mapping[str, str]) -> None:
@@ -143,9 +143,11 @@ def settle(order: Order) -> Plan:
     fewer = lack_of_gpus(strategy, max(1, len(used)) if on_gpu else 0)
     rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands, fewer)
     turns = [] if rehearsal else wishes(demands or [])
+    if strategy["ranks"] is None:  # all there are: how many that is tells one measurement from another
+        here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
     return Plan(
         job=here.job,
-        run=_run(here, described, rehearsal),
+        run=_run(here, described, rehearsal, among.nodes),
         host=described,
         record=Record(order.folder),
         gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
@@ -215,14 +217,14 @@ def command() -> str:
     return shlex.join([os.path.basename(sys.executable), *sys.argv])
 
 
-def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str]) -> dict[str, Any]:
+def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str], nodes: int) -> dict[str, Any]:
     job = order.job
     return {
         "record_id": uuid.uuid4().hex,
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "name": _name(order),
-        "identity": identity(job, _digest(job)),
+        "identity": identity(job, _digest(job), nodes),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),

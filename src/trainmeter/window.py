@@ -26,6 +26,7 @@ LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_j", "power_mean_w")
 """What the nodes of a run add up to."""
 
+OF_RANKS = "several ranks train, each in a phase of its own."
 LARGEST_RESIDUAL = 0.001
 """The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
 
@@ -71,14 +72,16 @@ def closed(
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
     name, ranks, nodes = opened["window"], len(measured["ranks"]), measured.get("nodes", [])
+    worst = max((rank["parts"] for rank in measured["ranks"]), key=lambda parts: abs(parts["clock_residual_s"]))
     measured = merged(measured["ranks"])
     used = of_all(_used(measured, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
-    notes = [*used.notes, *disagreement(measured["parts"]), *throttled]
+    notes = [*used.notes, *disagreement(worst), *throttled]
     if name == "epoch":
         steps = record.last_steps(measured["parts"]["steps"])
-        phases = _phases(measured, used, powers, steps) if not nodes else PhaseEnergy()
+        alone = ranks == 1 and not nodes
+        phases = _phases(measured, used, powers, steps) if alone else PhaseEnergy(reason=OF_RANKS)
         gauges = panel.gauges.window(before.at_ns, after.at_ns)
         by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
         metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **by_phase}

@@ -158,6 +158,13 @@ def test_where_the_last_batch_is_dropped_they_are_rounded_down():
     assert iterations(points(found))[0].expected == 7
 
 
+def test_they_go_by_the_samples_there_are_and_not_by_those_that_were_seen():
+    one = trained(0, 100.0, samples=1023, drop_last=True, steady={"samples": 960.0, "steps": 15.0})
+    two = ddp(1, 190.0, samples=1023, drop_last=True, steady={"samples": 1024.0, "steps": 8.0})
+    assert iterations(points([one, two]))[0].expected == 8
+    assert "something else differs" not in said([one, two], 3)[0]
+
+
 def test_a_data_parallel_keeps_the_steps():
     assert said([trained(0, 100.0), dp(1, 150.0)], 3) == [
         "Batch 64: dp on 2 devices takes 16 steps, as it splits each batch, and one device 16."

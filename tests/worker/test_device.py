@@ -15,8 +15,9 @@ def gpu(monkeypatch):
     called = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: called.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: called.append("reset peak"))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1234)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda gpu: called.append(f"reset peak {gpu}"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [1234, 2345][gpu])
     monkeypatch.setattr(
         torch.cuda,
         "get_device_properties",
@@ -52,14 +53,18 @@ def test_a_cpu_is_timed_by_the_hosts_clock_and_a_gpu_by_its_events(gpu):
 
 def test_settling_waits_for_the_gpu_before_its_peak_of_memory_is_counted_anew(gpu):
     settle(CUDA)
-    assert gpu == ["synchronize", "reset peak"]
+    assert gpu == ["synchronize", "reset peak 0", "reset peak 1"]
 
 
 def test_a_cpu_has_nothing_to_settle_and_no_peak_of_memory_rather_than_0(gpu):
     settle(CPU)
     assert gpu == []
     assert memory(CPU) == {}
-    assert memory(CUDA) == {"gpu_memory_peak_bytes": 1234}
+
+
+def test_the_peak_of_memory_is_the_largest_of_the_gpus_that_a_process_trains_on(gpu):
+    assert memory(CUDA) == {"gpu_memory_peak_bytes": 2345}
+    assert memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
 
 
 def test_what_trains_is_told_with_its_versions(gpu):

@@ -56,6 +56,7 @@ def test_another_error_is_not_taken_for_it(error):
 @pytest.fixture
 def peaks(monkeypatch):
     """Two GPUs, of which one has had 3.1 GB, and a process that has had 0.8."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
     monkeypatch.setattr("trainmeter.worker.exhaustion.peak_bytes", lambda: 800_000_000)

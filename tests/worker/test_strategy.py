@@ -15,7 +15,7 @@ from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
 from trainmeter.ranks import merged
 from trainmeter.record import Record
-from trainmeter.worker.strategy import Distributed, Parallel, Shard, Single
+from trainmeter.worker.strategy import Parallel, Shard, Single, own_seed
 
 HERE = Path(__file__)
 SOURCE = HERE.parents[2] / "src"
@@ -67,11 +67,18 @@ def test_where_there_are_no_two_gpus_data_parallel_trains_on_one_device():
     assert (strategy.rank, strategy.ranks) == (0, 1)
 
 
-def test_fewer_samples_than_ranks_are_refused(monkeypatch):
-    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3, "GROUP_RANK": 0}.items():
-        monkeypatch.setenv(name, str(value))
-    with pytest.raises(ValueError, match=r"2 samples are too few for 3 ranks\. Add some, or set strategy\.ranks\."):
-        Distributed(3, "torchrun", 60).shard(range(2), None)
+@pytest.mark.parametrize(("gpus", "samples", "least"), [(2, 16, 8), (2, 3, 1), (4, 5, 1), (4, 8, 2), (3, 1, 1)])
+def test_a_batch_that_is_split_leaves_some_gpu_with_few_samples(gpus, samples, least):
+    strategy = Parallel(None)
+    strategy._gpus = list(range(gpus))
+    assert strategy.smallest(samples) == least
+    assert Single(1).smallest(samples) == samples
+
+
+def test_no_two_ranks_of_any_seeds_draw_the_same_numbers():
+    seeds = [own_seed(seed, rank) for seed in range(20) for rank in range(8)]
+    assert len(set(seeds)) == len(seeds)
+    assert [own_seed(seed, 0) for seed in range(3)] == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")

@@ -201,7 +201,7 @@ def iterations(points: Sequence[Point]) -> list[Iterations]:
     told = []
     for group in groups(points, ["strategy"]):
         one = next((point for point in group if point.strategy == SINGLE), None)
-        samples, one_steps = (one.mean(f"steady/{name}") if one else None for name in ("samples", "steps"))
+        samples, one_steps = (one.rows[0].samples, one.mean("steady/steps")) if one else (None, None)
         if samples is None or one_steps is None:
             continue
         for point in group:

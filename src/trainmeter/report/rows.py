@@ -39,6 +39,8 @@ class Row:
     """In what it was one."""
     devices: int | None = None
     """How many trained; None where that was not written down."""
+    samples: int | None = None
+    """How many there are to train on."""
 
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""
@@ -128,6 +130,7 @@ def row(folder: Path) -> Row:
         epochs=_epochs(record),
         rehearsal=run["rehearsal"],
         devices=_devices(job, run),
+        samples=((run.get("dataset") or {}).get("splits") or {}).get("train"),
     )
 
 
@@ -160,7 +163,7 @@ def _epochs(record: Record) -> list[Mapping[str, float]]:
     """Its whole epochs; none where their lines cannot be read, as the summary still can."""
     try:
         epochs = (window for window in record.windows() if window["window"] == "epoch")
-        return [epoch["metrics"] for epoch in epochs if not epoch.get("partial")]
+        return [epoch["metrics"] for epoch in epochs if not (epoch.get("partial") or epoch.get("warmup"))]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -33,6 +33,7 @@ from trainmeter.worker.device import description, determined, timeline
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent
 from trainmeter.worker.models.fits import check_smallest
+from trainmeter.worker.strategy import own_seed
 from trainmeter.worker.windows import Windows
 
 BETWEEN_RANKS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
@@ -67,9 +68,9 @@ def work(record, link):
     device = strategy.device(job["device"]["accelerator"])
     training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     learner = Learner(job, task, strategy, device)
-    check_smallest(learner.model, job, task, training.smallest)
+    check_smallest(learner.model, job, task, strategy.smallest(training.smallest))
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
-        torch.manual_seed(job["seed"] + strategy.rank)
+        torch.manual_seed(own_seed(job["seed"], strategy.rank))
     together = Together(link, strategy)
     observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
@@ -96,8 +97,8 @@ def work(record, link):
     together.ask("trained")
     trace = str(record.folder / "trace.json.gz") if first else None
     note = leave_trace(trace, build(job["profiler"]), learner, training)
-    if note:
-        together.say("note", text=note)
+    if note:  # of whichever rank
+        link.say("note", text=note)
     link.say("done")
     strategy.leave()
 
@@ -115,7 +116,7 @@ def leave_trace(path, profiler, learner, loader):
         profiler.take(path, endless, learner.learn)
     except Exception as error:
         traceback.print_exc()
-        return "no trace: {}".format(words(error))
+        return None if is_of_another_rank(error) else "no trace: {}".format(words(error))
     return None
 
 
@@ -144,14 +145,15 @@ def failure(error):
         return "shared_memory"
     if faults.is_killed(text):
         return "killed" if faults.kernel_counts_kills() else "oom"
-    if is_of_another_rank(error):
-        return "rank"
-    return "oom" if exhaustion.is_exhausted(error) else getattr(error, "failure", "exception")
+    if exhaustion.is_exhausted(error):
+        return "oom"
+    return "rank" if is_of_another_rank(error) else getattr(error, "failure", "exception")
 
 
 def is_of_another_rank(error):
     """Whether an error is but what another rank's end, or silence, looks like from here."""
-    return "RANK" in os.environ and any(word in str(error) for word in BETWEEN_RANKS)
+    told = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not exhaustion.is_exhausted(error)
+    return "RANK" in os.environ and told and any(word in str(error) for word in BETWEEN_RANKS)
 
 
 if __name__ == "__main__":

@@ -44,12 +44,20 @@ def settle(device):
     """Waits until the device has nothing to do, and starts its count of peak memory anew."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
+        for gpu in _gpus(device):
+            torch.cuda.reset_peak_memory_stats(gpu)
 
 
 def memory(device):
-    """The peak of allocated memory since `settle`, where the device counts it."""
-    return {"gpu_memory_peak_bytes": torch.cuda.max_memory_allocated()} if device.type == "cuda" else {}
+    """The peak of allocated memory since `settle`, the largest of the GPUs used, where the device counts it."""
+    if device.type != "cuda":
+        return {}
+    return {"gpu_memory_peak_bytes": max(torch.cuda.max_memory_allocated(gpu) for gpu in _gpus(device))}
+
+
+def _gpus(device):
+    """Those that this process trains on: its own, or all that it sees."""
+    return range(torch.cuda.device_count()) if device.index is None else [device.index]
 
 
 def description(device):

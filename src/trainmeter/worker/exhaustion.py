@@ -24,7 +24,7 @@ def is_exhausted(error):
 def told(error, batch):
     """What was asked for, the most memory that was in use, and how much more was wanted, where that is known."""
     text = faults.whole_text(error)
-    of_gpu = bool(OF_GPU.search(text))
+    of_gpu = bool(OF_GPU.search(text)) and torch.cuda.is_available()
     asked = ASKED.search(text)
     more = ", and {} more wanted".format(_size(*asked.groups())) if asked else ""
     where = "the GPU's" if of_gpu else "the worker's"

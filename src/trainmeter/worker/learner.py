@@ -23,6 +23,7 @@ class Learner:
         self._images = image_format(job, task)
         self.model.to(device, memory_format=self._images)
         self._job, self._task = job, task
+        self._tally = Tally(task, device)
         self._trained, self._judged = strategy.wrap(self.model, device), self.model
         if job["compile"]:
             self._trained, self._judged = compiled(self._trained), compiled(self._judged)
@@ -33,8 +34,9 @@ class Learner:
         return each(self._moved, batch)
 
     def _moved(self, tensor):
-        memory_format = self._images if tensor.dim() == 4 else torch.preserve_format
-        return tensor.to(self.device, non_blocking=True, memory_format=memory_format)
+        if self._images is torch.channels_last and tensor.dim() == 4:
+            return tensor.to(self.device, non_blocking=True, memory_format=torch.channels_last)
+        return tensor.to(self.device, non_blocking=True)
 
     def learn(self, batches):
         """One pass of training; the tally of what was seen."""

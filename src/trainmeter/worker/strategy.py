@@ -4,6 +4,7 @@ Beside these two a strategy tells ranks apart and lets them speak to each other 
 """
 
 import datetime
+import hashlib
 import os
 
 import torch
@@ -11,6 +12,13 @@ from torch import distributed, nn
 from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 
 from trainmeter.worker.device import accelerator
+
+
+def own_seed(seed, rank):
+    """A rank's own random numbers: the first's are the seed's, the others' no other seed's."""
+    if rank == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256("{}/{}".format(seed, rank).encode()).digest()[:7], "big")
 
 
 class Single:
@@ -35,6 +43,10 @@ class Single:
     def shard(self, samples, shuffled):
         """The order of this rank's samples: the generator `shuffled` decides it, or, None, it is their own."""
         return SequentialSampler(samples) if shuffled is None else RandomSampler(samples, generator=shuffled)
+
+    def smallest(self, samples):
+        """The fewest samples that a model gets at once of a batch of so many."""
+        return samples
 
     def agree(self, model):
         """Gives every rank the buffers of the first one's model, before it is judged."""
@@ -69,6 +81,10 @@ class Parallel(Single):
         there = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(there, self._wanted or there)))
         return nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
+
+    def smallest(self, samples):
+        each = -(-samples // max(1, len(self._gpus)))
+        return samples % each or each
 
     def facts(self):
         return {"gpus": [named(torch.device("cuda", gpu)) for gpu in self._gpus]}
@@ -108,10 +124,6 @@ class Distributed(Single):
 
     def shard(self, samples, shuffled):
         """This rank's part of the order of all; in training each rank has as many, in evaluation none comes twice."""
-        if 0 < len(samples) < self.ranks:
-            raise ValueError(
-                "{} samples are too few for {} ranks. Add some, or set strategy.ranks.".format(len(samples), self.ranks)
-            )
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, filled=shuffled is not None)
 
     def agree(self, model):

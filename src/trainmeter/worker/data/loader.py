@@ -13,6 +13,7 @@ from trainmeter.worker.data.tensors import ReadyBatches
 from trainmeter.worker.data.timing import Batches, Timed, collate
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.link import die_with_parent
+from trainmeter.worker.strategy import own_seed
 
 SPLITS = ("train", "val")
 
@@ -21,14 +22,14 @@ def loaders(job, facts, task, strategy, cuda):
     """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of, for this rank."""
     dataset = job["dataset"]
     if job["ready_batches"] or dataset["layout"] == "tensors":
-        _check_counts(job, {split: facts["splits"][split] for split in SPLITS})
+        _check_counts(job, {split: facts["splits"][split] for split in SPLITS}, strategy.ranks)
         orders = [_seeded(job), None]
         counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(SPLITS, orders)]
         dropping = (job["drop_last"], False)
         made = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
         return _stepping(job, made)
     samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
-    _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)})
+    _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)}, strategy.ranks)
     made = [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
     return _stepping(job, made)
 
@@ -84,9 +85,16 @@ def val_loader(samples, job, strategy, cuda):
     return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **how), [how["generator"]])
 
 
-def _check_counts(job, counts):
+def _check_counts(job, counts, ranks):
     if not counts["train"]:
         raise ValueError("dataset {} has no sample to train on, in train. Add some.".format(job["dataset"]["name"]))
+    for split in SPLITS if job["evaluate"] else SPLITS[:1]:
+        if 0 < counts[split] < ranks:
+            raise ValueError(
+                "dataset {} has {} samples in {}, too few for {} ranks. Add some, or set strategy.ranks.".format(
+                    job["dataset"]["name"], counts[split], split, ranks
+                )
+            )
     if job["evaluate"] and not counts["val"]:
         raise ValueError(
             "dataset {} has no sample to evaluate on, in val. Add some, or train without by evaluate=false.".format(
@@ -129,7 +137,7 @@ def _seeded(job, rank=0):
     A loader draws a seed for its processes when it starts them. Were these the numbers that shuffle, the
     order would depend on `workers`; were they the model's, the model would.
     """
-    return torch.Generator().manual_seed(job["seed"] + rank)
+    return torch.Generator().manual_seed(own_seed(job["seed"], rank))
 
 
 def _begin_process(parent, _number):

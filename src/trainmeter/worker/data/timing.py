@@ -137,15 +137,17 @@ class Batches:
 
     def __iter__(self):
         self._begin()
-        passed = [0, 0, 0]
+        passed = None
         for batch, took, bad in self._loaded():
-            passed = [before + now for before, now in zip(passed, took)]
-            self._skipped += len(bad)
-            self.bad += bad[: NAMED - len(self.bad)]
+            if bad:
+                self._skipped += len(bad)
+                self.bad += bad[: NAMED - len(self.bad)]
+            if passed:  # for a batch of bad samples alone
+                took, passed = [before + now for before, now in zip(passed, took)], None
             if batch is None:
+                passed = took
                 continue
-            self._took.extend(nanoseconds * NANOSECOND for nanoseconds in passed)
-            passed = [0, 0, 0]
+            self._took.extend(took)
             yield batch
         if not self._took:
             raise RuntimeError(
@@ -166,13 +168,13 @@ class Batches:
             raise death from error
 
     def _begin(self):
-        self._took = array("f")
+        self._took = array("q")
         self._skipped = 0
         self.bad = []
 
     def parts(self, rows):
         """The last pass's metrics, in seconds and counts; `rows` are the steps' intervals as its clock has them."""
-        read, preprocess, decode = self._took[0::3], self._took[1::3], self._took[2::3]
+        read, preprocess, decode = ([spent * NANOSECOND for spent in self._took[part::3]] for part in range(3))
         loaded = [a + b for a, b in zip(read, preprocess)]
         parts = {
             "loader_read_s": sum(read),

@@ -3,6 +3,7 @@
 import inspect
 from difflib import get_close_matches
 
+import torch
 from torch import nn
 
 INCEPTION = ("googlenet", "inception_v3")
@@ -79,11 +80,18 @@ def with_channels(model, channels):
 
 
 def _for_channels(convolution, channels):
-    return nn.Conv2d(
+    """The same convolution of so many channels, its weights those that the first three had, over and over."""
+    made = nn.Conv2d(
         channels,
         convolution.out_channels,
         convolution.kernel_size,
         stride=convolution.stride,
         padding=convolution.padding,
+        dilation=convolution.dilation,
         bias=convolution.bias is not None,
     )
+    with torch.no_grad():
+        made.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
+        if made.bias is not None:
+            made.bias.copy_(convolution.bias)
+    return made
