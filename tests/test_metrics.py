@@ -140,7 +140,9 @@ def written(tmp_path, gpu_memory, by_phase):
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
-            windows += [closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened]
+            windows += [
+                closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened
+            ]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
