@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.system
 ROOM = 600 << 20
 ROOMY, HUGE = 16, 1437
 LIMITED = """#!{python}

@@ -7,6 +7,8 @@ import pytest
 from trainmeter.job import check
 from trainmeter.record import Record
 
+pytestmark = pytest.mark.system
+
 OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
 
 
@@ -85,7 +87,6 @@ def test_ranks_that_make_no_sense_are_refused(order, typed, says):
     assert says in str(refused.value)
 
 
-@pytest.mark.system
 def test_two_ranks_on_a_boards_old_python(project):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
@@ -96,7 +97,6 @@ def test_two_ranks_on_a_boards_old_python(project):
     assert training["ranks"] == 2
 
 
-@pytest.mark.system
 def test_two_ranks_learn_what_one_does_with_a_batch_twice_as_large(project):
     """Digits in all, the last batch left out, so that each step has the samples of both."""
     shared = {"model": "lenet", "epochs": 2, "evaluate": "false", "drop_last": "true", "workers": 0}

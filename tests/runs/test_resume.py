@@ -7,6 +7,8 @@ import pytest
 
 from trainmeter.record import CHECKPOINT, Record
 
+pytestmark = pytest.mark.system
+
 OURS = {"epochs": 6, "batch": 64, "checkpoint.every": 2, "workers": 0}
 
 
@@ -107,7 +109,6 @@ def test_a_run_that_is_whole_has_no_checkpoint(killed):
     assert not (killed.record().folder / CHECKPOINT).exists()
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(ended_by, never_ended, persistent):
     project = ended_by(signal.SIGKILL, "-m", workers=2, persistent_workers=persistent)
@@ -116,7 +117,6 @@ def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(e
     assert learned(project.record()) == learned(never_ended)
 
 
-@pytest.mark.system
 def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_by, never_ended):
     project = ended_by(signal.SIGINT)
     first = project.record().folder
@@ -133,7 +133,6 @@ def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_
     assert len(project.sweeps()) == 2
 
 
-@pytest.mark.system
 def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
     project = ended_by(signal.SIGKILL, "-m")
     checkpoint = project.record().folder / CHECKPOINT
@@ -152,7 +151,6 @@ def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
     assert learned(record) == learned(never_ended)
 
 
-@pytest.mark.system
 def test_a_changed_job_is_another_run(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     defaults = project.root / "conf" / "train.yaml"
@@ -165,7 +163,6 @@ def test_a_changed_job_is_another_run(ended_by):
     assert (record.folder / "attempt1" / CHECKPOINT).exists()
 
 
-@pytest.mark.system
 def test_several_ranks_go_on_together(ended_by, new_project):
     ranks = {"strategy": "ddp", "strategy.ranks": 2, "checkpoint.every": 2}
     project, whole = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
@@ -175,7 +172,6 @@ def test_several_ranks_go_on_together(ended_by, new_project):
     assert learned(project.record()) == learned(whole.record())
 
 
-@pytest.mark.system
 def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
     project = ended_by(signal.SIGINT, "-m", tracking="mlflow")
     assert project.shown("status") == ["KILLED"]
@@ -193,7 +189,6 @@ def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
     assert total == (pytest.approx(project.record().summary()["metrics"]["total/e2e_s"]),)
 
 
-@pytest.mark.system
 def test_where_its_target_was_reached_nothing_more_is_trained(new_project):
     """Ended after its last window, in the idle power's time: what is left is the end alone."""
     project = new_project()

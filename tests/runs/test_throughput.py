@@ -6,6 +6,8 @@ import pytest
 
 from trainmeter.record import INTERVALS
 
+pytestmark = pytest.mark.system
+
 STEPS, BATCH = 12, 128
 """Of an epoch of QUICK."""
 
@@ -66,7 +68,6 @@ def test_steps_beyond_the_runs_end_are_refused_before_anything_is_trained(projec
     assert not (project.record().folder / "worker.log").exists()
 
 
-@pytest.mark.system
 def test_ranks_all_end_at_the_same_step(project):
     asked = {**throughput(2, 5, exit="true"), "strategy": "ddp", "workers": 1}
     done = project.run("train", *project.quick(**asked))
