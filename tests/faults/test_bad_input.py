@@ -13,7 +13,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("bathc=8", "There is no key bathc. Did you mean batch=? The keys are: batch, cache, clocks,"),
+        ("bathc=8", "There is no key bathc. Did you mean batch=? The keys are: batch, cache,"),
         ("machine.rot=/", "Key 'rot' not in 'Machine'"),
         ("device=nanoo", "Available options in 'device':\n\tagx\n\tagx_orin\n\tauto"),
         ("epochs=two", "Value 'two' of type 'str' could not be converted to Integer"),
