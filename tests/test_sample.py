@@ -2,9 +2,11 @@
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 
-from hydra_plugins.sample import SampleSweeper, drawn
+Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
+from hydra_plugins.sample import SampleSweeper, drawn  # noqa: E402
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
 

@@ -3,6 +3,7 @@ import os
 import signal
 import time
 from multiprocessing import active_children, get_context
+from threading import Timer
 
 import pytest
 import torch
@@ -168,6 +169,15 @@ def test_a_process_that_dies_as_it_hands_a_batch_over_is_told_by_how_it_died():
     with pytest.raises(RuntimeError, match="is killed by signal: Killed") as raised:
         list(Batches(HandingOver(lambda process: process.kill())))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
+
+
+def test_one_that_has_ended_well_before_tells_nothing_of_the_others():
+    ended, living = (get_context("fork").Process(target=time.sleep, args=(seconds,)) for seconds in (0, 60))
+    for process in (ended, living):
+        process.start()
+    ended.join()
+    Timer(0.3, living.kill).start()
+    assert "is killed by signal: Killed" in str(faults.died([ended, living]))
 
 
 def test_a_connection_that_fails_while_all_processes_live_is_left_as_it_is(monkeypatch):

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import signal
+import time
 from multiprocessing.connection import wait
 
 GONE = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO)
@@ -13,7 +14,7 @@ SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of
 NO_ROOM, LITTLE_BYTES = "No space left on device", 1 << 20
 """What a queue says that finds none in shared memory; so does any full disk, so that it is looked at as well."""
 KILLED = "signal: Killed"
-ENDS_S = 1.0
+ENDS_S = 5.0
 """How long a loader process may take to end whose connection is gone already."""
 REMADE = "A dataset that trainmeter made is made again once its folder is removed; one of your own is not."
 
@@ -55,12 +56,14 @@ def died(processes):
     torch raises it by itself, but where a process dies while it hands a batch over, whose connection is then all that
     fails.
     """
-    wait([process.sentinel for process in processes], ENDS_S)
-    for process in processes:
-        if process.exitcode is not None and process.exitcode < 0:
-            number = -process.exitcode
-            name = {signal.SIGKILL: "Killed", signal.SIGBUS: "Bus error"}.get(number, number)
-            return RuntimeError("DataLoader worker (pid {}) is killed by signal: {}.".format(process.pid, name))
+    end, left = time.monotonic() + ENDS_S, list(processes)
+    while left and wait([process.sentinel for process in left], max(0, end - time.monotonic())):
+        for process in left:
+            if process.exitcode is not None and process.exitcode < 0:
+                number = -process.exitcode
+                name = {signal.SIGKILL: "Killed", signal.SIGBUS: "Bus error"}.get(number, number)
+                return RuntimeError("DataLoader worker (pid {}) is killed by signal: {}.".format(process.pid, name))
+        left = [process for process in left if process.exitcode is None]  # one that ended well tells nothing of others
     return None
 
 
