@@ -37,7 +37,7 @@ def test_bad_images_are_skipped_where_that_is_asked_for_counted_and_named(projec
 def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_sweep_goes_on(project, tmp_path):
     card = tmp_path / "card"
     card.mkdir()
-    asked = {"storage.root": f"{card},data", "target_accuracy": 0.5, "dataset.on_bad": "skip", "workers": 1}
+    asked = {"storage.root": f"{card},data", "target_accuracy": 0.95, "dataset.on_bad": "skip", "workers": 1}
     sweep = project.start("train", *project.long("-m", **asked))
     project.until_in_training()
     shutil.move(card, tmp_path / "drawer")
