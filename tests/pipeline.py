@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import default_collate
 
 SPIN_S = 0.0002
@@ -68,6 +69,18 @@ def batching_s(batch: int, pause_s: float) -> float:
         default_collate(samples)
         took.append(time.perf_counter() - begun)
     return statistics.median(took)
+
+
+def handing_over_s(batch: int, workers: int, compute_s: float) -> float:
+    """What torch's own loader takes to hand over such a batch that is ready, in the middle of 20."""
+    loader = iter(DataLoader(Slow(21 * batch, 0, 0), batch, num_workers=workers))
+    took = []
+    for _ in range(21):
+        spend(compute_s)
+        begun = time.perf_counter()
+        next(loader)
+        took.append(time.perf_counter() - begun)
+    return statistics.median(took[1:])
 
 
 class Slow(list):
