@@ -91,6 +91,13 @@ def test_a_border_has_a_sample_of_its_own_however_seldom_it_is_sampled(rail):
         assert after_ns - before_ns < S
 
 
+def test_what_is_slow_to_read_is_known_from_the_first_without_a_sample_of_its_own(rail):
+    rail.free.clear()
+    threading.Timer(0.05, rail.free.set).start()
+    with sampling(SELDOM_S, VDD_IN=rail) as made:
+        assert made.joules(fresh=False).keys() == {"VDD_IN"}
+
+
 def test_joules_are_the_power_times_what_passed_between_two_readings(rail):
     with sampling(0.005, VDD_IN=rail) as made:
         begun_ns = time.monotonic_ns()

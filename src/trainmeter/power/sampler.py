@@ -23,7 +23,7 @@ PATIENCE_S = 0.8
 
 
 class Sampler:
-    """Reads powers every `period_s` or so, and at once when asked to.
+    """Reads powers every `period_s` or so, and at once when asked to; the first time before it is handed out.
 
     `total` names those that together are the total power.
     """
@@ -41,6 +41,7 @@ class Sampler:
         self._told: set[str] = set()
         self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
         self._watch = Rounds(self._look, period_s=LOOK_S, patience_s=PATIENCE_S, name="sampler's watch")
+        self._rounds.now()  # on a busy machine a border that asks for no fresh sample might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
         """Each power's joules up to now, by a sample taken now where `fresh`; without those that cannot be read."""
