@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from trainmeter import metrics, window
 from trainmeter.ending import known
@@ -22,7 +21,7 @@ from trainmeter.throughput import throughput
 from trainmeter.tracking.publish import LOSS, POWER
 from trainmeter.window import Panel, closed
 from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.device import memory
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.strategy import Single
@@ -80,7 +79,7 @@ class Gauges:
 def loader():
     """Batches of samples that may be bad."""
     timed = Timed(lambda transform: [(torch.zeros(1), 0)] * 3, lambda image: image, skip=True)
-    return Batches(DataLoader(timed, collate_fn=collate))
+    return batches(timed, range(3), 1)
 
 
 class Files:

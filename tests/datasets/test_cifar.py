@@ -73,10 +73,10 @@ def test_the_worker_opens_it_in_color_and_in_gray_from_the_same_files(small, tmp
     color, gray = small("cifar10"), small("cifar10_gray")
     folder = ready(color, STORAGE, tmp_path, print)["folder"]
     assert ready(gray, STORAGE, tmp_path, print)["folder"] == folder
-    image, label = open_split(color, folder, "train")[3][0]
+    (image,), (label,) = open_split(color, folder, "train")[[3]][0]
     assert (tuple(image.shape), label) == ((3, 32, 32), 1)
     assert image[0, 0, 0] == pytest.approx((1 / 255 - 0.4914) / 0.2470, abs=1e-5)
-    image, label = open_split(gray, folder, "val")[0][0]
+    (image,), (label,) = open_split(gray, folder, "val")[[0]][0]
     assert (tuple(image.shape), label) == ((1, 32, 32), 5)
     luma = (299 * 5 + 587 * 105 + 114 * 155) // 1000
     assert image[0, 0, 0] == pytest.approx((luma / 255 - 0.5) / 0.5, abs=0.01)

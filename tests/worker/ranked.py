@@ -7,11 +7,10 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.link import Together
 from trainmeter.worker.loop import Tally, evaluate, train
 from trainmeter.worker.precision import AsIs, Plain
@@ -75,7 +74,7 @@ class Trained:
 def loader(strategy, samples, batch, shuffled=True):
     order = strategy.shard(samples, torch.Generator().manual_seed(5) if shuffled else None)
     timed = Timed(lambda transform: samples, None)
-    return Batches(DataLoader(timed, sampler=order, batch_size=batch, collate_fn=collate))
+    return batches(timed, order, batch)
 
 
 class Steward:

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import RandomSampler
 
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
 from trainmeter.worker.checkpoint import Checkpoint
-from trainmeter.worker.data.timing import Batches
+from trainmeter.worker.data.timing import batches
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.strategy import Single
 from trainmeter.worker.tasks import Classification
@@ -54,7 +54,7 @@ def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"]):
     learner = Learner({**JOB, "optimizer": optimizer}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
-    loader = Batches(DataLoader(range(12), sampler=order, batch_size=4), [shuffled])
+    loader = batches(range(12), order, 4, generators=[shuffled])
     checkpoint = Checkpoint(Record(folder), learner, (loader,), strategy, every)
     return SimpleNamespace(learner=learner, loader=loader, checkpoint=checkpoint)
 
@@ -62,7 +62,7 @@ def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"]):
 def epoch(worker):
     """Trains on samples drawn by the loader's numbers, noise by torch's; the losses and a number of each kind."""
     images, labels = IMAGES.example(DIGITS, 12, torch.Generator().manual_seed(1))
-    order = list(worker.loader.loader.sampler)
+    order = [index for indices in worker.loader.loader.sampler for index in indices]
     noisy = [images[[index]] + torch.randn(1) for index in order]
     tally = worker.learner.learn([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
     worker.learner.advance()

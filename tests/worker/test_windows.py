@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from trainmeter.record import Record
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.faults import BadSampleError
-from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.loop import Tally
 from trainmeter.worker.strategy import Single
 from trainmeter.worker.tasks import Classification
@@ -56,7 +55,7 @@ def measure(tmp_path):
         learner.learn = learner.judge = seen
         learner.learning_rate = lambda: 0.01
         samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
-        loader = Batches(DataLoader(samples, batch_size=2, collate_fn=collate))
+        loader = batches(samples, range(5), 2)
         windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1))
         getattr(windows, window)(0, loader)
         (rank,) = steward.heard["measured"]["ranks"]

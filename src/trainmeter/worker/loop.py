@@ -13,26 +13,22 @@ class Tally:
         self.samples = 0
         self._task = task
         self._losses, self._last = [], []
+        self._right, self._last_right = torch.zeros((), device=device, dtype=torch.long), []
         self._weights = []
-        self._right = torch.zeros((), device=device, dtype=torch.long)
 
     def add(self, loss, outputs, targets):
         self._last.append(loss.detach())
-        if len(self._last) == TOGETHER:
-            self._losses.append(torch.stack(self._last))
-            self._last = []
+        self._last_right.append(self._task.right(outputs, targets))
         self._weights.append(self._task.weight(targets))
-        right = self._task.right(outputs, targets)
-        if right is None:
-            self._right = None
-        else:
-            self._right += right
         self.samples += len(targets)
+        if len(self._last) == TOGETHER:
+            self._put_together()
 
     def losses(self):
         """The loss of each step, as numbers."""
-        last = [torch.stack(self._last)] if self._last else []
-        return [loss for losses in (*self._losses, *last) for loss in losses.tolist()]
+        if self._last:
+            self._put_together()
+        return [loss for losses in self._losses for loss in losses.tolist()]
 
     def weights(self):
         """How many each step's loss is the mean of."""
@@ -47,8 +43,13 @@ class Tally:
         """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
-        right = None if self._right is None else self._right.item()
+        right = None if self._right is None else self._right.item()  # put together by losses()
         return {"weight": sum(weights), "loss_sum": loss_sum, "right": right}
+
+    def _put_together(self):
+        self._losses.append(torch.stack(self._last))
+        right, self._last, self._last_right = self._last_right, [], []
+        self._right = None if right[0] is None else self._right + torch.stack(right).sum()
 
 
 def train(model, batches, task, optimizer, tally, autocast, scaler):

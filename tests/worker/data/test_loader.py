@@ -54,7 +54,7 @@ def test_a_pass_may_be_cut_short_with_nothing_fetched_beyond_and_the_next_one_be
     cut.cut(2)
     assert len(cut) == 2
     assert order(cut) == order(whole)[:8]
-    assert len(list(cut.loader.sampler)) == 8
+    assert sum(map(len, cut.loader.sampler)) == 8
     cut.cut(None)
     assert len(cut) == 3
     assert sorted(order(cut)) == list(range(10))

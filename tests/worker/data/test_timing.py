@@ -5,11 +5,10 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from trainmeter.worker.data import timing
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError
-from trainmeter.worker.data.timing import Batches, Timed, collate, stall_model
+from trainmeter.worker.data.timing import Timed, batches, stall_model
 
 MS = 1_000_000
 
@@ -69,28 +68,29 @@ def slow(clock, milliseconds=2):
     return lambda image: clock.after(milliseconds, torch.tensor(float(image)))
 
 
+def took(opened, transform, indices):
+    """(read, preprocess, decode) of a batch that takes no time to collate."""
+    return Timed(opened, transform)[indices][1]
+
+
 def test_reading_decoding_and_transforming_are_told_apart(clock):
-    samples = Timed(lambda transform: Apart(clock), slow(clock))
-    assert samples[1] == ((torch.tensor(1.0), 7), (5 * MS, 3 * MS, 2 * MS))
+    assert took(lambda transform: Apart(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
 
 
 def test_of_a_persons_own_samples_all_but_the_transform_is_reading(clock):
-    samples = Timed(lambda transform: Whole(clock, transform), slow(clock))
-    assert samples[3] == ((torch.tensor(3.0), 3), (6 * MS, 0, 2 * MS))
+    assert took(lambda transform: Whole(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
 
 
 def test_samples_that_transform_nothing_are_all_reading(clock):
-    samples = Timed(lambda transform: Whole(clock, lambda image: image), slow(clock))
-    assert samples[0][1] == (6 * MS, 0, 0)
-    assert samples[1][1] == (6 * MS, 0, 0)
+    assert took(lambda transform: Whole(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
 
 
 def test_a_batch_carries_the_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timing, "default_collate", lambda samples: clock.after(1, samples))
     samples = Timed(lambda transform: Apart(clock), slow(clock))
-    batch, took, bad = collate([samples[0], samples[1]])
+    batch, spent, bad = samples[[0, 1]]
     assert batch == [(0, 7), (1, 7)]
-    assert took == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
+    assert spent == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
     assert bad == []
 
 
@@ -107,9 +107,22 @@ class Holed(list):
         return torch.tensor(float(index)), index
 
 
-def batches(samples, batch=4, workers=0, skip=True):
+def test_what_a_bad_sample_took_is_no_part_of_it(clock):
+    class HalfBad(Apart):
+        def decode(self, data, index):
+            if index == 0:
+                clock.after(50)
+                raise BadSampleError("image 0 cannot be read", "0.png")
+            return super().decode(data, index)
+
+    batch, spent, bad = Timed(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
+    assert (batch[1].tolist(), bad) == ([7], ["0.png"])
+    assert spent == (5 * MS, (3 + 2) * MS, 3 * MS)
+
+
+def passes(samples, batch=4, workers=0, skip=True, **how):
     timed = Timed(lambda transform: samples, lambda image: image, skip=skip)
-    return Batches(DataLoader(timed, batch_size=batch, collate_fn=collate, num_workers=workers))
+    return batches(timed, range(len(samples)), batch, num_workers=workers, **how)
 
 
 def labels(loaded):
@@ -121,7 +134,7 @@ NO_STEPS = [0.0] * 4
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_samples_are_left_out_counted_and_the_first_few_named(workers):
-    loaded = batches(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
+    loaded = passes(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
     assert labels(loaded) == [[0, 3], [8, 10, 11]], "a batch that is all bad is passed over"
     assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
     assert loaded.bad == ["1.png", "2.png", "4.png", "5.png", "6.png"]
@@ -132,18 +145,18 @@ def test_bad_samples_are_left_out_counted_and_the_first_few_named(workers):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_bad_sample_that_is_not_to_be_skipped_ends_the_pass(workers):
     with pytest.raises(BadSampleError, match="image 5 cannot be read"):
-        labels(batches(Holed(8, {5}), workers=workers, skip=False))
+        labels(passes(Holed(8, {5}), workers=workers, skip=False))
 
 
 def test_where_nothing_is_skipped_nothing_is_counted():
-    loaded = batches(Holed(8, {}), skip=False)
+    loaded = passes(Holed(8, {}), skip=False)
     labels(loaded)
     assert "skipped_samples" not in loaded.parts(NO_STEPS * 2)
 
 
 def test_a_dataset_that_is_all_bad_is_an_error():
     with pytest.raises(RuntimeError, match=r"not one sample of 6 could be read; the first: 0\.png"):
-        labels(batches(Holed(6, set(range(6)))))
+        labels(passes(Holed(6, set(range(6)))))
 
 
 class Gone(Holed):
@@ -154,7 +167,7 @@ class Gone(Holed):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_storage_that_is_gone_is_never_skipped(workers):
     with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
-        labels(batches(Gone(4, {}), workers=workers))
+        labels(passes(Gone(4, {}), workers=workers))
 
 
 class Own(Holed):
@@ -168,27 +181,27 @@ class Own(Holed):
 
 def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
     samples = Own(4, {1}, OSError("cannot identify image file"))
-    loaded = batches(samples)
+    loaded = passes(samples)
     assert labels(loaded) == [[0, 2, 3]]
     assert loaded.bad == ["1"]
     with pytest.raises(BadSampleError, match="sample 1 cannot be read: cannot identify image file"):
-        labels(batches(samples, skip=False))
+        labels(passes(samples, skip=False))
 
 
 def test_a_persons_own_file_is_named():
-    loaded = batches(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
+    loaded = passes(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
     labels(loaded)
     assert loaded.bad == ["/card/x.png"]
 
 
 def test_a_persons_own_mistake_is_never_skipped():
     with pytest.raises(KeyError):
-        labels(batches(Own(4, {1}, KeyError("label"))))
+        labels(passes(Own(4, {1}, KeyError("label"))))
 
 
 def test_a_storage_that_is_gone_is_known_from_a_persons_own_samples():
     with pytest.raises(StorageGoneError, match=r"/card/x\.png cannot be read"):
-        labels(batches(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
+        labels(passes(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
 
 
 class Sleeping(list):
@@ -206,8 +219,7 @@ class Sleeping(list):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pin", [False, True])
 def test_what_samples_took_comes_along_from_loader_processes(workers, pin):
-    timed = Timed(lambda transform: Sleeping(range(6)), lambda image: image)
-    loaded = Batches(DataLoader(timed, batch_size=3, collate_fn=collate, num_workers=workers, pin_memory=pin))
+    loaded = passes(Sleeping(range(6)), batch=3, workers=workers, pin_memory=pin)
     begun = time.perf_counter()
     assert labels(loaded) == [[0, 1, 2], [3, 4, 5]]
     elapsed_s = time.perf_counter() - begun
@@ -218,7 +230,7 @@ def test_what_samples_took_comes_along_from_loader_processes(workers, pin):
 
 
 def test_each_pass_has_its_own_sums():
-    loaded = Batches(DataLoader(Timed(lambda t: Sleeping(range(2)), lambda image: image), 2, collate_fn=collate))
+    loaded = passes(Sleeping(range(2)), batch=2)
     for _ in range(2):
         labels(loaded)
         assert 0.04 <= loaded.parts(NO_STEPS)["loader_read_s"] < 0.08
@@ -241,7 +253,7 @@ def test_the_model_of_the_literature(loaded_s, compute_s, workers, stall_s):
 
 def test_the_model_takes_each_steps_compute_from_the_clocks_rows(clock):
     timed = Timed(lambda transform: Apart(clock, count=2), slow(clock))
-    loaded = Batches(DataLoader(timed, batch_size=1, collate_fn=collate, num_workers=0))
+    loaded = batches(timed, range(2), 1, num_workers=0)
     labels(loaded)
     loaded.loader.num_workers = 1  # as if a process had loaded them
     rows = [9.0, 9.0, 9.0, 0.004, 9.0, 9.0, 9.0, 0.02]

@@ -3,14 +3,12 @@
 import os
 import signal
 from functools import partial
-from itertools import islice
 
 import torch
-from torch.utils.data import DataLoader, Sampler
 
 from trainmeter.build import build
 from trainmeter.worker.data.tensors import ReadyBatches
-from trainmeter.worker.data.timing import Batches, Timed, collate
+from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.link import die_with_parent
 from trainmeter.worker.strategy import own_seed
@@ -60,29 +58,15 @@ def train_loader(samples, job, strategy, cuda):
     Loader processes live on between epochs if the job says so.
     """
     shuffled = _seeded(job)  # the same numbers on all ranks
-    order = Cut(strategy.shard(samples, shuffled))
-    persistent = job["persistent_workers"] and job["workers"] > 0
-    how = dict(_how(job, strategy, cuda), persistent_workers=persistent, drop_last=job["drop_last"])
-    return Batches(DataLoader(samples, sampler=order, **how), [shuffled, how["generator"]])
-
-
-class Cut(Sampler):
-    """An order of samples that may end after the first `most` of them."""
-
-    def __init__(self, order):
-        self._order, self.most = order, None
-
-    def __len__(self):
-        return len(self._order) if self.most is None else min(len(self._order), self.most)
-
-    def __iter__(self):
-        return islice(self._order, self.most)
+    order, how = strategy.shard(samples, shuffled), _how(job, strategy, cuda)
+    how["persistent_workers"] = job["persistent_workers"] and job["workers"] > 0
+    return batches(samples, order, job["batch"], job["drop_last"], [shuffled, how["generator"]], **how)
 
 
 def val_loader(samples, job, strategy, cuda):
     """Batches in the samples' own order; its processes end with the window: none idles in training."""
     how = _how(job, strategy, cuda)
-    return Batches(DataLoader(samples, sampler=strategy.shard(samples, None), **how), [how["generator"]])
+    return batches(samples, strategy.shard(samples, None), job["batch"], generators=[how["generator"]], **how)
 
 
 def _check_counts(job, counts, ranks):
@@ -116,9 +100,7 @@ def _stepping(job, made):
 
 def _how(job, strategy, cuda):
     how = {
-        "batch_size": job["batch"],
         "num_workers": job["workers"],
-        "collate_fn": collate,
         "pin_memory": _pinned(job, cuda),
         "generator": _seeded(job, strategy.rank),
     }

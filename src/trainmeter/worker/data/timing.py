@@ -5,8 +5,10 @@ queue as a few integers, so that no process keeps or shares anything.
 """
 
 from array import array
+from itertools import islice
 from multiprocessing import active_children
 
+from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import default_collate
 
 from trainmeter.worker.data.faults import BadSampleError, died, unreadable
@@ -20,11 +22,12 @@ NAMED = 5
 
 
 class Timed:
-    """Samples, each with what it took: ((input, label), (read, decode, transform) in ns), or a bad one's name.
+    """Batches of samples: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of the bad ones).
 
     `samples` either tell apart how to `read(index)` and how to `decode(data)`, or are a sequence of
     `(transform(image), label)`, in which all but the transform counts as reading. Bad ones raise, unless they are to
-    be skipped; of the latter kind those are bad that raise OSError, as Pillow does. `folder` is the dataset's.
+    be skipped; of the latter kind those are bad that raise OSError, as Pillow does. The batch is None where none of
+    its samples is good. `folder` is the dataset's.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
@@ -32,7 +35,8 @@ class Timed:
         self._timed_transform = TimedTransform(transform)
         self._samples = open_samples(self._timed_transform)
         apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
-        self._timed = self._apart_timed if apart else self._whole_timed
+        self._done_at = self._apart if apart else self._whole
+        """Of an index: the sample, and when it was read, decoded and transformed."""
         self._folder = folder
         self.skip = skip
         for bad in [] if skip else getattr(self._samples, "unheld", []):
@@ -41,32 +45,43 @@ class Timed:
     def __len__(self):
         return len(self._samples)
 
-    def __getitem__(self, index):
-        try:
-            return self._timed(index)
-        except BadSampleError as bad:
-            if not self.skip:
-                raise
-            return bad.name
-
-    def _apart_timed(self, index):
+    def __getitem__(self, indices):
+        good, bad, done_at = [], [], self._done_at
+        read = decode = transform = 0
         begun = perf_counter_ns()
+        for index in indices:
+            try:
+                sample, read_at, decoded_at, end = done_at(index)
+            except BadSampleError as error:
+                if not self.skip:
+                    raise
+                bad.append(error.name)
+                begun = perf_counter_ns()
+                continue
+            good.append(sample)
+            read += read_at - begun
+            decode += decoded_at - read_at
+            transform += end - decoded_at
+            begun = end
+        batch = default_collate(good) if good else None
+        return batch, (read, decode + transform + perf_counter_ns() - begun, decode), bad
+
+    def _apart(self, index):
         data, label = self._samples.read(index)
-        read = perf_counter_ns()
+        read_at = perf_counter_ns()
         image = self._samples.decode(data, index)
-        decoded = perf_counter_ns()
-        tensor = self._transform(image)
-        return (tensor, label), (read - begun, decoded - read, perf_counter_ns() - decoded)
+        decoded_at = perf_counter_ns()
+        return (self._transform(image), label), read_at, decoded_at, perf_counter_ns()
 
-    def _whole_timed(self, index):
+    def _whole(self, index):
         self._timed_transform.took_ns = 0
-        begun = perf_counter_ns()
         try:
             sample = self._samples[index]
         except OSError as error:
             raise unreadable(error.filename or str(index), error, self._folder, kind="sample") from error
-        took, transform = perf_counter_ns() - begun, self._timed_transform.took_ns
-        return sample, (took - transform, 0, transform)
+        end = perf_counter_ns()
+        read_at = end - self._timed_transform.took_ns
+        return sample, read_at, read_at, end
 
 
 class TimedTransform:
@@ -83,22 +98,30 @@ class TimedTransform:
         return result
 
 
-def collate(samples):
-    """A batch of timed samples: (batch or None, (read, preprocess, decode) in ns, names of the bad ones)."""
-    begun = perf_counter_ns()
-    good, bad = [], []
-    read = decode = transform = 0
-    for sample in samples:
-        if isinstance(sample, str):
-            bad.append(sample)
-            continue
-        good.append(sample[0])
-        took = sample[1]
-        read += took[0]
-        decode += took[1]
-        transform += took[2]
-    batch = default_collate(good) if good else None
-    return batch, (read, decode + transform + perf_counter_ns() - begun, decode), bad
+class Orders(BatchSampler):
+    """The samples of each batch, by their indices; a pass may end after the first `most` batches."""
+
+    most = None
+
+    def __len__(self):
+        whole = super().__len__()
+        return whole if self.most is None else min(whole, self.most)
+
+    def __iter__(self):
+        return islice(super().__iter__(), self.most)
+
+
+def batches(timed, order, batch, drop_last=False, generators=(), **how):
+    """Passes over timed samples in an order of them; `how` is DataLoader's.
+
+    A batch is asked of `timed` at once, not sample by sample: what timing them takes is then half.
+    """
+    orders = Orders(order, batch, drop_last)
+    return Batches(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=as_it_is, **how), generators)
+
+
+def as_it_is(batch):
+    return batch
 
 
 class Batches:
@@ -124,16 +147,16 @@ class Batches:
     @property
     def count(self):
         """Samples of a pass, those of a last batch that is left out among them."""
-        return len(self.loader.sampler)
+        return len(self.loader.sampler.sampler)
 
     @property
     def smallest(self):
         """Samples of the smallest batch of a pass."""
-        return smallest(self.count, self.loader.batch_size, self.loader.drop_last)
+        return smallest(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
 
     def cut(self, steps):
         """Has passes end after so many steps, with nothing fetched beyond; None: with the samples."""
-        self.loader.sampler.most = None if steps is None else steps * self.loader.batch_size
+        self.loader.sampler.most = steps
 
     def __iter__(self):
         self._begin()
