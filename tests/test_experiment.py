@@ -76,6 +76,14 @@ def test_a_stop_marks_the_run_as_killed_and_is_handed_to_the_caller(ended, stop,
     assert record.summary()["failure"] == {"kind": "stopped", "message": message}
 
 
+def test_an_error_that_a_stop_meets_on_its_way_out_does_not_hide_it(ended):
+    stop, error = SystemExit(143), RuntimeError("cannot release un-acquired lock")
+    error.__context__ = stop
+    outcome, record = ended(error)
+    assert (outcome.state, outcome.stop) == ("killed", stop)
+    assert record.summary()["failure"] == {"kind": "stopped", "message": "stopped by a signal"}
+
+
 def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, monkeypatch):
     monkeypatch.setattr(
         "trainmeter.record.Record.conclude", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainmeter.stopping import STOPPING, held_off, undisturbed
+from trainmeter.stopping import STOPPING, foremost, held_off, undisturbed
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +86,35 @@ def test_a_signal_that_comes_while_it_begins_acts_at_once_and_leaves_the_next_on
     for number in STOPPING:
         with pytest.raises(SystemExit):
             signal.raise_signal(number)
+
+
+def test_a_stop_that_leaves_a_lock_let_go_is_no_error_of_the_lock():
+    def wait():
+        turn = threading.Condition()
+        with foremost(), turn:
+            turn.release()
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as stopped:
+        wait()
+    assert stopped.value.code == 128 + signal.SIGTERM
+
+
+def test_a_stop_is_found_behind_error_after_error():
+    def fail():
+        with foremost():
+            try:
+                try:
+                    signal.raise_signal(signal.SIGTERM)
+                finally:
+                    {}["gone"]
+            except KeyError as error:
+                raise ValueError("gone") from error
+
+    with pytest.raises(SystemExit):
+        fail()
+
+
+def test_an_error_that_no_stop_is_behind_stays_what_it_is():
+    with pytest.raises(ValueError, match="within"), foremost():
+        raise ValueError("within")

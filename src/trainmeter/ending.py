@@ -13,7 +13,7 @@ from trainmeter import launch
 from trainmeter.fitted import exhausted
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
-from trainmeter.stopping import held_off
+from trainmeter.stopping import foremost, held_off
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
@@ -28,7 +28,8 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> Iterator[None]:
     """Whatever ends the run, its record, MLflow and the terminal tell how."""
     try:
-        yield
+        with foremost():
+            yield
     except launch.WorkerError as error:
         ran_out = error.failure == "oom"
         outcome.fails(error.failure, exhausted(str(error), plan.record) if ran_out else str(error))

@@ -28,6 +28,7 @@ from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.knob import Holding, held
 from trainmeter.power.meter import Meter, open_meter
+from trainmeter.stopping import foremost
 from trainmeter.summary import reached
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
@@ -43,17 +44,18 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
     outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
     try:
-        put_back(desk_of(order), terminal.warn)
-        plan = settle(order)
-        if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
-            terminal.was_whole(plan.record.folder, plan.of_sweep)
-            return outcome.was_whole(plan.record)
-        outcome.rehearsal = plan.run["rehearsal"]
-        terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
-        with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
-            put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
-            outcome.notes += plan.begin()
-            (measure if plan.node.is_first else assist)(plan, outcome, terminal)
+        with foremost():
+            put_back(desk_of(order), terminal.warn)
+            plan = settle(order)
+            if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
+                terminal.was_whole(plan.record.folder, plan.of_sweep)
+                return outcome.was_whole(plan.record)
+            outcome.rehearsal = plan.run["rehearsal"]
+            terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
+            with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
+                put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
+                outcome.notes += plan.begin()
+                (measure if plan.node.is_first else assist)(plan, outcome, terminal)
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("job", str(error))
         terminal.failed(outcome)

@@ -69,3 +69,26 @@ def undisturbed() -> Iterator[None]:
     finally:
         if came:
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def foremost() -> Iterator[None]:
+    """A stop goes on in place of an error that it met on its way out.
+
+    It is raised wherever the program happens to be, and what it breaks off there may not be fit to be left: a lock
+    that was let go to wait, say, cannot be let go once more.
+    """
+    try:
+        yield
+    except Exception as error:
+        if stop := _behind(error):
+            raise stop from None
+        raise
+
+
+def _behind(error: BaseException) -> BaseException | None:
+    """The stop that was under way when an error was raised, if one was."""
+    before = error.__context__
+    while before and not isinstance(before, (KeyboardInterrupt, SystemExit)):
+        before = before.__context__
+    return before

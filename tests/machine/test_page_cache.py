@@ -1,5 +1,7 @@
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -230,3 +232,9 @@ def test_caches_are_dropped_only_where_they_are_to_be_cold(monkeypatch, folder):
         prepare(cache, folder, epoch, drop=True)
     prepare("cold", folder, 0)
     assert dropped == [True]
+
+
+def test_a_stop_while_the_kernel_is_asked_is_not_lost_to_a_mapping_that_cannot_be_closed(folder, monkeypatch):
+    monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(mincore=lambda *asked: sys.exit(143)))
+    with pytest.raises(SystemExit):
+        share(folder)

@@ -197,8 +197,10 @@ def _resident(descriptor: int, size: int) -> bytes:
     resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) as mapped:
         first = ctypes.c_char.from_buffer(mapped)
-        failed = LIBC.mincore(ctypes.addressof(first), size, resident)
-        del first  # as long as it lives, the mapping cannot be closed
+        try:
+            failed = LIBC.mincore(ctypes.addressof(first), size, resident)
+        finally:
+            del first  # as long as it lives, the mapping cannot be closed
     if failed:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
