@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import hydra
 from omegaconf import DictConfig
 
-from trainmeter import cluster, job, sweep
+from trainmeter import cluster, hints, job, sweep
 
 if TYPE_CHECKING:
     from trainmeter.outcome import Outcome
@@ -54,7 +54,7 @@ def main() -> int:
         return 128 + signal.SIGINT
     except SystemExit as end:
         if end.code == 1 and not outcomes:
-            print(job.hints(sys.argv[1:]), end="", file=sys.stderr)
+            print(hints.hints(sys.argv[1:]), end="", file=sys.stderr)
         raise
     finally:
         show(outcomes)

@@ -25,6 +25,7 @@ FLOORS = [
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome", "throughput", "resuming"},
+    {"hints"},
     {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
     {"hydra_plugins"},
 ]
@@ -35,7 +36,7 @@ ALONE_IN = {
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/job.py", "hydra_plugins/sample.py"},
-    "omegaconf": {*ENTRIES, "trainmeter/job.py", "trainmeter/schema.py"},
+    "omegaconf": {*ENTRIES, "trainmeter/hints.py", "trainmeter/job.py", "trainmeter/schema.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
         "trainmeter/machine/nvml_gauges.py",

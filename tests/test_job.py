@@ -127,34 +127,6 @@ def test_another_host_is_another_job(made, monkeypatch):
     assert job.identity(made(), "digest") != here
 
 
-@pytest.mark.parametrize(
-    ("typed", "near"),
-    [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
-)
-def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, near):
-    name = typed.partition("=")[0].partition(".")[0]
-    assert job.hints([typed]).startswith(f"There is no key {name}. Did you mean {near}=? The keys are: batch, cache,")
-
-
-def test_a_key_unlike_all_others_is_told_without_a_guess():
-    assert job.hints(["xyzzy=1"]).startswith("There is no key xyzzy. The keys are: ")
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("device=nanoo", "device=nano"), ("experiment=tbd/polynom", "experiment=tbd/polynomial"),
-     ("model=lenet,resnt18", "model=resnet18")],
-)  # fmt: skip
-def test_a_choice_that_is_not_there_is_told_with_the_nearest_that_is(typed, meant):
-    assert job.hints([typed]).endswith(f". Did you mean {meant}?\n")
-    assert job.hints([typed]).count("\n") == 1
-
-
-def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
-    typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
-    assert job.hints(typed) == ""
-
-
 def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices_meter(order):
     asked = order("device=auto", "batch=8", "device.python=/usr/bin/python3")
     found = asked.on("cuda")

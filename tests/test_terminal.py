@@ -217,8 +217,8 @@ def test_where_a_steady_epochs_samples_came_from_is_said_as_far_as_it_is_known(t
     concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=known))
     _, _, said = " ".join(lines()).partition("Data of ")
     assert said.startswith(
-        "a steady epoch: 0.180 s reading, 0.537 s preprocessing (summed over loader processes), 26.8 MB from the disk, "
-        "at 68.4 MB/s, 0% in the page cache before, 100% after."
+        "a steady epoch: 0.180 s reading, 0.537 s preprocessing (in all processes together), 26.8 MB read from its "
+        "disk, by whatever process, at 68.4 MB/s, 0% in the page cache before, 100% after."
     )
 
 
@@ -264,3 +264,18 @@ def test_a_sweep_has_a_column_for_them_where_any_run_has_them(terminal, rows):
     terminal.sweep(outcomes)
     assert "0 8 whole - - - - - 10.0" in rows()
     assert "throughput" in " ".join(rows())
+
+
+def test_a_target_that_was_reached_is_told_with_what_it_took_and_what_reached_it(terminal, lines):
+    cost = {"total/epochs_to_target": 1.0, "total/time_to_target_s": 28.5, "total/energy_to_target_j": 130.16}
+    windows = [epoch(0), {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25, "val/accuracy": 0.975}}]
+    concluded(terminal, windows, Outcome(0, [], metrics=cost))
+    said = "The target was reached after 1 epoch, in 28.500 s and 130.2 J (val/loss 0.2500, val/accuracy 0.9750)."
+    assert said in " ".join(lines())
+
+
+def test_without_evaluation_or_energy_the_target_is_told_by_the_training_alone(terminal, lines):
+    cost = {"total/epochs_to_target": 2.0, "total/time_to_target_s": 28.5}
+    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=cost))
+    said = "after 2 epochs, in 28.500 s (epoch/train_loss 0.5123, epoch/train_accuracy 0.9123)."
+    assert said in " ".join(lines())

@@ -6,9 +6,8 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
+from trainmeter.hints import KNOWN, unknown
 from trainmeter.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +29,6 @@ GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
     *("meter", "profiler", "tracking"),
 )
-KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
-"""What an override may begin with."""
 PREPROCESSING = ("resize", "crop", "pad")
 UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir")
 """Keys that change no measurement, and so are no part of a job's identity."""
@@ -248,29 +246,6 @@ def identity(job: Mapping[str, Any], digest: str | None, nodes: int = 1) -> str:
 def measures(key: str) -> bool:
     """Whether an override of this key changes what is measured."""
     return not any(key == other or key.startswith(f"{other}.") for other in UNMEASURED)
-
-
-def hints(arguments: Sequence[str]) -> str:
-    """A line for each override that names no key, group or choice there is, with what it may have meant."""
-    typed = [argument.partition("=")[::2] for argument in arguments if "=" in argument]
-    names = [key.partition(".")[0] for key, _ in typed]
-    lines = [unknown(name) for name in names if name.isidentifier() and name not in KNOWN]
-    lines += [meant(key, choice) for key, value in typed if key in KNOWN for choice in value.split(",")]
-    return "".join(f"{line}\n" for line in lines if line)
-
-
-def meant(group: str, choice: str) -> str:
-    """What a choice that is none of its group's may have meant; nothing where there is no telling."""
-    folder = ROOT / "conf" / group
-    known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
-    near = get_close_matches(choice, known, 1) if choice not in known else []
-    return "".join(f"There is no {group}={choice}. Did you mean {group}={match}?" for match in near)
-
-
-def unknown(name: str) -> str:
-    """What to say of a key that is none."""
-    near = "".join(f" Did you mean {match}=?" for match in get_close_matches(name, KNOWN, 1))
-    return f"There is no key {name}.{near} The keys are: {', '.join(sorted(KNOWN - {'hydra'}))}."
 
 
 def digest_of(value: Any) -> str:

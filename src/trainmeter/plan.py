@@ -18,6 +18,7 @@ from typing import Any
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import known, place
+from trainmeter.hints import check_numbers
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -126,6 +127,7 @@ def settle(order: Order) -> Plan:
     found = host.detect(matches(), facts)
     if order.choices["device"] == "auto":
         order = order.on(found)
+    check_numbers(order.overrides, order.choices, order.job)
     check(order.job)
     described = host.describe(root, ROOT)
     fits = host.fits(order.job["device"]["match"], facts)

@@ -38,12 +38,13 @@ SWEEP_COLUMNS = {
 THROUGHPUT = {"throughput\n/s": ("throughput/samples_per_s", "{:.1f}")}
 DATA = {
     "loader_read_s": "{:.3f} s reading",
-    "loader_preprocess_s": "{:.3f} s preprocessing (summed over loader processes)",
-    "read_bytes": "{} from the disk",
+    "loader_preprocess_s": "{:.3f} s preprocessing (in all processes together)",
+    "read_bytes": "{} read from its disk, by whatever process",
     "read_bytes_per_s": "at {}/s",
     "cached_share_before": "{:.0%} in the page cache before",
     "cached_share_after": "{:.0%} after",
 }
+SCORES = ("epoch/train_loss", "epoch/train_accuracy", "val/loss", "val/accuracy")
 STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
 
 
@@ -121,6 +122,7 @@ class Terminal:
             self._epochs(windows, outcome.metrics, warmup)
             self._data(outcome.metrics)
             self._throughput(outcome.metrics)
+            self._target(windows, outcome.metrics)
         for note in outcome.notes:
             self.warn(note)
         self.failed(outcome)
@@ -166,7 +168,7 @@ class Terminal:
         told = [
             form.format(decimal(int(value)) if "bytes" in name else value)
             for name, form in DATA.items()
-            if (value := known[name]) is not None
+            if (value := known[name]) is not None and not (name == "read_bytes_per_s" and value < 1)
         ]
         if told:
             self.say(f"Data of a steady epoch: {', '.join(told)}.", style="dim")
@@ -176,6 +178,24 @@ class Terminal:
         if "throughput/samples_per_s" in metrics:
             asked = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
             self.say("Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**asked))
+
+    def _target(self, windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> None:
+        """When the target was reached, by what, and what it cost; nothing where it was not, or none was set."""
+        if "total/epochs_to_target" not in metrics:
+            return
+        epochs, seconds = int(metrics["total/epochs_to_target"]), metrics["total/time_to_target_s"]
+        cost = [f"{seconds:.3f} s"]
+        cost += [f"{metrics[name]:.1f} J" for name in ("total/energy_to_target_j",) if name in metrics]
+        last = [window["metrics"] for window in windows if window["epoch"] == epochs - 1]
+        scores = {name: value for told in last for name, value in told.items() if name in SCORES}
+        judged = [f"{name} {value:.4f}" for name, value in scores.items() if name.startswith("val/")] or [
+            f"{name} {value:.4f}" for name, value in scores.items()
+        ]
+        self.say(
+            f"The target was reached after {epochs} epoch{'s' if epochs > 1 else ''}, in {' and '.join(cost)} "
+            f"({', '.join(judged)}).",
+            style="green",
+        )
 
     def sweep(self, outcomes: Sequence[Outcome]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""

@@ -81,7 +81,7 @@ def closed(
     if name == "epoch":
         steps = record.last_steps(measured["parts"]["steps"])
         alone = ranks == 1 and not nodes
-        phases = _phases(measured, used, powers, steps) if alone else PhaseEnergy(reason=OF_RANKS)
+        phases = _phases(measured, used, powers, steps, alone)
         gauges = panel.gauges.window(before.at_ns, after.at_ns)
         by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
         metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **by_phase}
@@ -238,10 +238,12 @@ def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
 
 
-def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array) -> PhaseEnergy:
-    """The energy used during each phase, where power was sampled."""
+def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array, alone: bool) -> PhaseEnergy:
+    """The energy used during each phase, where power was sampled, and one rank trained `alone`."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
+    if not alone:
+        return PhaseEnergy(reason=OF_RANKS)
     if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
         return PhaseEnergy(reason="no sample is of the whole total.")
     window = (measured["opened_ns"], measured["closed_ns"])

@@ -15,6 +15,8 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     [
         ("bathc=8", "There is no key bathc. Did you mean batch=? The keys are: batch, cache,"),
         ("machine.rot=/", "Key 'rot' not in 'Machine'"),
+        ("strategy.rank=2", "Did you mean strategy.ranks=? The keys of strategy are: "),
+        ("optimizer.lr=high", "optimizer.lr=high: give a number, as 0.01 is."),
         ("device=nanoo", "Available options in 'device':\n\tagx\n\tagx_orin\n\tauto"),
         ("epochs=two", "Value 'two' of type 'str' could not be converted to Integer"),
         ("cache=hot", "expected one of [keep, cold, cold_each_epoch, warm]"),
