@@ -71,12 +71,27 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
         if epochs <= warmup and outcome.state == "whole" and not between.metrics:
             outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
     outcome.metrics.update(known(plan.run))
+    outcome.notes += resumable(plan) if outcome.state != "whole" else []
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
     try:
         record.conclude(summary, plan.run["identity"])
     except OSError as error:
         outcome.fails("exception", unwritten(error))
+
+
+def resumable(plan: Plan) -> list[str]:
+    """What to say of a run that was ended before its end, and has left what it can go on from."""
+    told = plan.record.checkpoint()
+    if told is None or told["record_id"] != plan.run["record_id"]:
+        return []
+    epochs = f"{told['epochs']} epoch{'s' if told['epochs'] > 1 else ''}"
+    how = (
+        "the same command goes on from it"
+        if plan.of_sweep
+        else "the same command with sweep.resume=true goes on from it"
+    )
+    return [f"a checkpoint after {epochs} is kept: {how}."]
 
 
 def known(run: Mapping[str, Any]) -> dict[str, float]:

@@ -120,6 +120,8 @@ def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(e
 def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_by, never_ended):
     project = ended_by(signal.SIGINT)
     first = project.record().folder
+    (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
+    assert note == "a checkpoint after 2 epochs is kept: the same command with sweep.resume=true goes on from it."
     assert project.run("train", *project.asked, "sweep.resume=true").returncode == 0
     assert project.record().run()["resumed"]
     assert (first / "attempt1" / "summary.json").exists()
