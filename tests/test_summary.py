@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.summary import percentiles, reached, summarize, to_target, totals
+from trainmeter.summary import percentiles, reached, summarize, to_target, totals, unsteady
 
 SECOND = 1_000_000_000
 JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None}
@@ -226,3 +226,20 @@ def test_a_run_of_a_part_alone_has_nothing_steady():
     found = summarize([{**epoch(0), "partial": True}], steps(1.0), {**JOB, "warmup_epochs": 0})
     assert not [name for name in found if not name.startswith("total/")]
     assert found["total/epochs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "spread_s", "said"),
+    [
+        (4.07, 3.6, ["the steady epochs took 4.07 s with a spread of 3.6 s (88%): look whether the machine was busy "
+                     "with something else, or hot, and measure again."]),
+        (100.0, 10.0, []),  # no more than an idle machine's
+        (0.1, 0.05, []),  # a blink
+    ],
+)  # fmt: skip
+def test_epochs_that_differ_by_more_than_an_idle_machines_do_are_told(mean_s, spread_s, said):
+    assert unsteady({"steady/e2e_s": mean_s, "spread/e2e_s": spread_s}) == said
+
+
+def test_one_epoch_differs_from_none():
+    assert unsteady({"steady/e2e_s": 4.0}) == unsteady({}) == []

@@ -14,7 +14,7 @@ from trainmeter.fitted import exhausted
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
 from trainmeter.stopping import foremost, held_off
-from trainmeter.summary import summarize
+from trainmeter.summary import summarize, unsteady
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
 from trainmeter.tracking import views
@@ -64,6 +64,7 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     if windows:
         outcome.no_energy = plan.run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), plan.job)
+        outcome.notes += unsteady(outcome.metrics)
         between = throughput(windows, record.steps(), plan.job)
         outcome.metrics.update(between.metrics)
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []

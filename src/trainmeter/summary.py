@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainmeter.metrics import EPOCH, NANOSECOND
 from trainmeter.record import INTERVALS
 
 Window = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
+UNSTEADY, UNSTEADY_S = 0.1, 0.05
+"""The spread of an epoch's time, as a share of its mean and in seconds, up to which nothing is said of it."""
 
 
 def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, float]:
@@ -83,6 +85,17 @@ def totals(windows: Sequence[Window]) -> dict[str, float]:
     if "energy_j" in result:
         result["edp_js"] = result["energy_j"] * result["e2e_s"]
     return result
+
+
+def unsteady(metrics: Mapping[str, float]) -> list[str]:
+    """A note on epochs whose times differ by more than those of an idle machine do; none on those of a blink."""
+    mean_s, spread_s = metrics.get("steady/e2e_s"), metrics.get("spread/e2e_s", 0.0)
+    if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
+        return []
+    return [
+        f"the steady epochs took {mean_s:.3g} s with a spread of {spread_s:.2g} s ({spread_s / mean_s:.0%}): look "
+        "whether the machine was busy with something else, or hot, and measure again."
+    ]
 
 
 def to_target(windows: Sequence[Window], accuracy: float | None, loss: float | None) -> dict[str, float]:
