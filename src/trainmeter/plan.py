@@ -195,7 +195,7 @@ def warnings(plan: Plan) -> list[str]:
     job = plan.job
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
     if job["compile"]:
-        said.append("compile: a model is compiled as its first batches come, in epoch 0, and where their size changes.")
+        said.append("compile: in epoch 0, as the first batches come and where their size changes; it may take minutes.")
     cores, ranks = len(os.sched_getaffinity(0)), plan.ranks or 1
     if job["workers"] * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""

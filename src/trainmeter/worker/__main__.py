@@ -24,20 +24,17 @@ import torch
 
 from trainmeter.build import build
 from trainmeter.record import Record
-from trainmeter.worker import exhaustion
 from trainmeter.worker.checkpoint import Checkpoint
 from trainmeter.worker.clock import Clock
-from trainmeter.worker.data import faults
 from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import description, determined, timeline
+from trainmeter.worker.failures import failure, is_of_another_rank, message, words
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent
 from trainmeter.worker.models.fits import check_smallest
 from trainmeter.worker.strategy import own_seed
 from trainmeter.worker.windows import Windows
 
-BETWEEN_RANKS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
-"""What stands in errors of the communication between ranks."""
 PATIENCE_S = 5.0
 """How long a rank outlives another, so that the one that ended first is known as the first."""
 
@@ -51,7 +48,7 @@ def main(folder):
         work(record, link)
     except Exception as error:
         traceback.print_exc()
-        link.say("failed", failure=failure(error), message=message(error, record), rank=rank)
+        link.say("failed", failure=failure(error), message=message(error, record.job()), rank=rank)
         if is_of_another_rank(error):
             time.sleep(PATIENCE_S)
         raise SystemExit(1) from error
@@ -118,42 +115,6 @@ def leave_trace(path, profiler, learner, loader):
         traceback.print_exc()
         return None if is_of_another_rank(error) else "no trace: {}".format(words(error))
     return None
-
-
-def message(error, record):
-    """What the steward is to tell of an error that ends the run of `record`."""
-    if failure(error) == "oom" and exhaustion.is_exhausted(error):
-        return exhaustion.told(error, record.job()["batch"])
-    return words(error)
-
-
-def words(error):
-    """What an error says; one from a loader process brings its traceback along, which is for the log alone."""
-    text = str(error).strip()
-    if "Original Traceback" in text:
-        text = text.splitlines()[-1].partition(": ")[2]
-    whole = faults.whole_text(error)
-    if faults.is_shared_memory(whole):
-        return faults.shared_memory(text)
-    return faults.killed(text) if faults.is_killed(whole) else text or type(error).__name__
-
-
-def failure(error):
-    """The word for an error in the tag `trainmeter.failure`."""
-    text = faults.whole_text(error)
-    if faults.is_shared_memory(text):
-        return "shared_memory"
-    if faults.is_killed(text):
-        return "killed" if faults.kernel_counts_kills() else "oom"
-    if exhaustion.is_exhausted(error):
-        return "oom"
-    return "rank" if is_of_another_rank(error) else getattr(error, "failure", "exception")
-
-
-def is_of_another_rank(error):
-    """Whether an error is but what another rank's end, or silence, looks like from here."""
-    told = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not exhaustion.is_exhausted(error)
-    return "RANK" in os.environ and told and any(word in str(error) for word in BETWEEN_RANKS)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from threading import Timer
 import pytest
 import torch
 
-from trainmeter.worker.__main__ import failure, words
+from trainmeter.worker.failures import failure, words
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
 from trainmeter.worker.data.loader import train_loader
