@@ -38,7 +38,7 @@ def main(config: DictConfig) -> None:
 
 def asked(sweep: str | None) -> Path:
     """The folder that was asked for; ValueError where it holds no runs."""
-    from trainmeter.report.rows import newest, run_folders
+    from trainmeter.report.records import newest, run_folders
 
     multirun = ROOT / "multirun"
     if sweep is None:

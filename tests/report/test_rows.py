@@ -3,7 +3,7 @@
 import pytest
 from sweeps import row, trained, write
 
-from trainmeter.report.rows import newest, read, run_folders
+from trainmeter.report.records import newest, read, run_folders
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, write
 
-from trainmeter.report.rows import read
+from trainmeter.report.records import read
 from trainmeter.report.stalls import Estimate, analyses
 from trainmeter.report.tell import tell
 from trainmeter.report.words import answer, best, interval, markdown, number, plain_values, sentences

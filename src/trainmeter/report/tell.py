@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json
 from trainmeter.report import answers, pages, scaling, targets, words
-from trainmeter.report.rows import Row, Sweep, read
+from trainmeter.report.records import read
+from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.stalls import Analysis, Incomplete
 from trainmeter.report.stalls import analyses as analyses_of
 
