@@ -98,8 +98,8 @@ def free_port() -> int:
 
 
 def runs(store: Store) -> int:
-    """How many runs the view shows: those that finished."""
-    found = len(store.client.search_runs([store.experiment_id], "attributes.status = 'FINISHED'"))
+    """How many runs the view shows: those that measured something, to their end."""
+    found = len(store.client.search_runs([store.experiment_id], views.SHOWN))
     if not found:
         raise SystemExit(f"{store.uri} has no finished run to show. Make some first: make sweep")
     return found

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RECORD_ID = "trainmeter.record_id"
+MEASURED = f"tags.`{RECORD_ID}` != ''"
+"""The filter that finds runs which measured something: those that have a record."""
 FAILURE = "trainmeter.failure"
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""

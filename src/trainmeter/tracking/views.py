@@ -12,10 +12,10 @@ import logging
 import zlib
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
-from trainmeter.tracking.publish import Published
+from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import Store
 
 LOCAL = "http://127.0.0.1:5000"
@@ -28,6 +28,8 @@ ENERGIES = ("energy_j", "estimated_energy_j")
 """From the best: measured, estimated."""
 EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
 """What a run will have whose energy has this source."""
+SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
+"""The filter of all views. A run that failed stopped early: its totals are no comparison. A report's run has none."""
 ASKED = "What was asked, and what it led to"
 Chart = dict[str, Any]
 
@@ -40,6 +42,11 @@ def link(shown: Published | Store) -> str:
 def run_link(published: Published) -> str:
     """The address of the run's own page."""
     return _address(published, f"runs/{published.run_id}")
+
+
+def artifact_link(published: Published, name: str) -> str:
+    """The address of the page that previews an artifact of the run."""
+    return _address(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
 def save(store: Store) -> None:
@@ -146,8 +153,7 @@ def _page(sections: dict[str, list[Chart]], columns: list[str], groups: list[tup
     chosen = {"deleted": False, "isGenerated": False}
     section = {**chosen, "display": True, "isReordered": True, "cardHeight": 280}
     return {
-        # A run that failed stopped early: its totals are no comparison.
-        "searchFilter": "attributes.status = 'FINISHED'",
+        "searchFilter": SHOWN,
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "startTime": "ALL",
