@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -105,9 +106,10 @@ def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
 
 def titles(found: Sequence[Point]) -> list[str]:
     """How each point is called, no two alike: by in what they differ, or, where that is in no word, by their runs."""
-    names = [point.named(varied(found) or ["model", "batch"]) for point in found]
-    alone = [names.count(name) == 1 for name in names]
-    return [name if one else f"{name} ({point.runs})" for name, one, point in zip(names, alone, found, strict=True)]
+    keys = varied(found) or ["model", "batch"]
+    names = [point.named(keys) for point in found]
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name} ({point.runs})" for name, point in zip(names, found, strict=True)]
 
 
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
@@ -120,7 +122,7 @@ def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
 def varied(found: Sequence[Point]) -> list[str]:
     """In what the points differ: keys of the job first, then what was typed below one (`optimizer.lr`)."""
     jobs = [key for key in dict.fromkeys(key for point in found for key in point.job) if key not in UNTOLD]
-    differ = [key for key in jobs if len({json.dumps(point.job.get(key), sort_keys=True) for point in found}) > 1]
+    differ = [key for key in jobs if any(point.job.get(key) != found[0].job.get(key) for point in found)]
     # The number of devices tells strategies of one name apart: it is in the word for one.
     typed = dict.fromkeys(key for point in found for row in point.rows for key in row.keys if "." in key)
     below = [
