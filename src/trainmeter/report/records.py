@@ -22,7 +22,7 @@ def read(folder: Path) -> Sweep:
         try:
             rows.append(row(run))
         except BROKEN as error:
-            unreadable[run.name] = f"its record cannot be read: {reason(error)}"
+            unreadable[run.name] = reason(error)
     return Sweep(folder, rows, unreadable)
 
 

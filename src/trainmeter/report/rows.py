@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 WHOLE = "whole"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
+NOT_WHOLE = "not whole"
 ESTIMATED = "estimated"
 
 
@@ -77,30 +77,7 @@ class Sweep:
     unreadable: Mapping[str, str]
     """Name of the run's folder -> what is wrong with its record."""
 
-    @property
-    def results(self) -> list[Row]:
-        return [row for row in self.rows if row.left_out is None]
-
-    @property
-    def ended(self) -> list[Row]:
-        """Results, and what would be one had it had an epoch after its warm-up: a target may be reached before."""
-        return [row for row in self.rows if row.state == WHOLE and not row.rehearsal and _steady_or_short(row)]
-
-    @property
-    def rehearsed(self) -> list[Row]:
-        """Rehearsals that went to their end: no results of what was asked, but what there is where there are none."""
-        return [row for row in self.rows if row.state == WHOLE and row.rehearsal and row.metrics]
-
-    def left_out(self, told: Container[int] = ()) -> Counter[str]:
-        """How many runs are left out, by the reason; those of some numbers were told of nevertheless."""
-        known = [row.left_out for row in self.rows if row.left_out and row.number not in told]
-        return Counter([*known, *self.unreadable.values()])
-
     def varied(self) -> list[str]:
         """The keys that were typed and are not the same in all rows."""
         keys = dict.fromkeys(key for row in self.rows for key in row.keys)
         return [key for key in keys if len({row.keys.get(key) for row in self.rows}) > 1]
-
-
-def _steady_or_short(row: Row) -> bool:
-    return row.left_out in (None, TOO_SHORT)
