@@ -19,13 +19,13 @@ from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published
-from trainmeter.tracking.publisher import Publisher, Unpublished
+from trainmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 @contextmanager
-def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> Iterator[None]:
+def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal) -> Iterator[None]:
     """Whatever ends the run, its record, MLflow and the terminal tell how."""
     try:
         yield
