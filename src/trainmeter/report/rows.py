@@ -10,6 +10,8 @@ from typing import Any
 WHOLE = "whole"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_WHOLE = "not whole"
+NAMED = 3
+"""So many sweeps are named in a title."""
 ESTIMATED = "estimated"
 
 
@@ -76,6 +78,13 @@ class Sweep:
     rows: Sequence[Row]
     unreadable: Mapping[str, str]
     """Name of the run's folder -> what is wrong with its record."""
+
+    @property
+    def title(self) -> str:
+        """The name of its sweep, or the names of the first few of several."""
+        names = list(dict.fromkeys(row.sweep for row in self.rows)) or [self.folder.name]
+        more = len(names) - NAMED
+        return ", ".join([*names[:NAMED], *([f"and {more} more"] if more > 0 else [])])
 
     def varied(self) -> list[str]:
         """The keys that were typed and are not the same in all rows."""

@@ -39,12 +39,16 @@ def found(
     if source == RECORDS:
         return _of_records(sweeps, experiment, multirun)
     if source == MLFLOW:
-        return _of_mlflow(shown(), sweeps, experiment, multirun)
+        try:
+            told = shown()
+        except Exception as error:  # whatever MLflow raises
+            raise ValueError(f"source=mlflow: no runs can be had from there: {reason(error)}") from error
+        return _of_mlflow(told, sweeps, experiment, multirun)
     return _of_table(Path(source), sweeps, experiment)
 
 
 def together(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
-    """Several sweeps as one, told of in a folder of their own: their runs are counted through."""
+    """Several sweeps as one, in the folder that holds them: their runs are counted through."""
     if len(sweeps) == 1:
         return sweeps[0]
     rows = [row for sweep in sweeps for row in sweep.rows]

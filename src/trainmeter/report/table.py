@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,11 @@ def _line(row: Row) -> dict[str, str | float]:
     told: dict[str, Any] = {f"{RUN}{name}": getattr(row, name) for name in FACTS}
     told |= {f"{RUN}{name}": list(getattr(row, name)) or None for name in LISTS}
     told |= {KEYS: dict(row.keys), STORAGE: dict(row.storage) or None}
-    line: dict[str, str | float] = {name: _cell(known) for name, known in told.items() if known is not None and known is not False}
-    line |= {key: _cell(known) for key, known in flat(row.job)}
+    known = {name: fact for name, fact in told.items() if fact is not None and fact is not False}
+    line: dict[str, str | float] = {name: _cell(fact) for name, fact in known.items()}
+    line |= {key: _cell(leaf) for key, leaf in flat(row.job)}
     line |= row.metrics
-    line |= {f"{HOST}{name}": known for name, known in row.differences.items()}
+    line |= {f"{HOST}{name}": is_so for name, is_so in row.differences.items()}
     return line
 
 
@@ -187,6 +189,11 @@ def _place(column: str) -> int:
 
 def _cell(known: Any) -> str:
     """A value as text; `_told` gives it back."""
+    return json.dumps(known) if isinstance(known, dict | list) else _scalar(known)
+
+
+@lru_cache(maxsize=4096, typed=True)  # a job's values are mostly those of the next job
+def _scalar(known: Any) -> str:
     if isinstance(known, str):
         return known if _told(known) is known else json.dumps(known)
     return json.dumps(known)

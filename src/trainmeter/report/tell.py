@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json, write_whole
-from trainmeter.report import answers, pages, scaling, targets, words
+from trainmeter.report import answers, pages, scaling, table, targets, words
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.records import read
 from trainmeter.report.rows import Sweep
@@ -20,6 +20,8 @@ from trainmeter.report.stalls import Analysis, Incomplete, analyses
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from trainmeter.report.composition import Report
 
 STALLS = "stalls"
 MOST_PRINTED = 40
@@ -61,6 +63,21 @@ def tell_pages(folder: Path, console: Console) -> None:
     if others:
         console.print()
         show(Told(others, told.selection, ()), sweep.folder, console)
+
+
+def show_report(report: Report, console: Console) -> None:
+    """Prints a report: its words, its runs where no page tells of them, and what runs are left out."""
+    for said in report.banner:
+        words.say(console, said, "bold yellow")
+    if report.hints:
+        words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
+        if (more := len(report.rows) - MOST_PRINTED) > 0:
+            words.say(console, f"{more} more are in report.csv.")
+        console.print()
+    for page in report.pages:
+        pages.show(page, console)
+    for said in (*report.hints, *report.notes):
+        words.say(console, said, "yellow" if said in report.notes else "")
 
 
 def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Told:
