@@ -1,0 +1,186 @@
+"""What a picture shows, said free of any library that draws it: one description, and a pen for each kind of page.
+
+Values are already in the unit of their axis. What a mark tells when it is pointed at is plain text: each pen escapes
+what it draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """How one series is told from another: by color, and without it by marker and hatch."""
+
+    color: str
+    marker: str
+    """Of circle, square, diamond, triangle, cross, star, pentagon, hexagon."""
+    hatch: str
+    """Of the empty text, / \\ x - | + and a dot."""
+
+
+STYLES = (
+    Style("#0072B2", "circle", ""),
+    Style("#D55E00", "square", "/"),
+    Style("#009E73", "diamond", "\\"),
+    Style("#CC79A7", "triangle", "x"),
+    Style("#E69F00", "cross", "|"),
+    Style("#56B4E9", "star", "-"),
+    Style("#000000", "pentagon", "+"),
+    Style("#8A8A8A", "hexagon", "."),
+)
+"""After M. Okabe and K. Ito, Color Universal Design, 2008: their yellow, faint on white, is a gray here."""
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GRAY = range(len(STYLES))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is laid off along one side, and in which unit; without one where it has none."""
+
+    label: str
+    unit: str = ""
+    log: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place, how far it spreads, what it tells when pointed at, and the page that it opens."""
+
+    x: float
+    y: float
+    told: Sequence[str] = ()
+    """Lines; the first is its title."""
+    link: str | None = None
+    x_half: float | None = None
+    """Half the length of its bar; None where nothing is known of its spread."""
+    y_half: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """Marks of one kind."""
+
+    name: str
+    marks: Sequence[Mark]
+    style: int = 0
+    covers: str | None = None
+    """What energy on it is that of."""
+
+
+class Callout(NamedTuple):
+    """A word at a place that matters."""
+
+    text: str
+    x: float
+    y: float
+
+
+class Band(NamedTuple):
+    """A stretch of the x axis that is something of its own."""
+
+    start: float
+    end: float
+    text: str
+
+
+class Level(NamedTuple):
+    """A height to hold values against."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What every picture has."""
+
+    name: str
+    """That of its files, and of its place on the page."""
+    title: str
+    caption: str
+    """What is seen, and what has to be known to read it rightly."""
+
+
+@dataclass(frozen=True)
+class Scatter(Drawn):
+    """Marks by two values, with the fronts that none betters."""
+
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    fronts: Sequence[Sequence[tuple[float, float]]] = ()
+    """The corners of each, x ascending: what lies between two of them is bettered by the left one."""
+    callouts: Sequence[Callout] = ()
+
+
+@dataclass(frozen=True)
+class Lines(Drawn):
+    """Values along an axis, the marks of a series joined."""
+
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    bands: Sequence[Band] = ()
+    level: Level | None = None
+    points: bool = True
+    """Whether each value is marked."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A piece of a stacked bar."""
+
+    value: float
+    told: Sequence[str] = ()
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The pieces of one kind, one for each bar; None where a bar has none."""
+
+    name: str
+    pieces: Sequence[Bar | None]
+    style: int = 0
+
+
+@dataclass(frozen=True)
+class Bars(Drawn):
+    """Stacked bars, the first on top."""
+
+    x: Axis
+    bars: Sequence[str]
+    stacks: Sequence[Stack]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value of a heatmap, and how it is written into it."""
+
+    value: float
+    text: str
+    told: Sequence[str] = ()
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class Heatmap(Drawn):
+    """A value by two keys."""
+
+    x: Axis
+    y: Axis
+    value: Axis
+    columns: Sequence[str]
+    rows: Sequence[str]
+    """The first at the bottom."""
+    cells: Sequence[Sequence[Cell | None]]
+    """By row, then by column."""
+
+
+Chart = Scatter | Lines | Bars | Heatmap

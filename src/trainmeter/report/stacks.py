@@ -1,0 +1,140 @@
+"""Stacked bars: what an epoch's time and its energy are made of, the fastest job on top."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trainmeter.report.axes import Shown, Value, axis, covers_told, fewer, sentence, steady
+from trainmeter.report.figures import (
+    BLACK,
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Bar,
+    Bars,
+    Stack,
+)
+from trainmeter.report.points import Point
+from trainmeter.report.words import number
+
+MOST = 40
+"""Bars of one picture."""
+PARTS = {"fetch stall": "fetch_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
+PHASES = {"fetch stall": "stall_energy_j", "copy": "copy_energy_j", "compute": "compute_energy_j",
+          "overhead": "overhead_energy_j"}  # fmt: skip
+STYLES = {"fetch stall": VERMILION, "copy": ORANGE, "compute": BLUE, "overhead": GRAY}
+"""A phase looks the same in time and in energy."""
+DOMAIN_STYLES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BLACK)
+DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
+REST = "what else"
+"""Of a total that its domains do not make up."""
+WITHIN = 0.02
+"""Share by which domains may miss the total that they make up: they are read one after the other."""
+
+
+class Pieces(NamedTuple):
+    """A job, and what its bar is made of."""
+
+    shown: Shown
+    parts: Mapping[str, float]
+    whole: Value
+
+
+def epoch_parts(every: Sequence[Shown]) -> Bars | None:
+    """Where the time of a steady epoch goes; None where no job tells of its four parts."""
+    found = [
+        Pieces(each, parts, whole)
+        for each in every
+        if (whole := steady(each.point, "e2e_s")) and (parts := _known(each.point, PARTS))
+    ]
+    said = "A steady epoch by what the device was doing; each part is measured by itself."
+    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", found, STYLES, said)
+
+
+def energy_parts(every: Sequence[Shown]) -> list[Bars]:
+    """Energy of a steady epoch by domain and by phase; energies that are of different things have pictures apart."""
+    pictures = []
+    covers = sorted({each.covers for each in every if each.covers})
+    for number_of, cover in enumerate(covers):
+        apart = f"_{number_of}" if len(covers) > 1 else ""
+        alike = [each for each in every if each.covers == cover]
+        wholes = [(each, whole) for each in alike if (whole := steady(each.point, "energy_j"))]
+        domains = [Pieces(each, of, whole) for each, whole in wholes if (of := domains_of(each, whole.mean))]
+        phases = [Pieces(each, of, whole) for each, whole in wholes if (of := _known(each.point, PHASES))]
+        names = sorted({name for each in domains for name in each.parts}, key=lambda name: (name == REST, name))
+        styles = {name: DOMAIN_STYLES[index % len(DOMAIN_STYLES)] for index, name in enumerate(names)}
+        if REST in styles:
+            styles[REST] = GRAY
+        title, said = "Energy of an epoch", covers_told(alike)
+        pictures += [
+            _bars(f"energy_domains{apart}", "Where the energy goes: domains", title, "J", domains, styles,
+                  sentence("A steady epoch by what used the energy.", said)),
+            _bars(f"energy_phases{apart}", "Where the energy goes: phases", title, "J", phases, STYLES,
+                  sentence("A steady epoch by what the device was doing meanwhile.", said)),
+        ]  # fmt: skip
+    return [picture for picture in pictures if picture]
+
+
+def domains_of(each: Shown, total_j: float) -> dict[str, float]:
+    """Joules of the domains that make up a total, none counted twice; empty where they do not.
+
+    A board's rails lie within the one that feeds the module: they stand beside what else that one fed.
+    """
+    names = {found[1] for row in each.point.rows for name in row.metrics if (found := DOMAIN.fullmatch(name))}
+    joules = _known(each.point, {name: f"energy_{name}_j" for name in sorted(names)})
+    if not joules:
+        return {}
+    if math.isclose(math.fsum(joules.values()), total_j, rel_tol=WITHIN):
+        return joules
+    total = set(_totals(each.covers or "")) or {name for name in joules if re.fullmatch(r"gpu\d+", name)}
+    inside = {name: value for name, value in joules.items() if name not in total}
+    rest = total_j - math.fsum(inside.values())
+    if total <= joules.keys() and inside and "module" in (each.covers or ""):
+        return {**inside, REST: rest} if rest >= 0 else {}
+    outside = {name: joules[name] for name in total & joules.keys()}
+    return outside if math.isclose(math.fsum(outside.values()), total_j, rel_tol=WITHIN) else {}
+
+
+def _totals(covers: str) -> list[str]:
+    """`module (VDD_IN)` -> VDD_IN."""
+    found = re.search(r"\(([^)]*)\)", covers)
+    return found[1].split(" + ") if found else []
+
+
+def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:
+    """Means of metrics by what they are called here; empty unless all are known."""
+    values = {called: steady(point, name) for called, name in names.items()}
+    return {called: value.mean for called, value in values.items() if value} if all(values.values()) else {}
+
+
+def _bars(
+    name: str, title: str, label: str, unit: str, found: Sequence[Pieces], styles: Mapping[str, int], said: str
+) -> Bars | None:
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda each: each.whole.mean)
+    drawn = ordered[:MOST]
+    x, size = axis(label, [each.whole.mean for each in drawn], unit)
+    x = type(x)(x.label, x.unit)  # stacked lengths add up along a straight axis alone
+    stacks = [
+        Stack(called, [_piece(each, called, unit, size) for each in drawn], style) for called, style in styles.items()
+    ]
+    kept = [stack for stack in stacks if any(piece and piece.value for piece in stack.pieces)]
+    caption = sentence(said, fewer(len(ordered), MOST, "fastest" if unit == "s" else "most frugal"))
+    return Bars(name, title, caption, x, [each.shown.title for each in drawn], kept)
+
+
+def _piece(each: Pieces, called: str, unit: str, size: float) -> Bar | None:
+    if called not in each.parts:
+        return None
+    value, whole = each.parts[called], each.whole.mean
+    share = f", {100 * value / whole:.0f} %" if whole else ""
+    lines = (f"{called} {number(value, whole)} {unit}{share}", f"in all {each.whole.told(unit)}")
+    return Bar(value / size, each.shown.told(*lines), each.shown.link)
