@@ -99,8 +99,10 @@ def merged(notes: Sequence[str]) -> list[str]:
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:
-    """Notes where the run is shown: its page, and the view that compares it; or why it is not, if it should be."""
+    """Notes where the run is shown: its page, and, of one that is whole, the view that compares it; or why not."""
     if isinstance(published, str):
         outcome.unpublished = published
     elif published:
-        outcome.run_link, outcome.compare_link = views.run_link(published), views.link(published)
+        outcome.run_link = views.run_link(published)
+        # The view leaves out runs that failed: of those alone it would be an empty page.
+        outcome.compare_link = views.link(published) if outcome.state == "whole" else None

@@ -4,7 +4,8 @@ import pytest
 
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import publish
-from trainmeter.tracking.reports import REPORT, log_report
+from trainmeter.tracking.reports import log_report
+from trainmeter.tracking.views import REPORT
 
 MLFLOW = {"name": "mlflow", "experiment": "trainmeter", "tensorboard": False}
 

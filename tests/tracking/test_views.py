@@ -9,6 +9,7 @@ import pytest
 
 from trainmeter.metrics import METRICS
 from trainmeter.tracking import views
+from trainmeter.tracking.description import SECTIONS
 from trainmeter.tracking.publish import Published, publish
 
 
@@ -98,3 +99,24 @@ def test_links_open_where_the_runs_are_shown(uri, base):
     query = parse_qs(urlsplit(urlsplit(views.link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
     assert query["workflowType"] == ["machine_learning"]
+
+
+def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(store):
+    views.save(store)
+    told = store.client.get_experiment(store.experiment_id).tags[views.NOTE]
+    assert told.startswith("**Training runs that were measured")
+    for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT):
+        assert f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART" in told
+        assert f"viewStateShareKey={key})" in told
+
+
+def test_every_kind_of_metric_is_explained():
+    kinds = {name.partition("/")[0] for name in METRICS}
+    explained = {names.strip("`/") for kinds in SECTIONS for names in kinds.split()}
+    assert kinds <= explained
+
+
+def test_somebodys_own_description_stands(store):
+    store.client.set_experiment_tag(store.experiment_id, views.NOTE, "Mine.")
+    views.save(store)
+    assert store.client.get_experiment(store.experiment_id).tags[views.NOTE] == "Mine."

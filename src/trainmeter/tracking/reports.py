@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import reason
 from trainmeter.tracking.store import PATIENT_S, Store, open_store, tracking_uri
-from trainmeter.tracking.views import artifact_link
+from trainmeter.tracking.views import REPORT, artifact_link
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
-
-REPORT = "trainmeter.report"
-"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view shows it."""
 
 
 def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:

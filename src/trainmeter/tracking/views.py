@@ -10,11 +10,12 @@ import base64
 import json
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
+from trainmeter.tracking.description import description
 from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import Store
 
@@ -24,6 +25,8 @@ TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
 REHEARSAL = "trainmeter.rehearsal"
+REPORT = "trainmeter.report"
+"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view shows it."""
 ENERGIES = ("energy_j", "estimated_energy_j")
 """From the best: measured, estimated."""
 EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
@@ -31,12 +34,14 @@ EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimate
 SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
 """The filter of all views. A run that failed stopped early: its totals are no comparison. A report's run has none."""
 ASKED = "What was asked, and what it led to"
+NOTE = "mlflow.note.content"
+"""The tag that holds the experiment's description."""
 Chart = dict[str, Any]
 
 
 def link(shown: Published | Store) -> str:
     """The address of the saved view of energy and time, which compares the newest runs."""
-    return _address(shown, "runs", {"compareRunsMode": "CHART", "viewStateShareKey": ENERGY_AND_TIME})
+    return _address(shown, "runs", _shared(ENERGY_AND_TIME))
 
 
 def run_link(published: Published) -> str:
@@ -65,6 +70,9 @@ def saving(store: Store, record: Record | None = None) -> Iterator[None]:
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
                 yield
+        if not tags.get(NOTE):  # somebody's own words stand
+            store.client.set_experiment_tag(store.experiment_id, NOTE, described(store))
+            yield
     except Exception as error:  # a view is a comfort: no run is harmed for want of one
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
@@ -77,6 +85,15 @@ def energy_of(store: Store, record: Record | None = None) -> str | None:
         if name == expected or store.client.search_runs([store.experiment_id], having, max_results=1):
             return name
     return None
+
+
+def described(store: Store) -> str:
+    """The experiment's description, with links that MLflow's pages follow."""
+    return description(
+        energy_and_time=_page_of(store, "runs", _shared(ENERGY_AND_TIME)),
+        by_device_and_limit=_page_of(store, "runs", _shared(BY_DEVICE_AND_LIMIT)),
+        reports=_page_of(store, "runs", {"searchFilter": f"tags.`{REPORT}` != ''"}),
+    )
 
 
 def views(energy: str | None) -> dict[str, str]:
@@ -188,8 +205,18 @@ def _packed(name: str, page: dict[str, Any]) -> str:
     return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})
 
 
-def _address(shown: Published | Store, page: str, query: dict[str, str] | None = None) -> str:
+def _shared(view: str) -> dict[str, str]:
+    """What asks for a saved view."""
+    return {"compareRunsMode": "CHART", "viewStateShareKey": view}
+
+
+def _address(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
     base = shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
+    return f"{base}/{_page_of(shown, page, query)}"
+
+
+def _page_of(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
+    """The address of a page below that of MLflow."""
     # MLflow opens in the mode for language models, which shows no run, unless it is told.
     asked = urlencode({"workflowType": "machine_learning", **(query or {})})
-    return f"{base}/#/experiments/{shown.experiment_id}/{page}?{asked}"
+    return f"#/experiments/{shown.experiment_id}/{page}?{asked}"
