@@ -2,50 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 
 from trainmeter.record import write_whole
 from trainmeter.report import pages, table
 from trainmeter.report.composition import Report
-from trainmeter.report.pages import Page
+from trainmeter.report.figures import Chart
 from trainmeter.report.tell import write
 
 PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 """Packages of the extra `report`."""
+PAGE, PICTURES = "report.html", "report"
 
 
 def leave(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Leaves a report's files in a folder, its page first where what that is made with is there, and says so if not.
-
-    What an earlier report drew there and this one does not is gone.
-    """
+    """Leaves a report's files in a folder, its page first where what that is made with is there, and says so if not."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = [path for page in report.pages if page.values is not None for path in _numbers(report, page, folder)]
-    table.write(report.rows, folder / "report.csv")
-    write_whole(folder / "report.md", lambda file: file.write(table.markdown(report.rows, report.title)))
-    written = [folder / "report.csv", folder / "report.md", *written]
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
-        say(f"No page and no pictures: {', '.join(missing)} are not installed. For them: pip install '.[report]'")
-        return written
-    return [*_drawn(report, folder), *written]
+        say(f"No page and no pictures: {', '.join(missing)} not installed. For them: pip install '.[report]'")
+        return _texts(report, folder)
+    with _beside(_pictures, report.charts, folder):
+        texts = _texts(report, folder)
+        page = _page(report, folder)
+    return [page, *sorted(folder.glob(f"{PICTURES}/*.*g")), *texts]
 
 
-def _drawn(report: Report, folder: Path) -> list[Path]:
-    from trainmeter.report import document, stills
+def _texts(report: Report, folder: Path) -> list[Path]:
+    """The table, and each page by itself with the numbers behind it."""
+    paths = [folder / "report.csv", folder / "report.md"]
+    table.write(report.rows, paths[0])
+    write_whole(paths[1], lambda file: file.write(table.markdown(report.rows, report.title)))
+    for page in report.pages:
+        if page.values is not None:
+            text = pages.markdown(page, report.title, report.banner, report.notes)
+            paths += write(folder, page.name, text, page.values)
+    return paths
 
-    whole = document.html(
-        report.title, report.pages, report.charts, table.html(report.rows), report.notes, report.banner
-    )
-    page, pictures = folder / "report.html", folder / "report"
-    if page.exists():  # else the pictures there are not ours
-        for left in [*pictures.glob("*.png"), *pictures.glob("*.svg")]:
+
+def _page(report: Report, folder: Path) -> Path:
+    from trainmeter.report.document import html
+
+    runs = table.html(report.rows)
+    whole = html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+    write_whole(folder / PAGE, lambda file: file.write(whole))
+    return folder / PAGE
+
+
+def _pictures(charts: Sequence[Chart], folder: Path) -> None:
+    """Draws the pictures; what an earlier report drew here, and this one does not, is gone."""
+    from trainmeter.report.stills import draw
+
+    drawn = set(draw(charts, folder / PICTURES))
+    if (folder / PAGE).exists():  # else what lies there is no report's
+        for left in {*folder.glob(f"{PICTURES}/*.png"), *folder.glob(f"{PICTURES}/*.svg")} - drawn:
             left.unlink()
-    write_whole(page, lambda file: file.write(whole))
-    return [page, *(stills.draw(report.charts, pictures) if report.charts else [])]
 
 
-def _numbers(report: Report, page: Page, folder: Path) -> Sequence[Path]:
-    return write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
+@contextmanager
+def _beside(work: Callable[..., None], *given: object) -> Iterator[None]:
+    """Has a second process do some work meanwhile; RuntimeError where that failed, after it said why."""
+    process = get_context("fork").Process(target=work, args=given)
+    process.start()
+    try:
+        yield
+    finally:
+        process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{work.__name__.strip('_')} cannot be drawn: see above")

@@ -121,8 +121,9 @@ def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
 
 def varied(found: Sequence[Point]) -> list[str]:
     """In what the points differ: keys of the job first, then what was typed below one (`optimizer.lr`)."""
-    jobs = [key for key in dict.fromkeys(key for point in found for key in point.job) if key not in UNTOLD]
-    differ = [key for key in jobs if any(point.job.get(key) != found[0].job.get(key) for point in found)]
+    jobs = [point.job for point in found]
+    keys = [key for key in dict.fromkeys(key for job in jobs for key in job) if key not in UNTOLD]
+    differ = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
     # The number of devices tells strategies of one name apart: it is in the word for one.
     typed = dict.fromkeys(key for point in found for row in point.rows for key in row.keys if "." in key)
     below = [

@@ -89,9 +89,8 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     found = analyses(selection.rows)
     whole = [stalls_page(found)] if any(isinstance(analysis, Analysis) for analysis in found) else []
     hints = [] if whole else [words.incomplete(told) for told in found if isinstance(told, Incomplete)]
-    others = _others(selection)
-    if not others:
-        wider = select(sweep, where, (*include, *MEASURED_TO_THE_END))
+    others, wider = _others(selection), select(sweep, where, (*include, *MEASURED_TO_THE_END))
+    if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider)
         selection = wider if others else selection
     if not (found or others):
