@@ -64,7 +64,8 @@ class Selection:
             said.append(f"Left out: {len(broken)} of {self.count} runs, whose records cannot be read: {_some(broken)}.")
         flaws = [f"run {row.number}: {flaw}" for row in self.ended for flaw in row.flaws]
         if flaws:
-            said.append(f"Left out of {len({flaw.split(':')[0] for flaw in flaws})} runs: {_some(flaws)}.")
+            count = sum(bool(row.flaws) for row in self.ended)
+            said.append(f"Left out of {count} run{'s' if count > 1 else ''}: {_some(flaws)}.")
         return said
 
     def banner(self, told: Container[int]) -> list[str]:
@@ -122,7 +123,7 @@ def reasons_of(row: Row) -> dict[str, str]:
         found[REHEARSALS] = "; ".join(row.rehearsal)
     if row.traced:
         found[TRACED] = "a profiler traced its epochs"
-    if row.energy_source == ESTIMATED and not row.energy_covers:
+    if row.energy_source == ESTIMATED and row.energy_covers in (None, AN_ESTIMATE):
         found[ESTIMATES] = row.no_energy or "no meter"
     return found
 
