@@ -1,6 +1,6 @@
 """What a report of many runs takes: time, memory, and the weight of its page.
 
-`python benchmarks/report.py [RUNS]` copies a real record as often (10,000 times), with values that vary, and reports it.
+`python benchmarks/report.py [RUNS]` copies a real record so often (10,000 times), with varied values, and reports it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 from jobs import trained
@@ -34,7 +34,7 @@ def grid(runs: int) -> Iterator[dict[str, int]]:
     limits = range(100, 100 + -(-points // 40))
     keys = ("power_limit", "batch", "workers", "repeat")
     every = product(limits, (8, 16, 32, 64, 128, 256, 512, 1024), (0, 1, 2, 4, 8), range(REPEATS))
-    return (dict(zip(keys, values, strict=True)) for values, _ in zip(every, range(runs)))
+    return (dict(zip(keys, values, strict=True)) for values in islice(every, runs))
 
 
 def copies(record: Record, sweep: Path, runs: int) -> None:

@@ -79,7 +79,7 @@ def test_what_is_not_there_is_said_with_what_is(multirun, sweeps, experiment, sa
 
 
 def test_without_any_run_it_says_what_to_run_first(tmp_path):
-    with pytest.raises(ValueError, match="There are no runs yet. Run first: python src/train.py"):
+    with pytest.raises(ValueError, match=r"There are no runs yet\. Run first: python src/train.py"):
         asked(tmp_path / "multirun")
 
 
@@ -90,8 +90,9 @@ METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0,
 
 
 def as_shown(sweep, number, status="FINISHED", metrics=METRICS, **more):
-    tags = {"trainmeter.folder": f"/elsewhere/{sweep}/{number}", "trainmeter.host": "orin", "trainmeter.rehearsal": "false",
-            "trainmeter.energy_source": "counter", "trainmeter.energy_covers": "GPUs used", **more}  # fmt: skip
+    tags = {"trainmeter.folder": f"/elsewhere/{sweep}/{number}", "trainmeter.host": "orin",
+            "trainmeter.rehearsal": "false", "trainmeter.energy_source": "counter",
+            "trainmeter.energy_covers": "GPUs used", **more}  # fmt: skip
     return {"run_id": f"id{number}", "sweep_id": sweep, "params": {**PARAMS, "batch": str(64 + number)},
             "metrics": metrics, "tags": tags, "status": status, "link": f"http://127.0.0.1/#/{number}"}  # fmt: skip
 
@@ -134,14 +135,14 @@ def test_sweeps_of_mlflow_are_named_or_matched(tmp_path):
     with pytest.raises(ValueError, match=f"sweep=other: MLflow shows no run of it. There are: {FIRST}"):
         asked(tmp_path, "other", source="mlflow", shown=lambda: shown)
     with pytest.raises(ValueError, match="MLflow shows no runs yet"):
-        asked(tmp_path, source="mlflow", shown=lambda: [])
+        asked(tmp_path, source="mlflow", shown=list)
 
 
 def test_a_server_that_is_away_is_said(tmp_path):
     def away():
         raise ConnectionError("refused\nand pages of it")
 
-    with pytest.raises(ValueError, match="source=mlflow: no runs can be had from there: ConnectionError: refused$"):
+    with pytest.raises(ValueError, match=r"source=mlflow: no runs can be had from there: ConnectionError: refused$"):
         asked(tmp_path, source="mlflow", shown=away)
 
 

@@ -17,8 +17,8 @@ def awkward():
     told = trained(3, 100.0, steady={"energy_j": 1e-3, "e2e_s": 12.5}, typed={"optimizer.lr": "1e-3", "note": MARKUP})
     return replace(
         told,
-        job={**told.job, "optimizer": {"lr": 1e-3, "name": "sgd"}, "note": MARKUP, "mode": "15", "empty": {}, "none": None,
-             "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
+        job={**told.job, "optimizer": {"lr": 1e-3, "name": "sgd"}, "note": MARKUP, "mode": "15", "empty": {},
+             "none": None, "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
         state="whole", sweep="a sweep, of 'mine'", host="1e3", link="http://127.0.0.1:5000/#/runs/a?b=1&c=2",
         rehearsal=["storage=sd asked for"], left_out="a rehearsal (storage=sd asked for)", traced=True, cores=8,
         energy_source="counter", experiment="edge/grid", storage={"medium": "nvme"},

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from trainmeter.report.estimates import deviation
 from trainmeter.report.figures import Axis
 from trainmeter.report.points import Point, titles
 from trainmeter.report.words import number
@@ -88,7 +89,7 @@ def over_runs(point: Point, name: str) -> Value | None:
     if not values or not all(map(math.isfinite, values)):
         return None
     mean = statistics.fmean(values)
-    return Value(mean, statistics.stdev(values), "runs") if len(values) > 1 else Value(mean)
+    return Value(mean, deviation(values), "runs") if len(values) > 1 else Value(mean)
 
 
 def unit_of(values: Iterable[float], si: str) -> Unit:

@@ -24,12 +24,14 @@ def leave(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
-        say(f"No page and no pictures: {', '.join(missing)} not installed. For them: pip install '.[report]'")
+        say(f"No page and no pictures: {', '.join(missing)} not installed. For them: make .venv/.with-report")
         return _texts(report, folder)
-    with _beside(_pictures, report.charts, folder):
+    earlier = (folder / PAGE).exists()  # else the pictures that lie there are no report's
+    with _beside(_pictures, report.charts, folder / PICTURES, earlier):
         texts = _texts(report, folder)
         page = _page(report, folder)
-    return [page, *sorted(folder.glob(f"{PICTURES}/*.*g")), *texts]
+    pictures = [folder / PICTURES / f"{chart.name}.{kind}" for chart in report.charts for kind in ("png", "svg")]
+    return [page, *pictures, *texts]
 
 
 def _texts(report: Report, folder: Path) -> list[Path]:
@@ -53,13 +55,13 @@ def _page(report: Report, folder: Path) -> Path:
     return folder / PAGE
 
 
-def _pictures(charts: Sequence[Chart], folder: Path) -> None:
+def _pictures(charts: Sequence[Chart], folder: Path, earlier: bool) -> None:
     """Draws the pictures; what an earlier report drew here, and this one does not, is gone."""
     from trainmeter.report.stills import draw
 
-    drawn = set(draw(charts, folder / PICTURES))
-    if (folder / PAGE).exists():  # else what lies there is no report's
-        for left in {*folder.glob(f"{PICTURES}/*.png"), *folder.glob(f"{PICTURES}/*.svg")} - drawn:
+    drawn = set(draw(charts, folder))
+    if earlier:
+        for left in {*folder.glob("*.png"), *folder.glob("*.svg")} - drawn:
             left.unlink()
 
 

@@ -82,7 +82,7 @@ class Sweep:
     @property
     def title(self) -> str:
         """The name of its sweep, or the names of the first few of several."""
-        names = list(dict.fromkeys(row.sweep for row in self.rows)) or [self.folder.name]
+        names = list(dict.fromkeys(row.sweep for row in self.rows if row.sweep)) or [self.folder.name]
         more = len(names) - NAMED
         return ", ".join([*names[:NAMED], *([f"and {more} more"] if more > 0 else [])])
 

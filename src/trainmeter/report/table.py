@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from trainmeter.record import write_whole
 from trainmeter.report.rows import Row
 from trainmeter.report.selection import flat
 from trainmeter.report.words import ABSENT, Grid, number, piped
@@ -40,10 +41,13 @@ def write(rows: Sequence[Row], path: Path) -> None:
     """
     lines = [_line(row) for row in rows]
     columns = sorted(dict.fromkeys(name for line in lines for name in line), key=_place)
-    with open(path, "w", encoding="utf-8", newline="") as file:
+
+    def all_of_it(file: TextIO) -> None:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
+
+    write_whole(path, all_of_it)
 
 
 def read(path: Path) -> list[Row]:
