@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from trainmeter.report.words import Grid
 
 MOST_ROWS = 200
 """Rows of a table in words; all are in its Markdown file."""
+NUMBER = re.compile(r"-?\d[\d.,]*( .*)?")
 ABOVE = ("verdict",)
 """Pages that stand above the pictures."""
 LAST = ("differences",)
@@ -79,7 +81,7 @@ def packed(text: str) -> str:
 
 def table(grid: Grid) -> Table:
     """A grid's first rows, and how its columns are set."""
-    numbers = [any(row[index].lstrip("-")[:1].isdecimal() for row in grid.rows) for index in range(len(grid.columns))]
+    numbers = [any(NUMBER.fullmatch(row[index]) for row in grid.rows) for index in range(len(grid.columns))]
     return Table(grid, numbers, grid.rows[:MOST_ROWS], max(0, len(grid.rows) - MOST_ROWS))
 
 

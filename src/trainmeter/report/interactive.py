@@ -73,7 +73,7 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         xs, ys = map(list, zip(*corners, strict=True))
         line = {"color": INK, "width": 1.5, "dash": "dot", "shape": "hv"}
         front = {"type": "scatter", "x": xs, "y": ys, "mode": "lines", "name": "Pareto front", "line": line}
-        data.append({**front, "hoverinfo": "skip", "showlegend": not index, "zorder": -1})
+        data.insert(0, {**front, "hoverinfo": "skip", "showlegend": not index, "legendrank": 2000})
     callouts = [
         {
             "x": math.log10(each.x) if chart.x.log else each.x,

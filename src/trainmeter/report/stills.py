@@ -144,7 +144,10 @@ def _heatmap(chart: Heatmap, axes: Axes) -> None:
     axes.set_xlabel(chart.x.title)
     axes.set_ylabel(chart.y.title)
     axes.grid(visible=False)
-    axes.figure.colorbar(mesh, ax=axes, label=chart.value.title).outline.set_visible(False)  # type: ignore[operator]
+    bar = axes.figure.colorbar(mesh, ax=axes, label=chart.value.title)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    if chart.value.log:
+        _plain_decades(bar.ax.yaxis)
     cells = [(cell, x, y) for y, row in enumerate(chart.cells) for x, cell in enumerate(row) if cell]
     for cell, x, y in cells if len(cells) <= 150 else []:
         bright = float(mesh.norm(cell.value)) > 0.55  # type: ignore[arg-type]
@@ -169,9 +172,21 @@ def _marks(axes: Axes, series: Series, many: bool, line: str) -> None:
 def _lay(axes: Axes, x: Axis, y: Axis) -> None:
     axes.set_xlabel(x.title)
     axes.set_ylabel(y.title)
-    for axis, scaled in ((x, axes.set_xscale), (y, axes.set_yscale)):
-        if axis.log:
-            scaled("log")
+    if x.log:
+        axes.set_xscale("log")
+        _plain_decades(axes.xaxis)
+    if y.log:
+        axes.set_yscale("log")
+        _plain_decades(axes.yaxis)
+
+
+def _plain_decades(axis: Any) -> None:
+    """1, 2 and 5 times the powers of ten, as numbers: matplotlib's own are mathematics, which no text here is."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def _legend(axes: Axes) -> None:
