@@ -32,7 +32,7 @@ ui: setup $(call extra,ui) ## open the runs in MLflow: two processes rather than
 tensorboard: setup $(call extra,tensorboard) ## open the runs of tracking.tensorboard=true in TensorBoard
 	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
 
-report: setup ## say what the last sweep tells (ARGS="sweep=..."), and where its stalls come from
+report: setup ## say what the last sweep tells (ARGS="sweep=..."), and make its page
 	$(PYTHON) src/report.py $(ARGS)
 
 doctor: setup ## say what this machine can measure and set, and why not

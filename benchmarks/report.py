@@ -47,7 +47,7 @@ def copies(record: Record, sweep: Path, runs: int) -> None:
         power_w = 40 + 0.8 * keys["power_limit"] * draw.uniform(0.98, 1.02)
         folder = sweep / str(number)
         folder.mkdir(parents=True)
-        run = {**described["run"], "sweep_id": sweep.name, "number": number}
+        run = {**described["run"], "sweep_id": sweep.name, "number": number, "record_id": f"{sweep.name}-{number}"}
         run["overrides"] = [f"{key}={value}" for key, value in keys.items()]
         run["energy"] = {"source": "counter", "covers": "GPUs used", "reason": None}
         dump(folder / "job.json", {**described, "job": {**described["job"], **keys}, "run": run})

@@ -21,6 +21,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from trainmeter.report.rows import Sweep
 
 MULTIRUN = ROOT / "multirun"
+MOST_LINKED = 1000
+"""Runs whose pages are looked for in MLflow: it takes 5 ms each."""
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="report")
@@ -57,7 +60,7 @@ def report(keys: dict[str, Any], console: Console) -> None:
     from trainmeter.report import files, tell, words
     from trainmeter.report.composition import compose
 
-    sweep = runs(keys, "sweep")
+    sweep = shown(keys, runs(keys, "sweep"))
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
@@ -69,24 +72,36 @@ def report(keys: dict[str, Any], console: Console) -> None:
     try:
         from trainmeter.tracking.reports import log_report
 
-        shown = log_report(told.title, written, keys["tracking"])
+        address = log_report(told.title, written, keys["tracking"])
     except RuntimeError as error:
         words.say(console, str(error), "yellow")
     else:
-        if shown:
-            words.say(console, shown)
+        words.say(console, address or "Not shown in MLflow: tracking=none.")
 
 
 def runs(keys: dict[str, Any], key: str) -> Sweep:
     """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
     from trainmeter.report.sources import found
 
-    def shown() -> Sequence[Any]:
+    def of_mlflow() -> Sequence[Any]:
         from trainmeter.tracking.runs import runs
 
         return runs(experiment=keys["tracking"]["experiment"])
 
-    return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, shown)
+    return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
+
+
+def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
+    """The runs with the addresses of their pages in MLflow, unless they are too many to look for."""
+    from trainmeter.report.sources import linked
+
+    if keys["source"] != "records" or keys["tracking"]["name"] == "none" or len(sweep.rows) > MOST_LINKED:
+        return sweep
+    from trainmeter.tracking.runs import links
+
+    with suppress(Exception):  # a link is a comfort
+        return linked(sweep, links({row.sweep for row in sweep.rows}, keys["tracking"]["experiment"]))
+    return sweep
 
 
 def asked(keys: dict[str, Any]) -> Asked:

@@ -6,7 +6,7 @@ import pytest
 from sweeps import row, trained, write
 
 from trainmeter.report import table
-from trainmeter.report.sources import found, nested
+from trainmeter.report.sources import found, linked, nested
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
@@ -144,6 +144,11 @@ def test_a_server_that_is_away_is_said(tmp_path):
 
     with pytest.raises(ValueError, match=r"source=mlflow: no runs can be had from there: ConnectionError: refused$"):
         asked(tmp_path, source="mlflow", shown=away)
+
+
+def test_runs_know_the_pages_that_mlflow_shows_of_them(multirun):
+    sweep = linked(asked(multirun, FIRST), {f"{FIRST}/1": "http://127.0.0.1/#/1"})
+    assert [each.link for each in sweep.rows] == [None, "http://127.0.0.1/#/1"]
 
 
 def test_keys_make_a_job_again():

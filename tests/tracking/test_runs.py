@@ -5,7 +5,7 @@ import pytest
 from trainmeter.tracking import runs as shown
 from trainmeter.tracking.publish import publish
 from trainmeter.tracking.reports import log_report
-from trainmeter.tracking.runs import runs
+from trainmeter.tracking.runs import links, runs
 
 
 def test_a_run_is_read_back_as_it_was_published(store, make_record):
@@ -17,6 +17,13 @@ def test_a_run_is_read_back_as_it_was_published(store, make_record):
     assert record.summary()["metrics"].items() <= run["metrics"].items()
     assert run["tags"]["trainmeter.energy_source"] == "counter"
     assert f"/runs/{published.run_id}" in run["link"]
+
+
+def test_the_pages_of_a_sweep_are_found_by_the_numbers_of_its_runs(store, make_record):
+    published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
+    found = links(["sweep", "another", "o'clock"], uri=store.uri)
+    assert found.keys() == {"sweep/0", "sweep/3"}
+    assert all(f"/runs/{run_id}" in found[f"sweep/{number}"] for number, run_id in published.items())
 
 
 def test_what_is_not_known_is_not_there(store, make_record):

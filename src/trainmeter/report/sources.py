@@ -56,6 +56,11 @@ def together(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
     return Sweep(folder, [replace(row, number=number) for number, row in enumerate(rows)], unreadable)
 
 
+def linked(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
+    """A sweep whose rows know the addresses of their pages: `sweep/number` of a run -> the address."""
+    return replace(sweep, rows=[replace(row, link=links.get(row.name, row.link)) for row in sweep.rows])
+
+
 def of_shown(run: Shown) -> Row:
     """A run's row from what MLflow shows of it; raises KeyError, TypeError or ValueError for one that is not ours."""
     params, tags = run["params"], run["tags"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from trainmeter.tracking.publish import MEASURED, Published
@@ -44,13 +45,21 @@ def runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[ShownRun]
     return [_shown(run, store) for run in _paged(store)]
 
 
-def _paged(store: Store) -> Iterator[Run]:
+def links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
+    """`sweep/number` of each run of these sweeps that is shown -> the address of its page; raises as `runs` does."""
+    store = found_store(experiment, uri, PATIENT_S)
+    of = (f"{MEASURED} and tags.`trainmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
+    shown = [_shown(run, store) for query in of for run in _paged(store, query)]
+    return {f"{run['sweep_id']}/{Path(run['tags']['trainmeter.folder']).name}": run["link"] for run in shown}
+
+
+def _paged(store: Store, query: str = MEASURED) -> Iterator[Run]:
     page = None
     while page is None or page.token:
         with _all_kept():
             page = store.client.search_runs(
                 [store.experiment_id],
-                MEASURED,
+                query,
                 max_results=A_PAGE,
                 order_by=["attributes.start_time ASC"],
                 page_token=page.token if page else None,
