@@ -30,7 +30,7 @@ def files(tmp_path):
 
 
 def reports(store):
-    return store.client.search_runs([store.experiment_id], f"tags.`{REPORT}` != ''")
+    return store.client.search_runs([store.experiment_id], views.OF_REPORTS)
 
 
 def artifacts(store, run_id, folder=None):

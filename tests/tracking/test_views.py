@@ -66,7 +66,8 @@ def test_rehearsals_form_groups_of_their_own():
 
 
 def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_groups():
-    every, grouped = (unpacked(view)["compareRunCharts"] for view in views.views("energy_j").values())
+    both = [views.views("energy_j")[key] for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT)]
+    every, grouped = (unpacked(view)["compareRunCharts"] for view in both)
     asked = [chart["selectedParams"] for chart in every if chart["type"] == "PARALLEL"]
     assert ["power_limit" in params for params in asked] == [False, True]
     assert "PARALLEL" not in {chart["type"] for chart in grouped}
@@ -105,8 +106,8 @@ def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(
     views.save(store)
     told = store.client.get_experiment(store.experiment_id).tags[views.NOTE]
     assert told.startswith("**Training runs that were measured")
-    for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT):
-        assert f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART" in told
+    assert told.count(f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&") == 3
+    for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
         assert f"viewStateShareKey={key})" in told
 
 

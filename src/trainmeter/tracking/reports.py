@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import reason
 from trainmeter.tracking.store import PATIENT_S, Store, open_store, tracking_uri
-from trainmeter.tracking.views import REPORT, artifact_link
+from trainmeter.tracking.views import OF_REPORTS, REPORT, artifact_link
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -54,7 +54,7 @@ def _places(paths: list[Path]) -> dict[str, Path]:
 
 def _found(sweep: str, store: Store) -> Run | None:
     # Compared here: a name may hold the quotes that MLflow's grammar is made of.
-    reports = store.client.search_runs([store.experiment_id], f"tags.`{REPORT}` != ''")
+    reports = store.client.search_runs([store.experiment_id], OF_REPORTS)
     return next((run for run in reports if run.data.tags[REPORT] == sweep), None)
 
 

@@ -1,42 +1,39 @@
 """Saved views of the experiment's page: MLflow's own first view of runs shows neither a parameter nor a metric.
 
-The form of a view is MLflow's inner affair (as of 3.17): views are put there at best effort, and a run whose views
-could not be saved lacks nothing else.
+They are put there at best effort: a run whose views could not be saved lacks nothing else.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
-import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
 from trainmeter.tracking.description import description
 from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import Store
+from trainmeter.tracking.view_form import Chart, bar, line, packed, page, parallel, scatter
 
 LOCAL = "http://127.0.0.1:5000"
 """Where `mlflow ui` listens unless told otherwise."""
 TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
+REPORTS = "trainmeter-reports"
 REHEARSAL = "trainmeter.rehearsal"
 REPORT = "trainmeter.report"
-"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view shows it."""
+"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view of runs shows it."""
 ENERGIES = ("energy_j", "estimated_energy_j")
 """From the best: measured, estimated."""
 EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
 """What a run will have whose energy has this source."""
 SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
-"""The filter of all views. A run that failed stopped early: its totals are no comparison. A report's run has none."""
+"""The filter of views of runs. One that failed stopped early: its totals are no comparison. A report's run has none."""
+OF_REPORTS = f"tags.`{REPORT}` != ''"
 ASKED = "What was asked, and what it led to"
 NOTE = "mlflow.note.content"
 """The tag that holds the experiment's description."""
-Chart = dict[str, Any]
 
 
 def link(shown: Published | Store) -> str:
@@ -92,7 +89,7 @@ def described(store: Store) -> str:
     return description(
         energy_and_time=_page_of(store, "runs", _shared(ENERGY_AND_TIME)),
         by_device_and_limit=_page_of(store, "runs", _shared(BY_DEVICE_AND_LIMIT)),
-        reports=_page_of(store, "runs", {"searchFilter": f"tags.`{REPORT}` != ''"}),
+        reports=_page_of(store, "runs", {"viewStateShareKey": REPORTS}),
     )
 
 
@@ -103,8 +100,9 @@ def views(energy: str | None) -> dict[str, str]:
     grouped = {name: charts for name, charts in every.items() if name != ASKED}
     keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL)]
     return {
-        ENERGY_AND_TIME: _packed("Energy and time", _page(every, shown, groups=[])),
-        BY_DEVICE_AND_LIMIT: _packed("By device and power limit", _page(grouped, shown, groups=keys)),
+        ENERGY_AND_TIME: packed("Energy and time", page(SHOWN, shown, every)),
+        BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown, grouped, keys)),
+        REPORTS: packed("Reports", page(OF_REPORTS, [f"tags.`{REPORT}`"])),
     }
 
 
@@ -138,71 +136,6 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
             line("val/accuracy"),
         ],
     }
-
-
-def scatter(x: str, y: str) -> Chart:
-    return {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-
-
-def parallel(params: list[str], metrics: list[str]) -> Chart:
-    return {"type": "PARALLEL", "selectedParams": params, "selectedMetrics": metrics}
-
-
-def bar(metric: str) -> Chart:
-    return {"type": "BAR", "metricKey": metric}
-
-
-def line(metric: str) -> Chart:
-    return {
-        "type": "LINE",
-        "metricKey": metric,
-        "selectedMetricKeys": [metric],
-        "xAxisKey": "step",
-        "lineSmoothness": 0,
-        "scaleType": "linear",
-        "range": {},
-    }
-
-
-def _page(sections: dict[str, list[Chart]], columns: list[str], groups: list[tuple[str, str]]) -> dict[str, Any]:
-    """The whole state of the experiment's page."""
-    keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
-    chosen = {"deleted": False, "isGenerated": False}
-    section = {**chosen, "display": True, "isReordered": True, "cardHeight": 280}
-    return {
-        "searchFilter": SHOWN,
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
-        "selectedColumns": columns,
-        "columnOrder": [],
-        "columnWidths": {},
-        "runsHiddenMode": "FIRST_20_RUNS",
-        "viewMaximized": False,
-        "runListHidden": False,
-        "isAccordionReordered": True,
-        "useGroupedValuesInCharts": True,
-        "hideEmptyCharts": True,
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": keys} if keys else None,
-        "groupsExpanded": {},
-        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
-        "compareRunSections": [
-            {**section, "uuid": name, "name": name, "columns": min(3, len(shown))} for name, shown in sections.items()
-        ],
-        "compareRunCharts": [
-            {**chosen, **chart, "runsCountToCompare": 20, "uuid": f"{name} {index}", "metricSectionId": name}
-            for name, shown in sections.items()
-            for index, chart in enumerate(shown)
-        ],
-    }
-
-
-def _packed(name: str, page: dict[str, Any]) -> str:
-    state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
-    return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})
 
 
 def _shared(view: str) -> dict[str, str]:
