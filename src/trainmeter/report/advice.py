@@ -101,17 +101,23 @@ def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _frugal(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
-    """Ways to take less energy: a lower limit, where one in watts was tried or a whole GPU's power is known."""
+    """A lower power limit, where the least energy was found at the lowest, or on a GPU without any."""
     point = bound.point
+    slows = "" if bound.kind == COMPUTE else f", and most of its epoch is {bound.kind}, which a limit hardly slows"
     limits = [watts for each in points for watts in measured(each, LIMIT)]
-    power_w = next((cost.power_w for cost in costs([point])), None)
     device = point.job.get("device") or {}
-    on_gpu = device.get("accelerator", "cpu") != "cpu" and not device.get("rails")  # a board has modes, by name
-    if limits or (on_gpu and power_w):
-        lowest = min(limits) if limits else float(power_w or 0) / (point.devices or 1)
-        waits = "" if bound.kind == COMPUTE else f", and most of its epoch is {bound.kind}, which no limit slows"
-        why = f"the least energy was found {'at the limits tried' if limits else 'without a limit'}{waits}"
-        yield "power_limit", f"{10 * max(1, math.floor(SHORT_OF * lowest / 10))}", why
+    if limits and min(limits) in measured(point, LIMIT):
+        why = f"the least energy was found at the lowest limit that was tried{slows}"
+        yield "power_limit", _lower(min(limits)), why
+    elif not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
+        (power_w,) = [cost.power_w for cost in costs([point])] or [None]
+        if power_w:
+            yield "power_limit", _lower(power_w / (point.devices or 1)), f"no power limit was tried{slows}"
+
+
+def _lower(power_w: float) -> str:
+    """Watts somewhat below, in round numbers."""
+    return str(10 * max(1, math.floor(SHORT_OF * power_w / 10)))
 
 
 def _again(choices: Sequence[Choice]) -> Try | None:
