@@ -37,11 +37,11 @@ def test_all_of_it_is_in_the_file():
 
 
 def test_it_reads_from_the_answer_down_to_the_hosts():
-    pages = [page("differences", "Hosts"), page("scaling"), page("verdict", "The answer")]
+    pages = [page("differences", "Hosts"), page("scaling"), page("answer", "The answer")]
     whole = html("a sweep", pages, EVERY[:1], "<p>the table</p>")
-    places = [whole.index(f'id="{name}"') for name in ("verdict", EVERY[0].name, "scaling", "all-runs", "differences")]
+    places = [whole.index(f'id="{name}"') for name in ("answer", EVERY[0].name, "scaling", "all-runs", "differences")]
     assert places == sorted(places)
-    assert whole.index('href="#verdict"') < whole.index('href="#all-runs"') < whole.index('href="#differences"')
+    assert whole.index('href="#answer"') < whole.index('href="#all-runs"') < whole.index('href="#differences"')
 
 
 def test_markup_stays_text_everywhere():

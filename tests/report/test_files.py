@@ -66,7 +66,7 @@ def test_pictures_of_an_earlier_report_are_gone_and_others_stay(tmp_path):
 def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_rest_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("plotly", "itables") else name)
     written, said = left(report(*batches(100.0, 200.0)), tmp_path)
-    assert written == ["report.csv", "report.md"]
+    assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
     assert said == ["No page and no pictures: itables, plotly not installed. For them: make .venv/.with-report"]
 
 

@@ -6,13 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainmeter.report import table
+from trainmeter.report import comparison, table, verdict
+from trainmeter.report.advice import what_next
+from trainmeter.report.bounds import bounds
 from trainmeter.report.charts import charts
-from trainmeter.report.choices import choices, pareto
+from trainmeter.report.choices import Choice, choices, pareto, unmet
+from trainmeter.report.comparison import compare
 from trainmeter.report.figures import Chart
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import points
+from trainmeter.report.points import Point, points
 from trainmeter.report.powers import chosen, powers
+from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any
 from trainmeter.report.tell import told_of
@@ -60,16 +64,36 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     numbers = {row.number for row in selection.ended} | told.numbers
     _check_numbers(asked.power_of, numbers)
     found = points(selection.rows)
+    before = points(select_any(against, asked.where, asked.include).rows) if against else []
     best = choices(found, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     drawn = powers(chosen(found, asked.power_of, [choice.point for choice in best]))
+    beside = comparison.page(before, found, (against.title, sweep.title)) if against else None
     return Report(
         title=f"{sweep.title} against {against.title}" if against else sweep.title,
         rows=selection.ended,
-        pages=[*told.pages, *_ran_on(selection.ended)],
+        pages=[
+            page
+            for page in (answer(found, best, before, asked), beside, *told.pages, *_ran_on(selection.ended))
+            if page
+        ],
         charts=charts(found, best, pareto(found), drawn),
         banner=selection.banner(numbers) or told.selection.banner(told.numbers),
         notes=selection.below(numbers),
         hints=told.hints,
+    )
+
+
+def answer(found: Sequence[Point], best: Sequence[Choice], before: Sequence[Point], asked: Asked) -> Page | None:
+    """The answer in words; None where no time is known."""
+    bound_by = bounds(found)
+    return verdict.page(
+        found,
+        best,
+        bound_by,
+        compare(before, found),
+        predict(found) if asked.predict else None,
+        what_next(found, best, bound_by),
+        unmet(found, asked.power_budget_w, asked.deadline_s),
     )
 
 

@@ -18,7 +18,7 @@ from trainmeter.report.words import Grid
 MOST_ROWS = 200
 """Rows of a table in words; all are in its Markdown file."""
 NUMBER = re.compile(r"-?\d[\d.,]*( .*)?")
-ABOVE = ("verdict",)
+ABOVE = ("answer", "comparison")
 """Pages that stand above the pictures."""
 LAST = ("differences",)
 """Pages that stand below the table of runs."""

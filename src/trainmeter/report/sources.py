@@ -203,7 +203,8 @@ def _sweep_of(shown: Iterable[Shown], folder: Path) -> Sweep:
             rows.append(of_shown(run))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             unreadable[str(run["run_id"])] = reason(error)
-    typed_for = {key for row in rows for key in row.keys if len({other.keys.get(key) for other in rows}) > 1}
+    keys = dict.fromkeys(key for row in rows for key in row.keys)
+    typed_for = {key for key in keys if len({row.keys.get(key) for row in rows}) > 1}
     kept = [replace(row, keys={key: row.keys[key] for key in row.keys if key in typed_for}) for row in rows]
     return Sweep(folder, sorted(kept, key=lambda row: row.number), unreadable)
 
