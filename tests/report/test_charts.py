@@ -95,6 +95,14 @@ def test_the_front_and_what_was_chosen_are_marked():
     assert chart.callouts == [("fastest, best trade-off", 10.0, 500.0)]
 
 
+def test_words_of_near_places_stand_below_one_another():
+    rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 11.0, 12.0, 30.0))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    chart = drawn(rows, choices=chosen)["energy_by_time"]
+    assert [callout.text for callout in chart.callouts] == ["choice 0", "choice 1", "choice 2", "choice 3"]
+    assert chart.levels == [0, 1, 2, 0]
+
+
 def test_the_parts_of_an_epoch_are_stacked_the_fastest_on_top():
     slow = {name: 2 * value for name, value in PARTS.items()}
     chart = drawn([ran(0, 20.0, steady=slow, batch=8), ran(1, 10.0, steady=PARTS, batch=16)])["epoch_parts"]

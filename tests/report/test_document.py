@@ -4,12 +4,12 @@ import base64
 import gzip
 import json
 import re
-from html import unescape
+from html import escape, unescape
 
 import pytest
 from pictures import EVERY, EVIL
 
-from trainmeter.report.document import html, packed, table
+from trainmeter.report.document import commands, html, packed, table
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.words import Grid
 
@@ -62,6 +62,28 @@ def test_what_must_be_known_first_stands_first():
     whole = html("a sweep", [page()], [], "", ["Left out."], ["REHEARSAL"])
     assert whole.index("REHEARSAL") < whole.index("Left out.") < whole.index("One.")
     assert 'role="alert"' in whole
+
+
+@pytest.mark.parametrize(
+    ("said", "typed"),
+    [
+        (
+            "Try: python src/train.py -m batch=8,16 optimizer.lr=0.1.",
+            "python src/train.py -m batch=8,16 optimizer.lr=0.1",
+        ),
+        (
+            "Run: python src/train.py -m experiment=stalls model=...",
+            "python src/train.py -m experiment=stalls model=...",
+        ),
+        ("Run python src/train.py first.", "python src/train.py"),
+        (
+            "python src/report.py 'where={model: lenet}' a=<b>; then",
+            "python src/report.py 'where={model: lenet}' a=<b>",
+        ),
+    ],
+)
+def test_what_is_to_be_typed_is_told_apart(said, typed):
+    assert f"<code>{escape(typed)}</code>" in commands(said)
 
 
 def test_numbers_stand_right_and_names_left():

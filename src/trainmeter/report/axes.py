@@ -138,7 +138,7 @@ def lacking(every: Sequence[Shown], found: int, what: str) -> str:
         return ""
     reasons = dict.fromkeys(row.no_energy for each in every for row in each.point.rows if row.no_energy)
     why = f" ({next(iter(reasons)).rstrip('.')})" if reasons and "energy" in what else ""
-    return f"{len(every) - found} of {len(every)} jobs have no {what}{why}."
+    return f"{len(every) - found:,} of {len(every):,} jobs have no {what}{why}."
 
 
 def fewer(many: int, most: int, what: str = "fastest") -> str:

@@ -18,6 +18,8 @@ from trainmeter.report.words import Grid
 MOST_ROWS = 200
 """Rows of a table in words; all are in its Markdown file."""
 NUMBER = re.compile(r"-?\d[\d.,]*( .*)?")
+COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
+"""What is to be typed: without the sentence's full stop."""
 ABOVE = ("answer", "comparison")
 """Pages that stand above the pictures."""
 LAST = ("differences",)
@@ -57,7 +59,7 @@ def html(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    rooms.filters["table"] = table
+    rooms.filters |= {"table": table, "commands": commands}
     between = [page for page in pages if page.name not in (*ABOVE, *LAST)]
     return rooms.get_template("document.html").render(
         title=title,
@@ -72,6 +74,15 @@ def html(
         plotly=packed(interactive.script()) if charts else "",
         pictures=packed(_object({chart.name: interactive.drawn(chart) for chart in charts})),
     )
+
+
+def commands(sentence: str) -> str:
+    """A sentence, escaped, with what is to be typed told apart from what is to be read."""
+    from markupsafe import Markup, escape
+
+    said = re.split(COMMAND, sentence)
+    parts = [Markup("<code>{}</code>").format(part) if odd % 2 else escape(part) for odd, part in enumerate(said)]
+    return Markup().join(parts)
 
 
 def packed(text: str) -> str:

@@ -32,6 +32,8 @@ STYLES = (
     Style("#8A8A8A", "hexagon", "."),
 )
 """After M. Okabe and K. Ito, Color Universal Design, 2008: their yellow, faint on white, is a gray here."""
+NEAR = 0.25
+"""Share of an axis that the word of a callout may take."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GRAY = range(len(STYLES))
 
 
@@ -74,7 +76,7 @@ class Series:
 
 
 class Callout(NamedTuple):
-    """A word at a place that matters."""
+    """A word for a place that matters: it stands below, as what matters is mostly on a front, and nothing is below."""
 
     text: str
     x: float
@@ -117,6 +119,18 @@ class Scatter(Drawn):
     fronts: Sequence[Sequence[tuple[float, float]]] = ()
     """The corners of each, x ascending: what lies between two of them is bettered by the left one."""
     callouts: Sequence[Callout] = ()
+    """By x, ascending."""
+
+    @property
+    def levels(self) -> list[int]:
+        """How many lines further down each callout stands, so that those of near places are not on one another."""
+        xs = [mark.x for series in self.series for mark in series.marks]
+        near = NEAR * (max(xs) - min(xs))
+        levels: list[int] = []
+        for index, callout in enumerate(self.callouts):
+            crowded = index and callout.x - self.callouts[index - 1].x < near
+            levels.append(levels[-1] + 1 if crowded else 0)
+        return levels
 
 
 @dataclass(frozen=True)

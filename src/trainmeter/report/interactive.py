@@ -72,21 +72,30 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     for index, corners in enumerate(chart.fronts):
         xs, ys = map(list, zip(*corners, strict=True))
         line = {"color": INK, "width": 1.5, "dash": "dot", "shape": "hv"}
-        front = {"type": "scatter", "x": xs, "y": ys, "mode": "lines", "name": "Pareto front", "line": line}
-        data.insert(0, {**front, "hoverinfo": "skip", "showlegend": not index, "legendrank": 2000})
+        front = {
+            "type": "scattergl" if many else "scatter",
+            "x": xs,
+            "y": ys,
+            "mode": "lines",
+            "name": "Pareto front",
+            "line": line,
+        }
+        told = {**front, "hoverinfo": "skip", "showlegend": not index, "legendrank": 2000}
+        data.insert(len(data) if many else 0, told)  # on top of many marks, behind few
     callouts = [
         {
             "x": math.log10(each.x) if chart.x.log else each.x,
             "y": math.log10(each.y) if chart.y.log else each.y,
             "text": escaped(each.text),
             "ax": 0,
-            "ay": 30,  # below: what was chosen is mostly on the front, and nothing is below that
+            "ay": 28 + 17 * level,
+            "bgcolor": "rgba(255, 255, 255, 0.8)",
             "arrowhead": 0,
             "arrowwidth": 1,
             "arrowcolor": MUTED,
             "standoff": 6,
         }
-        for each in chart.callouts
+        for each, level in zip(chart.callouts, chart.levels, strict=True)
     ]
     y = _axis(chart.y) | ({"range": _with_room_below(chart)} if callouts else {})
     return data, {"xaxis": _axis(chart.x), "yaxis": y, "annotations": callouts}
@@ -219,7 +228,7 @@ def _with_room_below(chart: Scatter) -> list[float]:
         if end > 0 or not chart.y.log
     ]  # fmt: skip
     room = max(ends) - min(ends) or abs(max(ends)) or 1
-    return [min(ends) - 0.17 * room, max(ends) + 0.07 * room]
+    return [min(ends) - (0.17 + 0.05 * max(chart.levels)) * room, max(ends) + 0.07 * room]
 
 
 def _short(name: str) -> str:

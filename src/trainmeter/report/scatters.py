@@ -79,7 +79,7 @@ def to_target(every: Sequence[Shown], keys: Sequence[str]) -> list[Scatter | Bar
         title = f"To {'an' if goal.startswith('accuracy') else 'a'} {goal}, {dataset}"
         reached = [Shown(Point(rows), each.title) for each in group if (rows := _reached(each.point))]
         lost = len(group) - len(reached)
-        said = f"{lost} of {len(group)} jobs never reached it." if lost else ""
+        said = f"{lost:,} of {len(group):,} jobs never reached it." if lost else ""
         measured = [(each, over_runs(each.point, TIME), over_runs(each.point, ENERGY)) for each in reached]
         taken = [Taken(each, time, energy) for each, time, energy in measured if time and energy and each.covers]
         times_s = [(each, time) for each, time, _ in measured if time]
@@ -133,11 +133,8 @@ def _scatter(
         covers_told([each.shown for each in taken]),
         said,
     )
-    callouts = [
-        Callout(", ".join(dict.fromkeys(words[each.run])), mark.x, mark.y)
-        for each, mark in zip(taken, marks, strict=True)
-        if each.run in words
-    ]
+    called = [(mark.x, mark.y, words[each.run]) for each, mark in zip(taken, marks, strict=True) if each.run in words]
+    callouts = [Callout(", ".join(dict.fromkeys(said)), *place) for *place, said in sorted(called)]
     return Scatter(name, title, caption, x, y, series, fronts, callouts)
 
 

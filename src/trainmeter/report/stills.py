@@ -86,12 +86,12 @@ def _scatter(chart: Scatter, axes: Axes) -> None:
     for index, corners in enumerate(chart.fronts):
         xs, ys = zip(*corners, strict=True)
         told = {} if index else {"label": "Pareto front"}
-        axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, zorder=1, **told)  # type: ignore[arg-type]
-    for text, x, y in chart.callouts:
-        # Below: what was chosen is mostly on the front, and nothing is below that.
-        axes.annotate(text, (x, y), (0, -22), textcoords="offset points", ha="center",
-                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4})  # fmt: skip
-    axes.margins(0.08, 0.18 if chart.callouts else 0.08)
+        axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, zorder=3 if many else 1, **told)  # type: ignore[arg-type]
+    for (text, x, y), level in zip(chart.callouts, chart.levels, strict=True):
+        axes.annotate(text, (x, y), (0, -22 - 11 * level), textcoords="offset points", ha="center",
+                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4},
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})  # fmt: skip
+    axes.margins(0.08, 0.18 + 0.04 * max(chart.levels) if chart.callouts else 0.08)
     if len(chart.series) > 1 or chart.fronts:
         _legend(axes)
 
