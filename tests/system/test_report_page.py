@@ -126,7 +126,7 @@ def column(page, name):
 
 def test_the_table_is_sorted_by_a_click_and_filtered_by_what_is_typed(shown):
     at, before = column(shown, "e2e")
-    head = shown.locator("#runs thead th").nth(at).locator(".dt-column-order")
+    head = shown.locator("#runs thead th").nth(at)
     head.click()
     _, rising = column(shown, "e2e")
     assert [float(value) for value in rising] == sorted(float(value) for value in before)
@@ -142,6 +142,15 @@ def test_the_table_is_sorted_by_a_click_and_filtered_by_what_is_typed(shown):
     box.press("Backspace")
     box.press("Backspace")
     shown.wait_for_function("document.querySelectorAll('#runs tbody tr').length === 6")
+
+
+def test_what_was_not_measured_is_absent_in_the_table(browser, tmp_path):
+    without = replace(ran(0, 8, 100), energy_covers=None, no_energy="no meter")
+    without = replace(without, metrics={name: of for name, of in without.metrics.items() if "energy" not in name})
+    page = open_page(browser, written([without, ran(1, 16, 100)], tmp_path / "report.html"))
+    assert column(page, "energy")[1][0] == "-"
+    assert "NaN" not in page.inner_text("#all-runs")
+    page.close()
 
 
 def test_a_series_is_hidden_by_a_click_in_the_legend(shown):

@@ -30,6 +30,8 @@ COLUMNS = {"e2e s": "steady/e2e_s", "fetch stall s": "steady/fetch_stall_s", "co
 """What people read of each run, an epoch's steady mean unless it says otherwise -> the metric."""
 DIGITS = 4
 """Significant digits of a number on the page."""
+NOT_A_NUMBER = r"[\"NaN\", \"___NaN___\"]"
+"""What itables writes where there is no value: what is read, and what it is sorted by."""
 NAMED = 5
 """So many runs are named of those that something holds for."""
 
@@ -101,12 +103,14 @@ def html(rows: Sequence[Row]) -> str:
         maxBytes=0,
         showIndex=False,
         column_filters="footer",
+        text_in_header_can_be_selected=False,  # a click on it sorts
         display_logo_when_loading=False,
         classes="display compact",
         lengthMenu=[10, 25, 100, 1000],
         order=[],
     )
-    return generate_init_offline_itables_html(options.dt_bundle) + table
+    told = table.replace(NOT_A_NUMBER, NOT_A_NUMBER.replace("NaN", ABSENT, 1))  # sorted as before, and read as absent
+    return generate_init_offline_itables_html(options.dt_bundle) + told
 
 
 def differences(rows: Sequence[Row]) -> Grid | None:
