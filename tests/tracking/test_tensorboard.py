@@ -4,34 +4,17 @@ import json
 import sys
 
 import pytest
+from events import event_files, scalars_of
 
 from trainmeter.record import Record
 from trainmeter.tracking import publisher as publishers
 from trainmeter.tracking import tensorboard
 from trainmeter.tracking.publish import publish
 from trainmeter.tracking.publisher import Publisher, Unpublished, WithEvents, publisher
-from trainmeter.tracking.scalars import Scalar
 from trainmeter.tracking.state import EVENTS, ended_s
 from trainmeter.tracking.tensorboard import Events
 
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")
-
-
-def read(record: Record) -> list[Scalar]:
-    """Every scalar of the run's one event file; values are of 32 bits there."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    from tensorboard.util.tensor_util import make_ndarray
-
-    (path,) = event_files(record)
-    return [
-        Scalar(value.tag, make_ndarray(value.tensor).item(), round(event.wall_time * 1000), event.step)
-        for event in EventFileLoader(str(path)).Load()
-        for value in event.summary.value
-    ]
-
-
-def event_files(record: Record) -> list:
-    return list(record.folder.glob(f"{EVENTS}*"))
 
 
 def run_for_windows(record: Record, count: int) -> None:
@@ -44,14 +27,14 @@ def test_the_file_holds_the_scalars_that_mlflow_is_shown_at_their_steps(store, m
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
     tensorboard.write(record)
-    shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in read(record)]
+    shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
     assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])
 
 
 def test_a_scalar_has_the_time_that_its_window_closed(make_record):
     record = make_record(epochs=1, clock={"wall_s": 1e9, "monotonic_ns": 0})
     tensorboard.write(record)
-    times = {scalar.name: scalar.when_ms for scalar in read(record)}
+    times = {scalar.name: scalar.when_ms for scalar in scalars_of(record)}
     for window in record.windows():
         assert times[f"{window['window']}/e2e_s"] == 1e12 + window["closed_ns"] // 10**6
 
@@ -64,7 +47,7 @@ def test_curves_grow_with_the_record_and_can_be_read_meanwhile(make_record):
     for count in range(len(every) + 1):
         (record.folder / "epochs.jsonl").write_text("".join(every[:count]))
         events.add()
-        ends = [scalar.step for scalar in read(record) if scalar.name.endswith("/e2e_s")]
+        ends = [scalar.step for scalar in scalars_of(record) if scalar.name.endswith("/e2e_s")]
         assert ends == [json.loads(line)["epoch"] for line in every[:count]]
     events.finish()
 
@@ -77,7 +60,7 @@ def test_a_run_that_goes_on_begins_the_file_anew_so_that_no_step_is_there_twice(
     resumed = Events(record)
     resumed.add()
     resumed.finish()
-    steps = [scalar.step for scalar in read(record) if scalar.name == "epoch/e2e_s"]
+    steps = [scalar.step for scalar in scalars_of(record) if scalar.name == "epoch/e2e_s"]
     assert steps == [0, 1]
     interrupted.finish()
 
@@ -85,7 +68,7 @@ def test_a_run_that_goes_on_begins_the_file_anew_so_that_no_step_is_there_twice(
 def test_nothing_stands_for_what_is_absent(make_record):
     record = make_record(energy=False, state=None, pid=2**22 + 1)
     tensorboard.write(record)
-    names = {scalar.name for scalar in read(record)}
+    names = {scalar.name for scalar in scalars_of(record)}
     assert names == {name for window in record.windows() for name in window["metrics"]}
     assert not [name for name in names if "energy" in name or "power" in name]
 
@@ -114,14 +97,14 @@ def test_event_files_are_written_only_where_they_are_asked_for(make_record):
     asked.start()
     asked.between()
     assert asked.close() is None
-    assert {scalar.name for scalar in read(record)} >= {"epoch/e2e_s", "total/e2e_s"}
+    assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
 
 
 def test_a_run_that_failed_before_its_first_window_has_an_empty_file(make_record):
     record = make_record(epochs=0, state=None)
     tracker = publisher(record, name="none", tensorboard=True)
     assert tracker.close(ended="failed") is None
-    assert read(record) == []
+    assert scalars_of(record) == []
 
 
 class Recording:
