@@ -4,6 +4,7 @@ import pytest
 from sweeps import row, trained, write
 
 from trainmeter.record import read_json, write_json
+from trainmeter.report import records
 from trainmeter.report.records import newest, read, run_folders
 
 
@@ -109,6 +110,16 @@ def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
         "governor": "schedutil",
         "power mode": "15W",
     }
+
+
+def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch):
+    for number in range(7):
+        write(tmp_path, row(number, "cold", 1.0 + number, steady={"energy_j": 2.0}))
+    (tmp_path / "6" / "summary.json").write_text("{")
+    alone = read(tmp_path)
+    monkeypatch.setattr(records, "MANY", 3)
+    assert read(tmp_path) == alone
+    assert list(alone.unreadable) == ["6"]
 
 
 def test_a_run_by_itself_is_a_sweep_of_one(tmp_path):

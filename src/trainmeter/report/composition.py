@@ -90,7 +90,7 @@ def answer(found: Sequence[Point], best: Sequence[Choice], before: Sequence[Poin
         found,
         best,
         bound_by,
-        compare(before, found),
+        compare(before, found) if before else [],
         predict(found) if asked.predict else None,
         what_next(found, best, bound_by),
         unmet(found, asked.power_budget_w, asked.deadline_s),

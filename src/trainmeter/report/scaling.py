@@ -64,9 +64,9 @@ class Unpaired:
 
 def scalings(rows: Sequence[Row]) -> list[Scaling | Unpaired]:
     """For each job on several devices, one for each kind that has a run on one device; rows are results."""
-    every = points_of(rows)
-    if all(point.devices == 1 for point in every):
+    if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
         return []
+    every = points_of(rows)
     names = list(dict.fromkeys(["model", "dataset", *varied(every)]))
     told: list[Scaling | Unpaired] = []
     for group in groups(every, ["strategy", "batch"]):

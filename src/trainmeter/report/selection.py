@@ -90,12 +90,13 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     kept, ended, left = [], [], []
     for row in chosen(sweep.rows, where or {}):
         reasons = reasons_of(row)
-        told = replace(row, left_out=next((_left_out(kind, why) for kind, why in reasons.items()), None))
         short = "steady/e2e_s" not in row.metrics
+        why = next((_left_out(kind, why) for kind, why in reasons.items()), TOO_SHORT if short else None)
+        told = row if row.left_out == why else replace(row, left_out=why)
         if reasons.keys() - set(include) or (short and FAILURES in reasons):
             left.append(told)
         elif short:
-            ended.append(_with_estimate(replace(told, left_out=told.left_out or TOO_SHORT)))
+            ended.append(_with_estimate(told))
         else:
             kept.append(_with_estimate(told))
     return Selection(kept, [*kept, *ended], left, sweep.unreadable, [kind for kind in KINDS if kind in include])
@@ -138,13 +139,15 @@ def chosen(rows: Sequence[Row], where: Mapping[str, Any]) -> Iterator[Row]:
             yield row
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The leaves of a job by the keys that one types: `optimizer.lr`."""
+    leaves = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
+        if isinstance(value, dict) and value:
+            leaves.update(flat(value, f"{prefix}{key}."))
         else:
-            yield f"{prefix}{key}", value
+            leaves[f"{prefix}{key}"] = value
+    return leaves
 
 
 def _left_out(kind: str, why: str) -> str:
@@ -195,7 +198,7 @@ def _same(value: str, text: str) -> bool:
 def _check_known(rows: Sequence[Row], key: str, texts: Sequence[str]) -> None:
     values = dict.fromkeys(value for row in rows for value in _values(row, key)[:1])
     if not values and not any(key in row.job for row in rows):
-        known = dict.fromkeys(name for row in rows for name in (*row.job, *dict(flat(row.job)), *row.keys))
+        known = dict.fromkeys(name for row in rows for name in (*row.job, *flat(row.job), *row.keys))
         raise ValueError(f"where={key}: no run has such a key.{_near(key, [*known, 'run', *FACTS])}")
     if not any(_fits(row, key, texts) for row in rows):
         some = ", ".join([*values][:20]) or "null"

@@ -45,9 +45,9 @@ def write(rows: Sequence[Row], path: Path) -> None:
     columns = sorted(dict.fromkeys(name for line in lines for name in line), key=_place)
 
     def all_of_it(file: TextIO) -> None:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([line.get(name, "") for name in columns] for line in lines)
 
     write_whole(path, all_of_it)
 
@@ -159,7 +159,7 @@ def _line(row: Row) -> dict[str, str | float]:
     told |= {KEYS: dict(row.keys), STORAGE: dict(row.storage) or None}
     known = {name: fact for name, fact in told.items() if fact is not None and fact is not False}
     line: dict[str, str | float] = {name: _cell(fact) for name, fact in known.items()}
-    line |= {key: _cell(leaf) for key, leaf in flat(row.job)}
+    line |= {key: _cell(leaf) for key, leaf in flat(row.job).items()}
     line |= row.metrics
     line |= {f"{HOST}{name}": is_so for name, is_so in row.differences.items()}
     return line
