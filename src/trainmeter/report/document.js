@@ -2,7 +2,12 @@
 "use strict";
 
 const PRINTED_PX = 680;
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+const CONFIG = {
+  responsive: true,
+  displaylogo: false,
+  typesetMath: false, // a $ is a $
+  modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+};
 
 async function unpacked(id) {
   const letters = atob(document.getElementById(id).textContent);

@@ -32,6 +32,8 @@ STYLES = (
     Style("#8A8A8A", "hexagon", "."),
 )
 """After M. Okabe and K. Ito, Color Universal Design, 2008: their yellow, faint on white, is a gray here."""
+LONGEST = 46
+"""Letters of a title beside a bar or in a legend; all of it is told when its mark is pointed at."""
 NEAR = 0.25
 """Share of an axis that the word of a callout may take."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GRAY = range(len(STYLES))
@@ -198,3 +200,9 @@ class Heatmap(Drawn):
 
 
 Chart = Scatter | Lines | Bars | Heatmap
+
+
+def shortened(name: str) -> str:
+    """A title without its middle, where it is long: how it begins and ends tells it from others."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[:half].rstrip()} … {name[-half:].lstrip()}"

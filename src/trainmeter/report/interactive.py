@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Scatter, Series
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Scatter, Series, shortened
 
 INK, MUTED, RULE = "#1c2430", "#5b6675", "#e3e7ec"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+NOTE = {"showarrow": False, "font": {"color": MUTED}}
 MARKERS = {"triangle": "triangle-up", "cross": "x"}
 MANY = 1000
 """From so many marks on they are drawn by the graphics card, without bars: those would hide the marks."""
-LONGEST = 46
-"""Letters of a bar's title; all of it is told when the bar is pointed at."""
+HEIGHT_PX = 440
 TOLD = "%{customdata[0]}<extra></extra>"
 PATTERN = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
 SCHEMES = ("http://", "https://")
@@ -41,7 +41,7 @@ def drawn(chart: Chart) -> str:
     whole = {
         "template": "none",
         "font": {"family": FONT, "size": 13, "color": INK},
-        "height": 440,
+        "height": HEIGHT_PX,
         "margin": {"l": 16, "r": 16, "t": 16, "b": 16},
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": "white", "bordercolor": RULE, "font": {"color": INK, "size": 13}},
@@ -109,20 +109,20 @@ def _lines(chart: Lines) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     for band in chart.bands:
         shapes.append({"type": "rect", "xref": "x", "yref": "paper", "x0": band.start, "x1": band.end, "y0": 0, "y1": 1,
                        "fillcolor": "#eef1f4", "line": {"width": 0}, "layer": "below"})  # fmt: skip
-        notes.append({"x": band.start, "y": 1, "xref": "x", "yref": "paper", "text": escaped(band.text),
-                      "xanchor": "left", "yanchor": "top", "showarrow": False, "font": {"color": MUTED}})  # fmt: skip
+        notes.append({"x": band.start, "y": 0, "xref": "x", "yref": "paper", "text": escaped(band.text),
+                      "xanchor": "left", "yanchor": "bottom", **NOTE})  # fmt: skip
     if chart.level:
         shapes.append({"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": chart.level.y,
                        "y1": chart.level.y, "line": {"color": MUTED, "dash": "dash", "width": 1}})  # fmt: skip
         notes.append({"x": 1, "y": chart.level.y, "xref": "paper", "yref": "y", "text": escaped(chart.level.text),
-                      "xanchor": "right", "yanchor": "bottom", "showarrow": False,
-                      "font": {"color": MUTED}})  # fmt: skip
+                      "xanchor": "right", "yanchor": "bottom", **NOTE})  # fmt: skip
     xs = {mark.x for series in chart.series for mark in series.marks}
     counted = len(xs) <= 20 and all(float(x).is_integer() for x in xs)
     x, y = _axis(chart.x), _axis(chart.y)
     x |= {"tickvals": sorted(xs)} if counted else {}
     y |= {} if chart.y.log else {"rangemode": "tozero"}
-    return data, {"xaxis": x, "yaxis": y, "shapes": shapes, "annotations": notes}
+    height = HEIGHT_PX + _legend_px([series.name for series in chart.series])
+    return data, {"xaxis": x, "yaxis": y, "shapes": shapes, "annotations": notes, "height": height}
 
 
 def _bars(chart: Bars) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -144,7 +144,7 @@ def _bars(chart: Bars) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         }
         for stack in chart.stacks
     ]
-    y = {"tickvals": places, "ticktext": [escaped(_short(bar)) for bar in chart.bars], "autorange": "reversed",
+    y = {"tickvals": places, "ticktext": [escaped(shortened(bar)) for bar in chart.bars], "autorange": "reversed",
          "automargin": True, "ticklen": 6, "tickcolor": "white", "zeroline": False}  # fmt: skip
     height = 110 + 26 * len(places)
     layout = {"barmode": "stack", "bargap": 0.3, "height": height, "xaxis": _axis(chart.x), "yaxis": y}
@@ -175,7 +175,7 @@ def _heatmap(chart: Heatmap) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         "ygap": 2,
     }
     axes = [
-        _axis(axis) | {"tickvals": at, "ticktext": [escaped(_short(name)) for name in names], "showgrid": False}
+        _axis(axis) | {"tickvals": at, "ticktext": [escaped(shortened(name)) for name in names], "showgrid": False}
         for axis, at, names in zip((chart.x, chart.y), places, (chart.columns, chart.rows), strict=True)
     ]
     return [data], {"xaxis": axes[0], "yaxis": axes[1], "height": 130 + 44 * min(12, max(4, len(chart.rows)))}
@@ -231,9 +231,10 @@ def _with_room_below(chart: Scatter) -> list[float]:
     return [min(ends) - (0.17 + 0.05 * max(chart.levels)) * room, max(ends) + 0.07 * room]
 
 
-def _short(name: str) -> str:
-    half = LONGEST // 2
-    return name if len(name) <= LONGEST else f"{name[:half].rstrip()} … {name[-half:].lstrip()}"
+def _legend_px(names: Sequence[str]) -> int:
+    """How much higher a picture is for a legend of more than one line, in a window that is not wide."""
+    across = max(1, int(100 / (max(map(len, names)) + 8)))
+    return 18 * (math.ceil(len(names) / across) - 1)
 
 
 def _decades(least: float, most: float) -> list[float]:

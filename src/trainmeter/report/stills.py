@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Scatter, Series
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Scatter, Series, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +47,8 @@ WIDTH_IN, HEIGHT_IN, BAR_IN = 7.0, 4.2, 0.24
 DOTS_PER_INCH = 150
 MANY = 1000
 """From so many marks on they are small, without bars, and dots within the SVG."""
-LONGEST = 46
-"""Letters of a title beside a bar or in a legend."""
+LINE_IN, LETTERS = 0.19, 96
+"""Of a legend: the height of a line, and how many letters have room in one."""
 
 
 def draw(charts: Sequence[Chart], folder: Path) -> list[Path]:
@@ -100,7 +99,7 @@ def _lines(chart: Lines, axes: Axes) -> None:
     _lay(axes, chart.x, chart.y)
     for band in chart.bands:
         axes.axvspan(band.start, band.end, color="#eef1f4", linewidth=0, zorder=0)
-        axes.text(band.start, 0.99, f" {band.text}", transform=axes.get_xaxis_transform(), va="top", color=MUTED)
+        axes.text(band.start, 0.01, f" {band.text}", transform=axes.get_xaxis_transform(), va="bottom", color=MUTED)
     for series in chart.series:
         _marks(axes, series, not chart.points, line="-")
     if chart.level:
@@ -124,7 +123,7 @@ def _bars(chart: Bars, axes: Axes) -> None:
         axes.barh(places, lengths, left=left, height=0.7, label=stack.name, color=style.color, edgecolor="white",
                   linewidth=0.4, hatch=2 * style.hatch)  # fmt: skip
         left = [start + length for start, length in zip(left, lengths, strict=True)]
-    axes.set_yticks(places, list(map(_short, chart.bars)))
+    axes.set_yticks(places, list(map(shortened, chart.bars)))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
@@ -157,8 +156,9 @@ def _heatmap(chart: Heatmap, axes: Axes) -> None:
 def _marks(axes: Axes, series: Series, many: bool, line: str) -> None:
     style = STYLES[series.style]
     xs, ys = [mark.x for mark in series.marks], [mark.y for mark in series.marks]
-    look: dict[str, Any] = {"color": style.color, "linestyle": line, "linewidth": 1.2, "label": _short(series.name)}
-    marker = {"marker": MARKERS[style.marker], "markeredgecolor": "white", "markeredgewidth": 0.6, "markersize": 6}
+    look: dict[str, Any] = {"color": style.color, "linestyle": line, "linewidth": 1.2, "label": shortened(series.name)}
+    marker = {"marker": MARKERS[style.marker], "markeredgecolor": "white", "markeredgewidth": 0.6,
+              "markersize": 10 if style.marker == "star" else 6}  # fmt: skip
     if many and line == "none":
         axes.plot(xs, ys, **look, marker=marker["marker"], markersize=2.5, alpha=0.6, rasterized=True)
     elif many:
@@ -190,8 +190,8 @@ def _plain_decades(axis: Any) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    axes.figure.legend(loc="outside lower left", ncols=4 if len(axes.get_legend_handles_labels()[1]) == 4 else 3)
-
-
-def _short(name: str) -> str:
-    return shorten(name, LONGEST, placeholder=" …")
+    figure, names = axes.get_figure(root=True), axes.get_legend_handles_labels()[1]
+    assert figure is not None, "axes are made by a figure"
+    across = max(1, min(4, LETTERS // (max(map(len, names)) + 7)))
+    figure.legend(loc="outside lower left", ncols=across)
+    figure.set_figheight(figure.get_figheight() + LINE_IN * (math.ceil(len(names) / across) - 1))
