@@ -48,6 +48,15 @@ def test_files_keep_their_places_and_the_link_opens_the_first(store, files):
     assert (run.info.status, run.info.run_name) == ("FINISHED", "report of a sweep")
 
 
+def test_the_runs_page_leads_to_the_files_and_shows_the_first_picture(store, files):
+    log_report("a sweep", files("report.html", "report/energy & time.png", "report/epochs.png"), MLFLOW)
+    (run,) = reports(store)
+    page = f"#/experiments/{store.experiment_id}/runs/{run.info.run_id}/artifacts/report.html?workflowType="
+    picture = f"get-artifact?path=report%2Fenergy+%26+time.png&run_uuid={run.info.run_id}"
+    links, shown = run.data.tags[views.NOTE].split("\n\n")
+    assert (links.startswith(f"[report.html]({page}"), shown) == (True, f"![]({picture})")
+
+
 def test_a_report_made_again_replaces_the_one_before(store, files, tmp_path):
     first = log_report("a sweep", files("report.html", "report/old.png"), MLFLOW)
     (html,) = files("report.html")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import reason
 from trainmeter.tracking.store import PATIENT_S, Store, open_store, tracking_uri
-from trainmeter.tracking.views import OF_REPORTS, REPORT, artifact_link
+from trainmeter.tracking.views import NOTE, OF_REPORTS, REPORT, artifact_link, artifact_page
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -42,8 +43,17 @@ def _logged(sweep: str, places: Mapping[str, Path], store: Store) -> str:
     for name, path in places.items():
         store.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
     _remove(_artifacts(run, store) - places.keys(), run, store)
-    store.client.set_terminated(run.info.run_id, "FINISHED")
-    return artifact_link(Published(run.info.run_id, store.experiment_id, store.uri), next(iter(places)))
+    shown = Published(run.info.run_id, store.experiment_id, store.uri)
+    store.client.set_tag(shown.run_id, NOTE, _note(list(places), shown))
+    store.client.set_terminated(shown.run_id, "FINISHED", run.info.start_time)  # made again it would seem to last
+    return artifact_link(shown, next(iter(places)))
+
+
+def _note(names: Sequence[str], shown: Published) -> str:
+    """What the run's page opens with: the way to the files, and the first picture."""
+    links = [f"[{name}]({artifact_page(shown, name)})" for name in names if "/" not in name]
+    queries = [urlencode({"path": name, "run_uuid": shown.run_id}) for name in names if name.endswith(".png")]
+    return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])
 
 
 def _places(paths: list[Path]) -> dict[str, Path]:
@@ -63,7 +73,6 @@ def _created(sweep: str, store: Store) -> Run:
         REPORT: sweep,
         "mlflow.source.name": "src/report.py",
         "mlflow.source.type": "LOCAL",
-        "mlflow.note.content": "What the runs of a sweep tell side by side: `report.html`, under Artifacts.",
     }
     return store.client.create_run(store.experiment_id, run_name=f"report of {sweep}", tags=tags)
 

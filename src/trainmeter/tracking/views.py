@@ -33,7 +33,7 @@ SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
 OF_REPORTS = f"tags.`{REPORT}` != ''"
 ASKED = "What was asked, and what it led to"
 NOTE = "mlflow.note.content"
-"""The tag that holds the experiment's description."""
+"""The tag that holds a description: the experiment's, or a run's."""
 
 
 def link(shown: Published | Store) -> str:
@@ -48,7 +48,12 @@ def run_link(published: Published) -> str:
 
 def artifact_link(published: Published, name: str) -> str:
     """The address of the page that previews an artifact of the run."""
-    return _address(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
+    return f"{_base(published)}/{artifact_page(published, name)}"
+
+
+def artifact_page(published: Published, name: str) -> str:
+    """The same below the address of MLflow, for links within its pages."""
+    return _page_of(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
 def save(store: Store) -> None:
@@ -144,8 +149,11 @@ def _shared(view: str) -> dict[str, str]:
 
 
 def _address(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
-    base = shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
-    return f"{base}/{_page_of(shown, page, query)}"
+    return f"{_base(shown)}/{_page_of(shown, page, query)}"
+
+
+def _base(shown: Published | Store) -> str:
+    return shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
 
 
 def _page_of(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
