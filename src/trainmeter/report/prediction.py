@@ -31,6 +31,8 @@ MOST_REFITTED = 30
 """Up to so many jobs the process is fitted anew without each; of more, with the scales found from all."""
 MATTERS = 0.02
 """Median error that is good enough, whatever a guess would do."""
+EXPLAINED = 0.5
+"""Of the squared error that a guess would make: a process that leaves more has learned too little."""
 SCALES = (0.05, 20.0)
 """Bounds of the length scales, of keys that run from 0 to 1."""
 NORMAL = 1.96
@@ -64,13 +66,15 @@ class Error:
     most: float
     guess: float
     """Median error of the mean of the others."""
-    held: int
+    left: float
+    """Squared error of the logarithms, as a share of that of the guess."""
+    within: int
     """How many lie within their 95 % interval."""
     jobs: int
 
     @property
     def useful(self) -> bool:
-        return self.median <= MATTERS or self.median < self.guess
+        return self.median <= MATTERS or self.left < EXPLAINED
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,9 @@ def predict(points: Sequence[Point]) -> Prediction | str:
     models, errors, notes = _learn(places, learned)
     if len(learned) < len(known):
         notes.insert(0, f"Of {len(known)} jobs {len(learned)} were learned from.")
-    if TIME not in models:
-        return notes[-1].rstrip(".")
+    if not errors[TIME].useful:
+        return _hardly(TIME, errors[TIME])
+    models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
     told = {name: _tell(model, grid) for name, (model, _) in models.items()}
     found = [
         _predicted(known[0], dict(zip(keys, point, strict=True)), {name: each[index] for name, each in told.items()})
@@ -130,7 +135,7 @@ def sentences(prediction: Prediction | str) -> list[str]:
     for name, error in prediction.errors.items():
         off = f"{number(100 * error.median)} % off in the median, {number(100 * error.most)} % at most"
         guess = f"the mean of the others would be {number(100 * error.guess)} %"
-        said.append(f"Left out one at a time, their {name} is {off} ({guess}); {error.held} of {jobs} lie within "
+        said.append(f"Left out one at a time, their {name} is {off} ({guess}); {error.within} of {jobs} lie within "
                     "their 95 % interval.")  # fmt: skip
     said += prediction.notes
     fastest = min(prediction.points, key=lambda point: point.time_s.value)
@@ -214,39 +219,47 @@ def _spread(known: Sequence[Cost]) -> list[Cost]:
 
 
 def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str, Any], dict[str, Error], list[str]]:
-    """Quantity -> (model, logarithms), where it predicts better than a guess; errors; and what to say of the rest."""
+    """Quantity -> (model, logarithms) and its error; and what to say of what is not predicted."""
     logs = {TIME: [math.log(cost.time_s) for cost in learned]}
+    watts = [cost.power_w for cost in learned if cost.power_w]
+    why = no_energy([cost.point for cost in learned])
     notes = []
-    if why := no_energy([cost.point for cost in learned]):
-        notes.append(f"No power is predicted: {why.rstrip('.')}.")
+    if why or len(watts) < len(learned):
+        notes.append(f"No power is predicted: {(why or 'not all of these jobs have one').rstrip('.')}.")
     else:
-        logs[POWER] = [math.log(cost.power_w) for cost in learned if cost.power_w]
-    models, errors = {}, {}
-    for name, values in logs.items():
-        model = _fit(places, values)
-        error = _left_out(places, values, model)
-        if error.useful:
-            models[name], errors[name] = (model, values), error
-        else:
-            off = f"{number(100 * error.median)} % off in the median, as a guess by their mean"
-            notes.append(
-                f"Jobs left out one at a time have their {name} predicted {off} ({number(100 * error.guess)} %)"
-            )
+        logs[POWER] = [math.log(watt) for watt in watts]
+    models = {name: (_fit(places, values), values) for name, values in logs.items()}
+    errors = {name: _left_out(places, values, model) for name, (model, values) in models.items()}
+    notes += [f"Not told: {_hardly(name, error)}." for name, error in errors.items() if not error.useful]
     return models, errors, notes
 
 
-def _fit(places: list[list[float]], values: Sequence[float], kernel: Any = None) -> Any:
-    """A process fitted to values at places; with a kernel, by its scales as they are."""
+def _hardly(name: str, error: Error) -> str:
+    off, guess = (f"{number(100 * share)} %" for share in (error.median, error.guess))
+    return (
+        f"left out one at a time, jobs have their {name} predicted little better than by the mean of the others: {off} "
+        f"off in the median, that {guess}"
+    )
+
+
+def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, held: bool = False) -> Any:
+    """A process fitted to values at places; like another, from whose scales it sets out, or to which it is held."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
     free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
-    held = {"kernel": kernel, "optimizer": None} if kernel else {"kernel": free, "n_restarts_optimizer": 2}
+    process = GaussianProcessRegressor(
+        like.kernel_ if like else free,
+        optimizer=None if held else "fmin_l_bfgs_b",
+        n_restarts_optimizer=0 if like else 2,
+        normalize_y=True,
+        random_state=0,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is a key that plays no part
-        return GaussianProcessRegressor(**held, normalize_y=True, random_state=0).fit(places, values)
+        return process.fit(places, values)
 
 
 def _tell(model: Any, places: list[list[float]]) -> list[Estimate]:
@@ -258,17 +271,19 @@ def _tell(model: Any, places: list[list[float]]) -> list[Estimate]:
 
 def _left_out(places: list[list[float]], values: Sequence[float], model: Any) -> Error:
     """The errors of each where it is predicted from the others."""
-    refit = len(places) <= MOST_REFITTED
-    off, guess, held = [], [], 0
+    held = len(places) > MOST_REFITTED
+    off, guess, within = [], [], 0
     for index, value in enumerate(values):
         others = [*range(index), *range(index + 1, len(values))]
         told = [values[other] for other in others]
-        fitted = _fit([places[other] for other in others], told, None if refit else model.kernel_)
-        (found,) = _tell(fitted, [places[index]])
-        off.append(abs(math.expm1(math.log(found.value) - value)))
-        guess.append(abs(math.expm1(statistics.fmean(told) - value)))
-        held += found.spans(math.exp(value))
-    return Error(statistics.median(off), max(off), statistics.median(guess), held, len(values))
+        (found,) = _tell(_fit([places[other] for other in others], told, model, held), [places[index]])
+        off.append(math.log(found.value) - value)
+        guess.append(statistics.fmean(told) - value)
+        within += found.spans(math.exp(value))
+    shares, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (off, guess))
+    squares = [math.fsum(each**2 for each in logs) for logs in (off, guess)]
+    left = squares[0] / squares[1] if squares[1] else 0.0
+    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, len(values))
 
 
 def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]]) -> list[int]:
@@ -283,7 +298,7 @@ def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: l
         chosen.append(best)
         at = [*at, grid[best]]
         believed = {name: [*values, float(told[name][0][best])] for name, (_, values) in current.items()}
-        current = {name: (_fit(at, values, models[name][0].kernel_), values) for name, values in believed.items()}
+        current = {name: (_fit(at, values, models[name][0], held=True), values) for name, values in believed.items()}
     return chosen
 
 
