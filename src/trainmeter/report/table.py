@@ -22,14 +22,14 @@ FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices"
 LISTS = ("rehearsal", "flaws")
 RUN, HOST = "run.", "host."
 KEYS, STORAGE = "run.typed", "run.storage"
-COLUMNS = {"e2e s": "steady/e2e_s", "fetch stall s": "steady/fetch_stall_s", "copy s": "steady/copy_s",
+COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/fetch_stall_s", "copy s": "steady/copy_s",
            "compute s": "steady/compute_s", "overhead s": "steady/overhead_s",
            "samples/s": "steady/samples_per_s", "energy J": "steady/energy_j", "power W": "steady/power_mean_w",
            "time to target s": "total/time_to_target_s", "energy to target J": "total/energy_to_target_j",
            "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip
 """What people read of each run, an epoch's steady mean unless it says otherwise -> the metric."""
-DIGITS = 4
-"""Significant digits of a number on the page."""
+DIGITS, MOST_DECIMALS = 3, 6
+"""Significant digits of the least number in a column of the page, and what that ends at."""
 NOT_A_NUMBER = r"[\"NaN\", \"___NaN___\"]"
 """What itables writes where there is no value: what is read, and what it is sorted by."""
 NAMED = 5
@@ -94,7 +94,7 @@ def html(rows: Sequence[Row]) -> str:
     keys, metrics = varied(rows), _metrics(rows)
     columns: dict[str, list[Any]] = {"run": [_linked(row) for row in rows]}
     columns |= {escape(key): [_number_or_text(value(row, key)) for row in rows] for key in keys}
-    columns |= {name: [_rounded(row.metrics.get(metric)) for row in rows] for name, metric in metrics.items()}
+    columns |= {name: _rounded([row.metrics.get(metric) for row in rows]) for name, metric in metrics.items()}
     table = to_html_datatable(
         DataFrame(columns),
         connected=False,
@@ -227,9 +227,13 @@ def _number_or_text(text: str) -> int | float | str:
     return told if isinstance(told, int | float) and not isinstance(told, bool) else escape(text)
 
 
-def _rounded(measured: float | None) -> float | None:
-    """A value with the digits that say something."""
-    return None if measured is None else float(f"{measured:.{DIGITS}g}")
+def _rounded(measured: Sequence[float | None]) -> list[float | None]:
+    """A column's values with the digits that say something of the least of them; whole numbers where that is none."""
+    sizes = [abs(value) for value in measured if value]
+    digits = DIGITS - 1 - math.floor(math.log10(min(sizes))) if sizes else 0
+    if digits <= 0 and None not in measured:
+        return [round(value or 0.0) for value in measured]
+    return [None if value is None else round(value, min(max(digits, 0), MOST_DECIMALS)) for value in measured]
 
 
 def _plain(cell: str) -> str:
