@@ -10,7 +10,8 @@ import pytest
 from sweeps import trained
 
 from trainmeter.report.points import points
-from trainmeter.report.prediction import page, predict, sentences
+from trainmeter.report.prediction import grid as table_of
+from trainmeter.report.prediction import predict, sentences, values
 
 BATCHES, WORKERS, LIMITS = (8, 16, 32, 64), (0, 1, 2, 4), (100, 150, 200)
 
@@ -128,7 +129,7 @@ def test_where_nothing_can_be_learned_it_says_why(found, why):
     told = predict(found)
     assert why in told
     assert sentences(told) == [f"No prediction: {told}."]
-    assert page(told).values == {"why_not": told}
+    assert values(told) == {"why_not": told}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -163,10 +164,10 @@ def test_times_that_do_not_vary_are_predicted_as_they_are():
     assert told.points[0].time_s.value == pytest.approx(10.0)
 
 
-def test_the_page_has_the_fastest_first_and_plain_numbers(told):
-    found = page(told)
-    (table,) = found.sections[0].grids
+def test_the_table_has_the_fastest_first_and_machines_have_all(told):
+    table = table_of(told)
     seconds = [float(row[1].split()[0]) for row in table.rows]
-    assert seconds == sorted(seconds)
-    assert len(json.loads(json.dumps(found.values, allow_nan=False))["points"]) == 28
+    assert (len(seconds), seconds) == (10, sorted(seconds))
+    assert table.title == "Predicted, with 95 % intervals, the 10 fastest of 28"
+    assert len(json.loads(json.dumps(values(told), allow_nan=False))["points"]) == 28
     assert sentences(told)[0] == "Predicted from 20 jobs: 28 points of the grid that were not run."

@@ -97,7 +97,8 @@ def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
         yield "workers", str(more), f"{waits}: more loader processes do more at a time"
     if bound.kind == PREPROCESSING and in_files:
         yield "dataset.layout", "memory", f"{waits}: images in memory are decoded already"
-    yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more ready batches even it out"
+    if workers:
+        yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more ready batches even it out"
 
 
 def _frugal(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:

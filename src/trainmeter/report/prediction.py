@@ -18,9 +18,8 @@ from typing import Any
 from trainmeter.report.advice import typed
 from trainmeter.report.costs import Cost, costs
 from trainmeter.report.estimates import Estimate
-from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import REPEATED, Point, no_energy
-from trainmeter.report.words import Grid, finite, interval, number, spread
+from trainmeter.report.words import ABSENT, Grid, interval, number, spread
 
 LEAST_JOBS, MOST_JOBS = 6, 200
 """Fewer teach nothing; of more, so many are learned from."""
@@ -38,7 +37,8 @@ SCALES = (0.05, 20.0)
 NORMAL = 1.96
 """Standard deviations on each side of a 95 % interval."""
 NEXT = 3
-LISTED = 40
+LISTED = 10
+"""Predictions that the table shows; the numbers for machines hold all."""
 NOT_THE_JOBS = (*REPEATED, "tracking", "sweep", "hydra", "profiler", "machine")
 TIME, POWER = "time", "power"
 
@@ -147,19 +147,22 @@ def sentences(prediction: Prediction | str) -> list[str]:
     return [*said, *(point.command for point in prediction.next_three)]
 
 
-def page(prediction: Prediction | str) -> Page:
-    """The prediction with its table, the fastest first."""
-    if isinstance(prediction, str):
-        return Page("prediction", "Prediction", [Section(sentences(prediction))], {"why_not": prediction}, ())
+def grid(prediction: Prediction) -> Grid:
+    """What is predicted, the fastest first."""
     ordered = sorted(prediction.points, key=lambda point: point.time_s.value)
     rows = [
-        [point.title, spread(point.time_s), spread(point.power_w) if point.power_w else "-", number(point.energy_j)]
+        [point.title, spread(point.time_s), spread(point.power_w) if point.power_w else ABSENT, number(point.energy_j)]
         for point in ordered[:LISTED]
     ]
     some = f", the {LISTED} fastest of {len(ordered)}" if len(ordered) > LISTED else ", the fastest first"
-    grid = Grid(f"Predicted, with 95 % intervals{some}", ["job", "s an epoch", "W", "J"], rows)
-    values = {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
-    return Page("prediction", "Prediction", [Section(sentences(prediction), [grid])], finite(values), ())
+    return Grid(f"Predicted, with 95 % intervals{some}", ["job", "s an epoch", "W", "J"], rows)
+
+
+def values(prediction: Prediction | str) -> dict[str, Any]:
+    """All of it in plain numbers, or why there is none."""
+    if isinstance(prediction, str):
+        return {"why_not": prediction}
+    return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
 
 
 # Of jobs, places: numbers from 0 to 1 for each key

@@ -23,9 +23,9 @@ BEST = {
     "fastest": "time",
     "least_energy": "energy",
     "tradeoff": "trade-off",
-    "within_slowdown": "energy, within the slowdown",
-    "power_budget": "time, on the power budget",
-    "deadline": "energy, by the deadline",
+    "within_slowdown": "energy within the slowdown",
+    "power_budget": "time on the power budget",
+    "deadline": "energy by the deadline",
 }
 LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys by which a job may need another number of epochs to learn as much."""
@@ -57,12 +57,13 @@ def page(
         _bounded(choices, bounds, names) if bounds else None,
         Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
         Section(compared.sentences(comparison)) if comparison else None,
-        Section(predicted.sentences(prediction)) if prediction else None,
+        _predicted(prediction) if prediction else None,
     ]
     values = {
         "choices": [_plain(choice, known[id(choice.point)], bound_of.get(id(choice.point))) for choice in choices],
         "bounds": Counter(bound.kind for bound in bounds),
         "what_next": [{"command": each.command, "why": each.why} for each in what_next],
+        "prediction": predicted.values(prediction) if prediction else None,
         "notes": list(notes),
     }
     numbers = sorted(run for cost in known.values() for run in cost.point.numbers)
@@ -96,9 +97,7 @@ def _answer(
     if len(known) == 1:
         return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *notes])
     if len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1 and not choices[0].as_good:
-        said = [
-            f"{first.title} is the best in all that was asked: the fastest, of the least energy, and so on: {cost}."
-        ]
+        said = [f"{first.title} is the best by all that was asked: {cost}."]
     else:
         said = [choice.sentence for choice in choices]
     covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
@@ -108,15 +107,18 @@ def _answer(
 
 
 def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound]) -> Grid:
-    """A row for each choice; `known` and `bound_of` by the id of its point."""
-    rows = []
+    """A row for each job that is the best by anything; `known` and `bound_of` by the id of its point."""
+    best: dict[int, list[str]] = {}
     for choice in choices:
-        cost, bound = known[id(choice.point)], bound_of.get(id(choice.point))
+        best.setdefault(id(choice.point), []).append(BEST[choice.name])
+    rows = []
+    for point, by in best.items():
+        cost, bound = known[point], bound_of.get(point)
         joules = spread(mean(cost.joules)) if cost.joules else ABSENT
-        runs = ", ".join(map(str, choice.point.numbers))
-        seconds, watts = spread(mean(cost.times_s)), number(cost.power_w)
-        rows.append([BEST[choice.name], cost.title, runs, seconds, joules, watts, bound.kind if bound else ABSENT])
-    return Grid("The best, by a steady epoch", ["by", "job", "runs", "s", "J", "W", "bound by"], rows)
+        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(mean(cost.times_s))
+        kind = _kind(bound.kind) if bound else ABSENT
+        rows.append([cost.title, runs, seconds, joules, number(cost.power_w), kind, "; ".join(by)])
+    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bound by", "best by"], rows)
 
 
 def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
@@ -139,6 +141,11 @@ def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int
     ]
     grids = [Grid("Where an epoch of the best goes, %", ["job", *map(_kind, kinds)], rows)] if best else []
     return Section(said, grids)
+
+
+def _predicted(prediction: Prediction | str) -> Section:
+    grids = [] if isinstance(prediction, str) else [predicted.grid(prediction)]
+    return Section(predicted.sentences(prediction), grids)
 
 
 def _try(told: Try) -> str:
