@@ -103,6 +103,22 @@ def test_words_of_near_places_stand_below_one_another():
     assert chart.levels == [0, 1, 2, 0]
 
 
+@pytest.mark.parametrize(("joules", "below"), [((500.0, 480.0, 490.0), True), ((500.0, 20.0, 490.0), False)])
+def test_words_stand_below_where_there_is_room_and_no_axis_goes_below_zero_for_them(joules, below):
+    rows = [ran(n, 10.0 + n, joules[n], batch=n + 1) for n in range(3)]
+    chart = drawn(rows, choices=[SimpleNamespace(name="least_energy", point=points(rows)[1])])["energy_by_time"]
+    low, high = chart.limits
+    assert 0 <= low < min(joules) < max(joules) < high
+    assert chart.words_below is below
+
+
+def test_what_is_the_best_in_all_has_one_word():
+    found = points([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 600.0, batch=16)])
+    chosen = [SimpleNamespace(name=name, point=found[0]) for name in ("fastest", "least_energy", "tradeoff")]
+    (chart, *_) = charts(found, chosen)
+    assert [callout.text for callout in chart.callouts] == ["the best in all"]
+
+
 def test_the_parts_of_an_epoch_are_stacked_the_fastest_on_top():
     slow = {name: 2 * value for name, value in PARTS.items()}
     chart = drawn([ran(0, 20.0, steady=slow, batch=8), ran(1, 10.0, steady=PARTS, batch=16)])["epoch_parts"]
@@ -133,6 +149,7 @@ def test_of_many_jobs_the_fastest_have_bars_and_the_caption_says_so():
         ("module (VDD_IN)", {"VDD_IN": 100, "VDD_GPU": 50, "CPU": 20}, {"VDD_GPU": 50, "CPU": 20, "what else": 30}),
         ("module (VDD_IN)", {"VDD_IN": 100, "VDD_GPU": 150}, {}),
         ("module (A + B)", {"A": 60, "B": 40}, {"A": 60, "B": 40}),
+        ("recording of VDD_IN", {"VDD_IN": 100, "VDD_GPU": 50}, {"VDD_IN": 100}),
         ("GPUs used", {}, {}),
     ],
 )  # fmt: skip

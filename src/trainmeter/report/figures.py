@@ -6,6 +6,7 @@ what it draws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -78,7 +79,7 @@ class Series:
 
 
 class Callout(NamedTuple):
-    """A word for a place that matters: it stands below, as what matters is mostly on a front, and nothing is below."""
+    """A word for a place that matters."""
 
     text: str
     x: float
@@ -124,8 +125,28 @@ class Scatter(Drawn):
     """By x, ascending."""
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """From where to where the y axis goes: with room for callouts below, but not below zero."""
+        marks = [mark for series in self.series for mark in series.marks]
+        ends = [mark.y + side * (mark.y_half or 0) for mark in marks for side in (-1, 1)]
+        places = [math.log10(end) for end in ends if end > 0] if self.y.log else ends
+        room = max(places) - min(places) or abs(max(places)) or 1
+        below = 0.17 + 0.05 * max(self.levels) if self.callouts else 0.07
+        low, high = min(places) - below * room, max(places) + 0.07 * room
+        if self.y.log:
+            return 10**low, 10**high
+        return (0.0 if low < 0 <= min(mark.y for mark in marks) else low), high
+
+    @property
+    def words_below(self) -> bool:
+        """Whether callouts stand below: what matters is mostly on a front, and nothing is below that but the axis."""
+        lowest = min((callout.y for callout in self.callouts), default=0.0)
+        low, high = self.limits
+        return self.y.log or lowest - low > 0.1 * (high - low)
+
+    @property
     def levels(self) -> list[int]:
-        """How many lines further down each callout stands, so that those of near places are not on one another."""
+        """How many lines further off each callout stands, so that those of near places are not on one another."""
         xs = [mark.x for series in self.series for mark in series.marks]
         near = NEAR * (max(xs) - min(xs))
         levels: list[int] = []

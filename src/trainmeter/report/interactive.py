@@ -88,7 +88,7 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             "y": math.log10(each.y) if chart.y.log else each.y,
             "text": escaped(each.text),
             "ax": 0,
-            "ay": 28 + 17 * level,
+            "ay": (28 + 17 * level) * (1 if chart.words_below else -1),
             "bgcolor": "rgba(255, 255, 255, 0.8)",
             "arrowhead": 0,
             "arrowwidth": 1,
@@ -97,8 +97,10 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         }
         for each, level in zip(chart.callouts, chart.levels, strict=True)
     ]
-    y = _axis(chart.y) | ({"range": _with_room_below(chart)} if callouts else {})
-    return data, {"xaxis": _axis(chart.x), "yaxis": y, "annotations": callouts}
+    marks = [mark for series in chart.series for mark in series.marks]
+    x = _axis(chart.x, [mark.x for mark in marks])
+    y = _axis(chart.y, chart.limits) | {"range": [math.log10(end) if chart.y.log else end for end in chart.limits]}
+    return data, {"xaxis": x, "yaxis": y, "annotations": callouts}
 
 
 def _lines(chart: Lines) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -118,7 +120,7 @@ def _lines(chart: Lines) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                       "xanchor": "right", "yanchor": "bottom", **NOTE})  # fmt: skip
     xs = {mark.x for series in chart.series for mark in series.marks}
     counted = len(xs) <= 20 and all(float(x).is_integer() for x in xs)
-    x, y = _axis(chart.x), _axis(chart.y)
+    x, y = _axis(chart.x), _axis(chart.y, [mark.y for series in chart.series for mark in series.marks])
     x |= {"tickvals": sorted(xs)} if counted else {}
     y |= {} if chart.y.log else {"rangemode": "tozero"}
     height = HEIGHT_PX + _legend_px([series.name for series in chart.series])
@@ -131,6 +133,7 @@ def _bars(chart: Bars) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         {
             "type": "bar",
             "orientation": "h",
+            "showlegend": True,
             "name": escaped(stack.name),
             "y": places,
             "x": [piece.value if piece else None for piece in stack.pieces],
@@ -212,23 +215,15 @@ def _bars_of(marks: Sequence[Mark], side: str) -> dict[str, Any] | None:
     return {"type": "data", "array": [half or 0 for half in halves], "thickness": 1.2, "width": 3}
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
+    """An axis; the ticks of a logarithmic one are chosen by what is laid off along it."""
     look = {"gridcolor": RULE, "zeroline": False, "linecolor": MUTED, "ticks": "outside", "tickcolor": RULE,
             "automargin": True, "showgrid": True, "exponentformat": "power"}  # fmt: skip
-    title = {"text": escaped(axis.title), "standoff": 10, "font": {"size": 13}}
-    return {**look, "title": title, **({"type": "log", "dtick": "D2"} if axis.log else {})}
-
-
-def _with_room_below(chart: Scatter) -> list[float]:
-    """From where to where the y axis goes, as plotly takes it: in decades where that is logarithmic."""
-    marks = [mark for series in chart.series for mark in series.marks]
-    scaled = math.log10 if chart.y.log else float
-    ends = [
-        scaled(end) for mark in marks for end in (mark.y - (mark.y_half or 0), mark.y + (mark.y_half or 0))
-        if end > 0 or not chart.y.log
-    ]  # fmt: skip
-    room = max(ends) - min(ends) or abs(max(ends)) or 1
-    return [min(ends) - (0.17 + 0.05 * max(chart.levels)) * room, max(ends) + 0.07 * room]
+    look["title"] = {"text": escaped(axis.title), "standoff": 10, "font": {"size": 13}}
+    if not axis.log:
+        return look
+    ticks = _decades(min(values) / 10, 10 * max(values), (1, 2, 5) if max(values) < 1000 * min(values) else (1,))
+    return {**look, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:,.15g}" for tick in ticks]}
 
 
 def _legend_px(names: Sequence[str]) -> int:
@@ -237,8 +232,8 @@ def _legend_px(names: Sequence[str]) -> int:
     return 18 * (math.ceil(len(names) / across) - 1)
 
 
-def _decades(least: float, most: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten between two values above zero."""
+def _decades(least: float, most: float, digits: Sequence[int] = (1, 2, 5)) -> list[float]:
+    """Powers of ten between two values above zero, times these digits."""
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    every = [digit * 10.0**power for power, digit in product(powers, (1, 2, 5))]
+    every = [float(f"{digit}e{power}") for power, digit in product(powers, digits)]
     return [tick for tick in every if least <= tick <= most]

@@ -133,9 +133,16 @@ def _scatter(
         covers_told([each.shown for each in taken]),
         said,
     )
-    called = [(mark.x, mark.y, words[each.run]) for each, mark in zip(taken, marks, strict=True) if each.run in words]
-    callouts = [Callout(", ".join(dict.fromkeys(said)), *place) for *place, said in sorted(called)]
+    called = [
+        (mark.x, mark.y, _word(words, each)) for each, mark in zip(taken, marks, strict=True) if each.run in words
+    ]
+    callouts = [Callout(said, *place) for *place, said in sorted(called)]
     return Scatter(name, title, caption, x, y, series, fronts, callouts)
+
+
+def _word(words: Mapping[int, Sequence[str]], each: Taken) -> str:
+    said = list(dict.fromkeys(words[each.run]))
+    return "the best in all" if len(words) == 1 and len(said) > 2 else ", ".join(said)
 
 
 def _mark(each: Taken, second: float, joule: float) -> Mark:

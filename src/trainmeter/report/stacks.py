@@ -94,19 +94,14 @@ def domains_of(each: Shown, total_j: float) -> dict[str, float]:
     if math.isclose(math.fsum(joules.values()), total_j, rel_tol=WITHIN):
         return joules
     covers = each.covers or ""
-    total = joules.keys() & _totals(covers) or {name for name in joules if re.fullmatch(r"gpu\d+", name)}
+    named = set(re.findall(r"\w+", covers))
+    total = joules.keys() & named or {name for name in joules if re.fullmatch(r"gpu\d+", name)}
     within = {name: value for name, value in joules.items() if name not in total}
     rest = total_j - math.fsum(within.values())
     if covers.startswith("module") and total and within:
         return {**within, REST: rest} if rest >= 0 else {}
     made = {name: joules[name] for name in sorted(total)}
     return made if math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN) else {}
-
-
-def _totals(covers: str) -> set[str]:
-    """`module (VDD_IN)` -> VDD_IN."""
-    found = re.search(r"\(([^)]*)\)", covers)
-    return set(found[1].split(" + ")) if found else set()
 
 
 def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:

@@ -87,10 +87,12 @@ def _scatter(chart: Scatter, axes: Axes) -> None:
         told = {} if index else {"label": "Pareto front"}
         axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, zorder=3 if many else 1, **told)  # type: ignore[arg-type]
     for (text, x, y), level in zip(chart.callouts, chart.levels, strict=True):
-        axes.annotate(text, (x, y), (0, -22 - 11 * level), textcoords="offset points", ha="center",
+        off = (-22 - 11 * level) * (1 if chart.words_below else -1)
+        axes.annotate(text, (x, y), (0, off), textcoords="offset points", ha="center",
                       arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4},
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})  # fmt: skip
-    axes.margins(0.08, 0.18 + 0.04 * max(chart.levels) if chart.callouts else 0.08)
+    axes.margins(x=0.08)
+    axes.set_ylim(*chart.limits)
     if len(chart.series) > 1 or chart.fronts:
         _legend(axes)
 
@@ -127,8 +129,7 @@ def _bars(chart: Bars, axes: Axes) -> None:
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
-    if len(chart.stacks) > 1:
-        _legend(axes)
+    _legend(axes)
 
 
 def _heatmap(chart: Heatmap, axes: Axes) -> None:
