@@ -110,6 +110,9 @@ def asked(keys: dict[str, Any]) -> Asked:
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    for key in ("eta", "max_slowdown", "power_budget", "deadline"):
+        if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
+            raise ValueError(f"report.{key}={of[key]}: give a number")
     return Asked(
         where=keys["where"] or {},
         include=listed(keys["include"]),

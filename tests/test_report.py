@@ -89,6 +89,8 @@ def test_names_of_markup_quotes_and_spaces_stay_texts(report, tmp_path):
         ("report.eta=2", "report.eta"),
         ("report.max_slowdown=0.5", "report.max_slowdown"),
         ("report.power_budget=-1", "report.power_budget"),
+        ("report.deadline=soon", "report.deadline=soon: give a number"),
+        ("report.power_of=[3]", "report.power_of=3: no such run is told of"),
         ("include=[rehearsal]", "Do you mean rehearsals?"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),

@@ -36,6 +36,25 @@ def test_it_is_told_of_the_runs_that_were_chosen_alone():
     found = [trained(number, 100.0, batch=8 + number) for number in range(4)]
     told = compose(sweep(*found), Asked(where={"batch": [8, 10]}))
     assert [each.number for each in told.rows] == [0, 2]
+    assert told.notes == ["Chosen: 2 of 4 runs: batch 8 or 10."]
+
+
+def test_the_answer_comes_first_and_after_it_what_changed():
+    found = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
+    slower = [replace(each, sweep="before", metrics={**each.metrics, "steady/e2e_s": 20.0}) for each in found]
+    failed = replace(found[0], number=4, state="failed", left_out="not whole (failed)", sweep="before")
+    told = compose(sweep(*(replace(each, sweep="after") for each in found)), Asked(), sweep(*slower, failed))
+    assert names(told) == ["answer", "comparison"]
+    assert told.title == "after against before"
+    assert told.notes == ["before: Left out: 1 of 5 runs: not whole (failed)."]
+
+
+def test_what_is_asked_of_the_best_is_told():
+    found = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
+    (section, *_) = compose(sweep(*found), Asked(deadline_s=1.0)).pages[0].sections
+    assert any("within 1 s" in said for said in section.sentences)
+    with pytest.raises(ValueError, match=r"report\.eta=2"):
+        compose(sweep(*found), Asked(eta=2))
 
 
 def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else():

@@ -11,14 +11,13 @@ from trainmeter.report.advice import what_next
 from trainmeter.report.bounds import bounds
 from trainmeter.report.charts import charts
 from trainmeter.report.choices import Choice, choices, pareto, unmet
-from trainmeter.report.comparison import compare
 from trainmeter.report.figures import Chart
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, points
 from trainmeter.report.powers import chosen, powers
 from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
-from trainmeter.report.selection import select_any
+from trainmeter.report.selection import select_any, texts_of
 from trainmeter.report.tell import told_of
 
 DIFFERENCES = "differences"
@@ -64,37 +63,48 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     numbers = {row.number for row in selection.ended} | told.numbers
     _check_numbers(asked.power_of, numbers)
     found = points(selection.rows)
-    before = points(select_any(against, asked.where, asked.include).rows) if against else []
     best = choices(found, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
-    drawn = powers(chosen(found, asked.power_of, [choice.point for choice in best]))
-    beside = comparison.page(before, found, (against.title, sweep.title)) if against else None
+    beside, of_other = _beside(found, sweep.title, against, asked) if against else ([], [])
     return Report(
         title=f"{sweep.title} against {against.title}" if against else sweep.title,
         rows=selection.ended,
-        pages=[
-            page
-            for page in (answer(found, best, before, asked), beside, *told.pages, *_ran_on(selection.ended))
-            if page
-        ],
-        charts=charts(found, best, pareto(found), drawn),
+        pages=[*_answer(found, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
+        charts=charts(found, best, pareto(found), powers(chosen(found, asked.power_of, [each.point for each in best]))),
         banner=selection.banner(numbers) or told.selection.banner(told.numbers),
-        notes=selection.below(numbers),
+        notes=[*_where(asked.where, selection.count, sweep), *selection.below(numbers), *of_other],
         hints=told.hints,
     )
 
 
-def answer(found: Sequence[Point], best: Sequence[Choice], before: Sequence[Point], asked: Asked) -> Page | None:
-    """The answer in words; None where no time is known."""
+def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> list[Page]:
+    """The answer in words, where any time is known."""
     bound_by = bounds(found)
-    return verdict.page(
+    page = verdict.page(
         found,
         best,
         bound_by,
-        compare(before, found) if before else [],
-        predict(found) if asked.predict else None,
-        what_next(found, best, bound_by),
-        unmet(found, asked.power_budget_w, asked.deadline_s),
+        prediction=predict(found) if asked.predict else None,
+        what_next=what_next(found, best, bound_by),
+        notes=unmet(found, asked.power_budget_w, asked.deadline_s),
     )
+    return [page] if page else []
+
+
+def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> tuple[list[Page], list[str]]:
+    """What changed since another sweep, and what runs of that are left out."""
+    selection = select_any(against, asked.where, asked.include)
+    numbers = {row.number for row in selection.ended}
+    said = [*selection.banner(numbers), *selection.below(numbers)]
+    page = comparison.page(points(selection.rows), found, (against.title, title))
+    return [page], [f"{against.title}: {each}" for each in said]
+
+
+def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
+    """Which runs were chosen of how many."""
+    if not where:
+        return []
+    keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
+    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.rows)} runs: {keys}."]
 
 
 def _ran_on(rows: Sequence[Row]) -> list[Page]:

@@ -131,12 +131,18 @@ def reasons_of(row: Row) -> dict[str, str]:
 
 def chosen(rows: Sequence[Row], where: Mapping[str, Any]) -> Iterator[Row]:
     """The rows that have one of the values of each key."""
-    wanted = {key: [_text(value) for value in _listed(values)] for key, values in where.items()}
+    wanted = {key: texts_of(values) for key, values in where.items()}
     for key, texts in wanted.items():
         _check_known(rows, key, texts)
     for row in rows:
         if all(_fits(row, key, texts) for key, texts in wanted.items()):
             yield row
+
+
+def texts_of(values: Any) -> list[str]:
+    """One value or several, as one types them."""
+    listed = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+    return [_text(value) for value in listed]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -214,10 +220,6 @@ def _some(texts: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = len(texts) - NAMED
     return "; ".join([*texts[:NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
 
 
 def _text(value: Any) -> str:

@@ -69,15 +69,13 @@ def show_report(report: Report, console: Console) -> None:
     """Prints a report: its words, its runs where no page tells of them, and what runs are left out."""
     for said in report.banner:
         words.say(console, said, "bold yellow")
-    for page in report.pages[:1]:
+    for page in report.pages:
         pages.show(page, console)
     if report.hints and report.rows:
         words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
         if (more := len(report.rows) - MOST_PRINTED) > 0:
             words.say(console, f"{more} more are in report.csv.")
         console.print()
-    for page in report.pages[1:]:
-        pages.show(page, console)
     for said in (*report.hints, *report.notes):
         words.say(console, said, "yellow" if said in report.notes else "")
 
