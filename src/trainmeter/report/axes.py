@@ -12,8 +12,8 @@ from trainmeter.report.figures import Axis
 from trainmeter.report.points import Point, titles
 from trainmeter.report.words import number
 
-DECADE = 30
-"""From this ratio of the largest to the least on, an axis is logarithmic."""
+APART = 30
+"""From this ratio of the largest to the least on, values are far apart."""
 
 
 class Unit(NamedTuple):
@@ -98,11 +98,13 @@ def unit_of(values: Iterable[float], si: str) -> Unit:
     return [unit for unit in UNITS[si] if unit.least <= largest][-1]
 
 
-def axis(label: str, values: Sequence[float], si: str) -> tuple[Axis, float]:
-    """An axis for values in an SI unit, and what of that unit one of its own is: divide by it."""
-    unit = unit_of(values, si)
-    least = min(values)
-    return Axis(label, unit.name, log=least > 0 and max(values) > DECADE * least), unit.size
+def axis(label: str, values: Sequence[float], si: str, straight: bool = False) -> tuple[Axis, float]:
+    """An axis for values in an SI unit, and what of that unit one of its own is: divide by it.
+
+    It is logarithmic where they are far apart, unless it is to be straight.
+    """
+    unit, least = unit_of(values, si), min(values)
+    return Axis(label, unit.name, log=not straight and least > 0 and max(values) > APART * least), unit.size
 
 
 def value_of(each: Shown, key: str) -> str:

@@ -36,8 +36,8 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
     if not powers:
         return None
     titles = {row.number: each.title for each in every for row in each.point.rows}
-    x, second = axis("Time since the first sample", [power.times_s[-1] for power in powers], "s")
-    y, watt = axis("Power", [watts for power in powers for watts in power.powers_w], "W")
+    x, second = axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", straight=True)
+    y, watt = axis("Power", [watts for power in powers for watts in power.powers_w], "W", straight=True)
     series = []
     for index, power in enumerate(powers):
         row = power.row
@@ -51,7 +51,6 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
     thinned = f"Each value is the mean of up to {max(means, key=len)}." if means else ""
     covers = dict.fromkeys(str(power.row.energy_covers) for power in powers if power.row.energy_covers)
     of = f"Power is that of: {'; '.join(covers)}." if covers else ""
-    x, y = (Axis(each.label, each.unit) for each in (x, y))
     caption = sentence("Idle before and after, warm-up and evaluation included.", thinned, of)
     return Lines("power", "Power over time", caption, x, y, series, points=False)
 

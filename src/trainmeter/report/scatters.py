@@ -20,7 +20,7 @@ from trainmeter.report.axes import (
     value_of,
 )
 from trainmeter.report.costs import front
-from trainmeter.report.figures import STYLES, Axis, Bar, Bars, Callout, Mark, Scatter, Series, Stack
+from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Scatter, Series, Stack
 from trainmeter.report.points import Point
 from trainmeter.report.rows import Row
 from trainmeter.report.targets import ENERGY, TIME, target
@@ -161,10 +161,10 @@ def _times(name: str, title: str, found: Sequence[tuple[Shown, Value]], said: st
     """Time alone, the fastest on top."""
     ordered = sorted(found, key=lambda pair: pair[1].mean)
     drawn = ordered[:MOST_BARS]
-    x, second = axis("Time to the target", [time.mean for _, time in drawn], "s")
+    x, second = axis("Time to the target", [time.mean for _, time in drawn], "s", straight=True)
     bars = [Bar(time.mean / second, each.told(f"time {time.told('s')}"), each.link) for each, time in drawn]
     caption = sentence("No energy to it is known.", said, fewer(len(ordered), MOST_BARS))
-    return Bars(name, title, caption, Axis(x.label, x.unit), [each.title for each, _ in drawn], [Stack("time", bars)])
+    return Bars(name, title, caption, x, [each.title for each, _ in drawn], [Stack("time", bars)])
 
 
 def _on_front(taken: Sequence[Taken]) -> set[int]:

@@ -62,8 +62,8 @@ def energy_parts(every: Sequence[Shown]) -> list[Bars]:
     """Energy of a steady epoch by domain and by phase; energies that are of different things have pictures apart."""
     pictures = []
     covers = sorted({each.covers for each in every if each.covers})
-    for number_of, cover in enumerate(covers):
-        apart = f"_{number_of}" if len(covers) > 1 else ""
+    for place, cover in enumerate(covers):
+        apart = f"_{place}" if len(covers) > 1 else ""
         alike = [each for each in every if each.covers == cover]
         wholes = [(each, whole) for each in alike if (whole := steady(each.point, "energy_j"))]
         domains = [Pieces(each, of, whole) for each, whole in wholes if (of := domains_of(each, whole.mean))]
@@ -117,8 +117,7 @@ def _bars(
         return None
     ordered = sorted(found, key=lambda each: each.whole.mean)
     drawn = ordered[:MOST]
-    x, size = axis(label, [each.whole.mean for each in drawn], unit)
-    x = type(x)(x.label, x.unit)  # stacked lengths add up along a straight axis alone
+    x, size = axis(label, [each.whole.mean for each in drawn], unit, straight=True)
     stacks = [
         Stack(called, [_piece(each, called, unit, size) for each in drawn], style) for called, style in styles.items()
     ]
