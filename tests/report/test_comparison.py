@@ -149,7 +149,7 @@ def test_energy_is_compared_where_it_covers_the_same():
     other = [replace(after[0], energy_covers="module")]
     assert [each.metric for each in told(before, other)] == ["steady/e2e_s"]
     said = page(points(before), points(other)).sections[0].sentences
-    assert "Energies are not put side by side: it covers different things: GPUs used, module." in said
+    assert "Not all energies are put side by side: it covers different things: GPUs used, module." in said
 
 
 def test_over_all_points_the_point_is_the_unit():
@@ -164,7 +164,31 @@ def test_over_all_points_the_point_is_the_unit():
 def test_the_page_tells_all_in_a_table():
     before, after = repeated([10.0, 10.1, 10.2]), repeated([8.0, 8.1, 8.3])
     found = page(points(before), points(after), ("main", "branch"))
-    assert found.sections[0].sentences[0] == "branch beside main: 1 job in both."
-    (row,) = found.sections[0].grids[0].rows
+    assert found.sections[0].sentences[0] == "branch (after) beside main (before): 1 job in both."
+    (table,) = found.sections[0].grids
+    (row,) = table.rows
     assert row == ["resnet152, batch 64", "time s", "10.1", "8.1", "0.805 (0.775 to 0.837)", "runs", "differs"]
     assert found.values["differences"][0]["verdict"] == "differs"
+
+
+def test_two_points_are_told_each_for_itself():
+    before, after = ([run(n, time_s, batch=8 * (n + 1)) for n in range(2)] for time_s in (10.0, 8.0))
+    assert [each.title for each in told(before, after)] == ["batch 8", "batch 16"]
+
+
+def test_what_differs_as_a_whole_and_what_is_left_out_are_on_the_page():
+    before = [run(0, 1.0, device=CPU), run(1, 1.0, batch=8, device=CPU)]
+    after = [run(0, 1.0, device=ORIN), run(1, 1.0, batch=16, device=ORIN), run(2, 1.0, batch=32, device=ORIN)]
+    (section,) = page(points(before), points(after)).sections
+    assert section.grids[1].rows == [["device", "cpu", "agx_orin"]]
+    assert "Left out, without a counterpart in the other or with more than one: 1 before and 2 after." in (
+        section.sentences
+    )
+
+
+def test_an_interval_that_says_nothing_is_not_told():
+    found = one(repeated([1.0, 30.0]), repeated([2.0, 50.0]))
+    assert found.ratio.high > 1e4
+    assert sentence(found) == (
+        "resnet152, batch 64: cannot tell whether the time differs: 1.83 times, and may be anything else."
+    )

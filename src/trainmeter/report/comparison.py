@@ -24,8 +24,12 @@ NARROW = 0.05
 """An interval that holds 1 and nothing that is off by this share or more shows that there is no difference."""
 DIFFERS, SAME, UNTELLABLE = "differs", "no difference", "cannot tell"
 RUNS, EPOCHS, ONCE, POINTS = "runs", "epochs", "one run each", "points"
+SEVERAL = 3
+"""From so many points on something is said of all together."""
+WIDE = 100.0
+"""An interval whose ends are this many times apart says nothing, and is not told."""
 FEW = 3
-"""So many values of what changed are told, and so many points in words."""
+"""So many values of what changed are told."""
 
 
 @dataclass(frozen=True)
@@ -122,44 +126,43 @@ def sentence(told: Difference) -> str:
         return f"{told.title}: {times(told.ratio)} the {what}."
     if told.verdict == SAME:
         return f"{told.title}: no difference in {what}: {times(told.ratio)}."
-    return f"{told.title}: cannot tell whether the {what} differs: {times(told.ratio)}."
+    wide = "" if _told(told.ratio) == told.ratio else ", and may be anything else"
+    return f"{told.title}: cannot tell whether the {what} differs: {times(_told(told.ratio))}{wide}."
 
 
 def page(before: Sequence[Point], after: Sequence[Point], names: tuple[str, str] = ("before", "after")) -> Page:
-    """All that two sweeps say beside each other; `names` are how they are called."""
+    """All that two sweeps say beside each other; `names` are what they are called."""
     matched, told = matching(before, after), compare(before, after)
-    lead = f"{names[1]} beside {names[0]}"
+    lead = f"{names[1]} (after) beside {names[0]} (before)"
     if not matched.pairs:
         said = [f"{lead}: nothing to compare: no job of one is a job of the other but for what differs as a whole."]
     elif not told:
         said = [f"{lead}: nothing to compare: no time of a steady epoch is known of both."]
     else:
-        said = [f"{lead}: {_jobs(len(matched.pairs))} in both.", *sentences(told)]
-    said += [f"What differs as a whole: {each}." for each in [_changes(matched.changed)] if each]
-    said += [
-        f"Left out of {name}: {_jobs(count)} without a counterpart in the other, or with more than one."
-        for name, count in zip(names, matched.unmatched, strict=True)
-        if count
-    ]
-    joules = [why for pair in matched.pairs if (why := no_energy(pair))]
-    said += [f"Energies are not put side by side: {why.rstrip('.')}." for why in dict.fromkeys(joules)][:FEW]
-    values = {"changed": matched.changed, "unmatched": matched.unmatched,
+        said = [f"{lead}: {len(matched.pairs)} job{'s' if len(matched.pairs) > 1 else ''} in both.", *sentences(told)]
+    if any(matched.unmatched):
+        lost = "{} before and {} after".format(*matched.unmatched)
+        said.append(f"Left out, without a counterpart in the other or with more than one: {lost}.")
+    if why := no_energy([point for pair in matched.pairs for point in pair]):
+        said.append(f"Not all energies are put side by side: {why.rstrip('.')}.")
+    changes = [[key, old, new] for key, (old, new) in matched.changed.items()]
+    grids = [grid(told)] if told else []
+    grids += [Grid("What differs as a whole", ["what", "before", "after"], changes)] if changes else []
+    values = {"before": names[0], "after": names[1], "changed": matched.changed, "unmatched": matched.unmatched,
               "differences": [{**asdict(each), "verdict": each.verdict} for each in told]}  # fmt: skip
     numbers = sorted({run for _, point in matched.pairs for run in point.numbers})
-    return Page(
-        "comparison", "Comparison", [Section(said, [grid(told, names)] if told else [])], finite(values), numbers
-    )
+    return Page("comparison", "Comparison", [Section(said, grids)], finite(values), numbers)
 
 
-def grid(told: Sequence[Difference], names: tuple[str, str] = ("before", "after")) -> Grid:
+def grid(told: Sequence[Difference]) -> Grid:
     rows = []
     for each in told:
         what, unit = METRICS[each.metric]
         beside = max(each.before or 0.0, each.after or 0.0)
         means = [number(value, beside) for value in (each.before, each.after)]
-        rows.append([each.title, f"{what} {unit}", *means, spread(each.ratio), each.by, each.verdict])
-    columns = ["job", "of an epoch", *names, "ratio (95 %)", "interval of", "verdict"]
-    return Grid(f"{names[1]} as multiples of {names[0]}", columns, rows)
+        rows.append([each.title, f"{what} {unit}", *means, spread(_told(each.ratio)), each.by, each.verdict])
+    columns = ["job", "of an epoch", "before", "after", "ratio (95 %)", "interval of", "verdict"]
+    return Grid("After, as multiples of before", columns, rows)
 
 
 def _values_of(metric: str, before: Point, after: Point, means: list[list[float]]) -> tuple[str, list[list[float]]]:
@@ -182,11 +185,17 @@ def _same(found: Estimate) -> bool:
     return found.spans(1) and (found.low or 0) > 1 / (1 + NARROW) and (found.high or math.inf) < 1 + NARROW
 
 
+def _told(found: Estimate) -> Estimate:
+    """The ratio, without an interval that says nothing."""
+    vague = found.low is not None and found.high is not None and found.high > WIDE * found.low
+    return Estimate(found.value) if vague else found
+
+
 def _together(told: Sequence[Difference]) -> Iterator[Difference]:
     """The geometric mean over points of each metric, where several have it: the point is the unit."""
     for metric in METRICS:
         logs = [math.log(each.ratio.value) for each in told if each.metric == metric]
-        if len(logs) > 1:
+        if len(logs) >= SEVERAL:
             over = mean(logs)
             bounds = [None if bound is None else math.exp(bound) for bound in (over.low, over.high)]
             found = Estimate(math.exp(over.value), *bounds)
@@ -242,13 +251,5 @@ def _spoken(
 def _values(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], key: str) -> tuple[str, str]:
     """What a key is on each side."""
     found = [list(dict.fromkeys(each.get(key, "absent") for each in side)) for side in (before, after)]
-    told = [", ".join([*values[:FEW], *(["..."] if len(values) > FEW else [])]) for values in found]
+    told = [" / ".join([*values[:FEW], *(["..."] if len(values) > FEW else [])]) for values in found]
     return told[0], told[1]
-
-
-def _changes(changed: Mapping[str, tuple[str, str]]) -> str:
-    return "; ".join(f"{key}: {old} before, {new} after" for key, (old, new) in changed.items())
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'' if count == 1 else 's'}"
