@@ -192,3 +192,13 @@ def test_an_interval_that_says_nothing_is_not_told():
     assert sentence(found) == (
         "resnet152, batch 64: cannot tell whether the time differs: 1.83 times, and may be anything else."
     )
+
+
+def test_of_very_many_the_table_has_those_that_differ_the_most():
+    before = [run(n, 10.0, batch=n + 1) for n in range(100)]
+    after = [run(n, 10.0 + n / 100, batch=n + 1) for n in range(100)]
+    found = page(points(before), points(after))
+    (table,) = found.sections[0].grids
+    assert [row[0] for row in table.rows[:3]] == ["All 100 jobs", "batch 100", "batch 99"]
+    assert (len(table.rows), table.title) == (60, "After, as multiples of before, the 60 that differ the most of 101")
+    assert len(found.values["differences"]) == 101

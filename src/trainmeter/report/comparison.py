@@ -30,6 +30,8 @@ WIDE = 100.0
 """An interval whose ends are this many times apart says nothing, and is not told."""
 FEW = 3
 """So many values of what changed are told."""
+LISTED = 60
+"""Ratios that the table shows; the numbers for machines hold all."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,7 @@ def compare(before: Sequence[Point], after: Sequence[Point]) -> list[Difference]
 
     A metric that either lacks is absent, as are energies that cover different things.
     """
-    pairs = matching(before, after).pairs
-    named = zip(titles([point for point, _ in pairs]), pairs, strict=True)
-    told = [each for title, pair in named for metric in METRICS if (each := difference(title, metric, *pair))]
-    return [*_together(told), *told]
+    return _differences(matching(before, after).pairs)
 
 
 def difference(title: str, metric: str, before: Point, after: Point) -> Difference | None:
@@ -132,7 +131,8 @@ def sentence(told: Difference) -> str:
 
 def page(before: Sequence[Point], after: Sequence[Point], names: tuple[str, str] = ("before", "after")) -> Page:
     """All that two sweeps say beside each other; `names` are what they are called."""
-    matched, told = matching(before, after), compare(before, after)
+    matched = matching(before, after)
+    told = _differences(matched.pairs)
     lead = f"{names[1]} (after) beside {names[0]} (before)"
     if not matched.pairs:
         said = [f"{lead}: nothing to compare: no job of one is a job of the other but for what differs as a whole."]
@@ -155,14 +155,23 @@ def page(before: Sequence[Point], after: Sequence[Point], names: tuple[str, str]
 
 
 def grid(told: Sequence[Difference]) -> Grid:
+    """All, or, of many, those that differ the most."""
+    ordered = sorted(told, key=lambda each: (each.by != POINTS, -abs(math.log(each.ratio.value))))
     rows = []
-    for each in told:
+    for each in ordered[:LISTED] if len(told) > LISTED else told:
         what, unit = METRICS[each.metric]
         beside = max(each.before or 0.0, each.after or 0.0)
         means = [number(value, beside) for value in (each.before, each.after)]
         rows.append([each.title, f"{what} {unit}", *means, spread(_told(each.ratio)), each.by, each.verdict])
     columns = ["job", "of an epoch", "before", "after", "ratio (95 %)", "interval of", "verdict"]
-    return Grid("After, as multiples of before", columns, rows)
+    some = f", the {LISTED} that differ the most of {len(told)}" if len(told) > LISTED else ""
+    return Grid(f"After, as multiples of before{some}", columns, rows)
+
+
+def _differences(pairs: Sequence[tuple[Point, Point]]) -> list[Difference]:
+    named = zip(titles([point for point, _ in pairs]), pairs, strict=True)
+    told = [each for title, pair in named for metric in METRICS if (each := difference(title, metric, *pair))]
+    return [*_together(told), *told]
 
 
 def _values_of(metric: str, before: Point, after: Point, means: list[list[float]]) -> tuple[str, list[list[float]]]:

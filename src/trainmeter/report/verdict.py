@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from trainmeter.report import comparison as compared
 from trainmeter.report import prediction as predicted
 from trainmeter.report.advice import Try
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
-from trainmeter.report.comparison import Difference
 from trainmeter.report.costs import Cost, costs
 from trainmeter.report.estimates import mean
 from trainmeter.report.pages import Page, Section
@@ -38,7 +36,6 @@ def page(
     points: Sequence[Point],
     choices: Sequence[Choice],
     bounds: Sequence[Bound],
-    comparison: Sequence[Difference] = (),
     prediction: Prediction | str | None = None,
     what_next: Sequence[Try] = (),
     notes: Sequence[str] = (),
@@ -56,7 +53,6 @@ def page(
         _answer(choices, known, bound_of, [*notes, *caveats(points)]),
         _bounded(choices, bounds, names) if bounds else None,
         Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
-        Section(compared.sentences(comparison)) if comparison else None,
         _predicted(prediction) if prediction else None,
     ]
     values = {
