@@ -140,6 +140,12 @@ def test_of_many_jobs_the_fastest_have_bars_and_the_caption_says_so():
     assert chart.caption.endswith("Here are the 40 fastest of 50 jobs.")
 
 
+def test_jobs_that_tell_of_no_parts_are_counted():
+    chart = drawn([ran(0, 10.0, steady=PARTS, batch=8), ran(1, 9.0, batch=16)])["epoch_parts"]
+    assert chart.bars == ["batch 8"]
+    assert chart.caption.endswith("1 of 2 jobs tell of no parts.")
+
+
 @pytest.mark.parametrize(
     ("covers", "joules", "told"),
     [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from trainmeter.report.axes import Shown, Value, axis, covers_told, fewer, sentence, steady
@@ -49,37 +50,30 @@ class Pieces(NamedTuple):
 
 def epoch_parts(every: Sequence[Shown]) -> Bars | None:
     """Where the time of a steady epoch goes; None where no job tells of its four parts."""
-    found = [
-        Pieces(each, parts, whole)
-        for each in every
-        if (whole := steady(each.point, "e2e_s")) and (parts := _known(each.point, PARTS))
-    ]
     said = "A steady epoch by what the device was doing; each part is measured by itself."
-    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", found, STYLES, said)
+    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", _ordered(every, "e2e_s"),
+                 lambda each, whole: _known(each.point, PARTS), said, STYLES)  # fmt: skip
 
 
 def energy_parts(every: Sequence[Shown]) -> list[Bars]:
     """Energy of a steady epoch by domain and by phase; energies that are of different things have pictures apart."""
-    pictures = []
-    covers = sorted({each.covers for each in every if each.covers})
-    for place, cover in enumerate(covers):
-        apart = f"_{place}" if len(covers) > 1 else ""
-        alike = [each for each in every if each.covers == cover]
-        wholes = [(each, whole) for each in alike if (whole := steady(each.point, "energy_j"))]
-        domains = [Pieces(each, of, whole) for each, whole in wholes if (of := domains_of(each, whole.mean))]
-        phases = [Pieces(each, of, whole) for each, whole in wholes if (of := _known(each.point, PHASES))]
-        names = sorted({name for each in domains for name in each.parts}, key=lambda name: (name == REST, name))
-        styles = {name: DOMAIN_STYLES[index % len(DOMAIN_STYLES)] for index, name in enumerate(names)}
-        if REST in styles:
-            styles[REST] = GRAY
-        title, said = "Energy of an epoch", covers_told(alike)
-        pictures += [
-            _bars(f"energy_domains{apart}", "Where the energy goes: domains", title, "J", domains, styles,
-                  sentence("A steady epoch by what used the energy.", said)),
-            _bars(f"energy_phases{apart}", "Where the energy goes: phases", title, "J", phases, STYLES,
-                  sentence("A steady epoch by what the device was doing meanwhile.", said)),
+    told: list[Bars | None] = []
+    groups: dict[str, list[Shown]] = {}
+    for each in every:
+        if each.covers:
+            groups.setdefault(each.covers, []).append(each)
+    for place, cover in enumerate(sorted(groups)):
+        apart = f"_{place}" if len(groups) > 1 else ""
+        ordered, covers, label = _ordered(groups[cover], "energy_j"), covers_told(groups[cover]), "Energy of an epoch"
+        told += [
+            _bars(f"energy_domains{apart}", "Where the energy goes: domains", label, "J", ordered,
+                  lambda each, whole: domains_of(each, whole.mean),
+                  sentence("A steady epoch by what used the energy.", covers)),
+            _bars(f"energy_phases{apart}", "Where the energy goes: phases", label, "J", ordered,
+                  lambda each, whole: _known(each.point, PHASES),
+                  sentence("A steady epoch by what the device was doing meanwhile.", covers), STYLES),
         ]  # fmt: skip
-    return [picture for picture in pictures if picture]
+    return [picture for picture in told if picture]
 
 
 def domains_of(each: Shown, total_j: float) -> dict[str, float]:
@@ -110,20 +104,36 @@ def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:
     return {called: value.mean for called, value in values.items() if value} if all(values.values()) else {}
 
 
+def _ordered(every: Sequence[Shown], name: str) -> list[tuple[Shown, Value]]:
+    """Jobs that have a metric, the least first."""
+    found = [(each, value) for each in every if (value := steady(each.point, name))]
+    return sorted(found, key=lambda pair: pair[1].mean)
+
+
 def _bars(
-    name: str, title: str, label: str, unit: str, found: Sequence[Pieces], styles: Mapping[str, int], said: str
-) -> Bars | None:
-    if not found:
+    name: str, title: str, label: str, unit: str, ordered: Sequence[tuple[Shown, Value]],
+    parts_of: Callable[[Shown, Value], dict[str, float]], said: str, styles: Mapping[str, int] | None = None,
+) -> Bars | None:  # fmt: skip
+    """The first of these jobs that have parts; without styles their parts are domains, and have those of them."""
+    told = (Pieces(each, parts, whole) for each, whole in ordered if (parts := parts_of(each, whole)))
+    drawn = list(islice(told, MOST))
+    if not drawn:
         return None
-    ordered = sorted(found, key=lambda each: each.whole.mean)
-    drawn = ordered[:MOST]
+    styles = styles or _domain_styles({part for each in drawn for part in each.parts})
     x, size = axis(label, [each.whole.mean for each in drawn], unit, straight=True)
     stacks = [
         Stack(called, [_piece(each, called, unit, size) for each in drawn], style) for called, style in styles.items()
     ]
     kept = [stack for stack in stacks if any(piece and piece.value for piece in stack.pieces)]
-    caption = sentence(said, fewer(len(ordered), MOST, "fastest" if unit == "s" else "most frugal"))
-    return Bars(name, title, caption, x, [each.shown.title for each in drawn], kept)
+    few = fewer(len(ordered), MOST, "fastest" if unit == "s" else "most frugal")
+    if len(drawn) < min(MOST, len(ordered)):
+        few = f"{len(ordered) - len(drawn):,} of {len(ordered):,} jobs tell of no parts."
+    return Bars(name, title, sentence(said, few), x, [each.shown.title for each in drawn], kept)
+
+
+def _domain_styles(names: Collection[str]) -> dict[str, int]:
+    styles = {name: DOMAIN_STYLES[index % len(DOMAIN_STYLES)] for index, name in enumerate(sorted({*names} - {REST}))}
+    return styles | ({REST: GRAY} if REST in names else {})
 
 
 def _piece(each: Pieces, called: str, unit: str, size: float) -> Bar | None:
