@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
+from trainmeter.report import prediction
 from trainmeter.report.points import points
 from trainmeter.report.prediction import grid as table_of
 from trainmeter.report.prediction import predict, sentences, values
@@ -149,6 +150,14 @@ def test_without_energy_time_is_predicted_alone_and_that_is_said():
     told = predict(grid(20, energy=False))
     assert (list(told.errors), told.points[0].power_w, told.points[0].energy_j) == (["time"], None, None)
     assert "No power is predicted: 20 of 20 runs measured none: no meter here." in sentences(told)
+
+
+def test_of_very_many_some_are_learned_from_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(prediction, "MOST_JOBS", 12)
+    told = predict(grid(20, energy=False))
+    assert told.errors["time"].jobs == 12
+    assert len(told.points) == 28
+    assert "Of 20 jobs 12, drawn at random, were learned from." in sentences(told)
 
 
 def test_power_that_is_not_finite_is_not_learned():

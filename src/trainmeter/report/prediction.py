@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from trainmeter.report.estimates import Estimate
 from trainmeter.report.points import REPEATED, Point, no_energy
 from trainmeter.report.words import ABSENT, Grid, interval, number, spread
 
-LEAST_JOBS, MOST_JOBS = 6, 200
+LEAST_JOBS, MOST_JOBS = 6, 100
 """Fewer teach nothing; of more, so many are learned from."""
 EACH_TAKES = 2
 """Jobs for each number that says where in the grid a point is."""
@@ -108,12 +109,12 @@ def predict(points: Sequence[Point]) -> Prediction | str:
     columns = list(map(_column, choices))
     if len(known) < (needed := EACH_TAKES * sum(len(next(iter(column.values()))) for column in columns)):
         return f"{len(known)} jobs are too few to learn {', '.join(keys)} from: it takes {needed} or more"
-    learned = _spread(known)
+    learned = _drawn(known)
     places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in learned]
     grid = [_place(point, columns) for point in missing]
     models, errors, notes = _learn(places, learned)
     if len(learned) < len(known):
-        notes.insert(0, f"Of {len(known)} jobs {len(learned)} were learned from.")
+        notes.insert(0, f"Of {len(known)} jobs {len(learned)}, drawn at random, were learned from.")
     if not errors[TIME].useful:
         return _hardly(TIME, errors[TIME])
     models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
@@ -212,10 +213,10 @@ def _place(point: Sequence[str], columns: Sequence[Mapping[str, list[float]]]) -
     return [each for value, column in zip(point, columns, strict=True) for each in column[value]]
 
 
-def _spread(known: Sequence[Cost]) -> list[Cost]:
-    """All, or as many as can be learned from, evenly over their order."""
-    step = max(1.0, len(known) / MOST_JOBS)
-    return [known[int(index * step)] for index in range(min(len(known), MOST_JOBS))]
+def _drawn(known: Sequence[Cost]) -> list[Cost]:
+    """All, or as many as can be learned from, drawn at random: always the same ones."""
+    chosen = sorted(random.Random(0).sample(range(len(known)), min(len(known), MOST_JOBS)))
+    return [known[index] for index in chosen]
 
 
 # The process
