@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead ranks start residual memory loader stalls staging energy phases
+BENCHES := overhead ranks start residual memory loader stalls staging energy phases report
 
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -77,13 +77,21 @@ def main() -> None:
         copies(record, sweep, runs)
         begun = time.monotonic()
         command = [sys.executable, "src/report.py", f"sweep={sweep}", "tracking=none"]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        _, ended, used = os.wait4(process.pid, 0)
         took_s = time.monotonic() - begun
-        peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        if ended:
+            sys.exit("the report failed: see above")
         files = {path.suffix: path.stat().st_size for path in sweep.glob("report.*")}
-    table = Table("runs", "s", "peak memory MB", "page MB", "CSV MB")
+    table = Table("runs", "s", "CPU s", "peak memory MB", "page MB", "CSV MB")
     sizes = [f"{files[suffix] / 1e6:.1f}" if suffix in files else "-" for suffix in (".html", ".csv")]
-    table.add_row(f"{runs:,}", f"{took_s:.1f}", f"{peak_bytes / 1e6:.0f}", *sizes)
+    table.add_row(
+        f"{runs:,}",
+        f"{took_s:.1f}",
+        f"{used.ru_utime + used.ru_stime:.1f}",
+        f"{used.ru_maxrss * 1024 / 1e6:.0f}",
+        *sizes,
+    )
     Console().print(table)
 
 
