@@ -45,6 +45,12 @@ def test_a_tie_is_the_first_of_the_parts_in_their_order():
     assert one(spent(compute=5.0, copy=5.0)).kind == "compute"
 
 
+def test_a_stall_is_held_against_the_others_as_one():
+    bound = one(spent(compute=4.0, fetch_stall=6.0, loader_read=9.0, loader_preprocess=11.0))
+    assert bound.shares == pytest.approx({"compute": 0.4, "storage": 0.27, "preprocessing": 0.33})
+    assert bound.kind == "preprocessing"
+
+
 def test_repeats_count_as_their_mean():
     assert one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=3.0, overhead=7.0)).shares == pytest.approx(
         {"compute": 0.6, "overhead": 0.4}

@@ -17,7 +17,7 @@ PROGRAM = "python src/train.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
 """Typed keys that say nothing of the job."""
 MOST = 4
-"""Commands that are told."""
+"""Commands that are told, half of them for time and half for energy; repeats come beside them."""
 SHORT_OF = 0.75
 """Of the lowest power, or limit, that was tried: the next to try."""
 START = 0.5
@@ -59,7 +59,7 @@ def typed(point: Point, changed: Mapping[str, str], multirun: bool = False) -> s
 
 def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
     """Key, value, and why, the most promising first."""
-    job, share = bound.point.job, f"{100 * bound.shares[bound.kind]:.0f} % of its epoch"
+    job, share = bound.point.job, f"{100 * bound.share:.0f} % of its epoch"
     if bound.kind in (PREPROCESSING, STORAGE, DATA):
         if _starts(bound.point) and not job.get("persistent_workers", True):
             yield "persistent_workers", "true", "the loader's processes are started anew for every epoch"
@@ -84,7 +84,9 @@ def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, s
 
 def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
     """Ways to have data sooner."""
-    job, waits = bound.point.job, f"the fastest waits for {bound.kind} for {share}"
+    job, waits = bound.point.job, f"the fastest waits for data for {share}, the most for {bound.kind}"
+    if bound.kind == DATA:
+        waits = f"the fastest waits for data for {share}"
     in_files = (job.get("dataset") or {}).get("layout") == "files"
     if bound.kind == STORAGE and in_files:
         if job.get("cache") not in ("warm", None):

@@ -19,6 +19,7 @@ COPY: Kind = "copy"
 OVERHEAD: Kind = "overhead"
 DATA: Kind = "data"
 STALL = "fetch_stall_s"
+WAITING = (STORAGE, PREPROCESSING, DATA)
 PARTS: Mapping[str, Kind] = {"compute_s": COMPUTE, "copy_s": COPY, "overhead_s": OVERHEAD}
 
 
@@ -32,17 +33,26 @@ class Bound:
     shares: Mapping[Kind, float]
     """Kind -> share of the end-to-end time; what a run did not tell is absent, and clocks leave a small rest."""
 
+    @property
+    def share(self) -> float:
+        """Of what bounds it: of all of its waiting for data, where that does."""
+        kinds = WAITING if self.kind in WAITING else (self.kind,)
+        return math.fsum(self.shares.get(kind, 0.0) for kind in kinds)
+
 
 def bounds(points: Sequence[Point]) -> list[Bound]:
-    """One for each point whose largest part is known for sure: what is absent could not be larger."""
+    """One for each point whose largest part is known for sure: what is absent could not be larger.
+
+    A fetch stall counts as one, and is then called by what most of it waits for.
+    """
     told = []
     for point in points:
         found = shares(point)
-        if not found:
-            continue
-        kind = max(found, key=lambda name: found[name])
-        if found[kind] >= 1 - sum(found.values()):
-            told.append(Bound(point, kind, found))
+        parts = [[kind] for kind in PARTS.values() if kind in found]
+        parts.append([kind for kind in WAITING if kind in found])  # one stall, whatever it is waited for
+        largest = max(parts, key=lambda kinds: sum(found[kind] for kind in kinds))
+        if largest and sum(found[kind] for kind in largest) >= 1 - sum(found.values()):
+            told.append(Bound(point, max(largest, key=lambda kind: found[kind]), found))
     return told
 
 

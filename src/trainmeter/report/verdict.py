@@ -10,7 +10,7 @@ from trainmeter.report import prediction as predicted
 from trainmeter.report.advice import Try
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
-from trainmeter.report.costs import Cost, costs
+from trainmeter.report.costs import Cost, costs, measured
 from trainmeter.report.estimates import mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, titles, varied
@@ -69,7 +69,7 @@ def page(
 def caveats(points: Sequence[Point]) -> list[str]:
     """What a reader has to keep in mind where epochs are put side by side."""
     said = []
-    samples = [count for point in points for count in point.values("steady/samples")]
+    samples = [count for point in points for count in measured(point, "steady/samples")]
     if samples and max(samples) > (1 + ALIKE) * min(samples):
         span = f"{number(min(samples))} to {number(max(samples))}"
         said.append(f"An epoch is not as much work in all of them: it has {span} samples.")
