@@ -1,7 +1,7 @@
 // Unpacks the pictures and the table of runs, and draws one after the other, so that the page answers meanwhile.
 "use strict";
 
-const PRINTED_PX = 680;
+const PAPER = { width: 680, height: 370, list: 600 }; // px; what is higher than the last is a list of bars, and stays
 const CONFIG = {
   responsive: true,
   displaylogo: false,
@@ -34,6 +34,7 @@ async function draw() {
   document.head.append(script);
   for (const place of document.querySelectorAll(".plot")) {
     const { data, layout } = pictures[place.dataset.name];
+    place.dataset.height = layout.height;
     place.style.height = `${layout.height}px`; // kept whatever the width
     delete layout.height;
     await Plotly.newPlot(place, data, layout, CONFIG);
@@ -45,11 +46,16 @@ async function draw() {
 }
 
 // Paper is narrower than a window, and is laid out only after the pictures were asked to fit.
-for (const [event, width] of [["beforeprint", PRINTED_PX], ["afterprint", null]]) {
+function fit(place, paper) {
+  const asked = Number(place.dataset.height);
+  const height = paper && asked < PAPER.list ? Math.min(asked, PAPER.height) : asked;
+  place.style.height = `${height}px`;
+  Plotly.relayout(place, { width: paper ? PAPER.width : null, height, autosize: !paper });
+}
+
+for (const event of ["beforeprint", "afterprint"]) {
   window.addEventListener(event, () => {
-    for (const place of document.querySelectorAll(".plot.drawn")) {
-      Plotly.relayout(place, { width, autosize: !width });
-    }
+    for (const place of document.querySelectorAll(".plot.drawn")) fit(place, event === "beforeprint");
   });
 }
 
