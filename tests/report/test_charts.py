@@ -81,6 +81,14 @@ def test_energies_of_different_things_are_told_apart_and_said_to_be_no_match():
     assert "grid_energy" not in found
 
 
+def test_a_job_whose_runs_measured_different_things_has_no_energy():
+    rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
+            ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
+    chart = drawn(rows)["energy_by_time"]
+    assert [*places(chart)] == ["batch 16"]
+    assert "1 of 2 jobs have no energy of an epoch (their runs measured different things)." in chart.caption
+
+
 def test_jobs_without_energy_are_counted():
     chart = drawn([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)])["energy_by_time"]
     assert "1 of 2 jobs have no energy of an epoch (no meter here)." in chart.caption

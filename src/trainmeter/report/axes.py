@@ -45,9 +45,9 @@ class Shown(NamedTuple):
 
     @property
     def covers(self) -> str | None:
-        """What its energy is that of; None where any of its runs has none."""
-        covers = [row.energy_covers for row in self.point.rows]
-        return " or ".join(dict.fromkeys(map(str, covers))) if all(covers) else None
+        """What its energy is that of; None where any of its runs has none, or that of something else."""
+        covers = {row.energy_covers for row in self.point.rows}
+        return covers.pop() if len(covers) == 1 else None
 
     def told(self, *lines: str) -> tuple[str, ...]:
         """What it says when pointed at: its title, these lines, its runs."""
@@ -138,8 +138,11 @@ def lacking(every: Sequence[Shown], found: int, what: str) -> str:
     """That not all are here, and why, as far as they say so."""
     if found == len(every):
         return ""
-    reasons = dict.fromkeys(row.no_energy for each in every for row in each.point.rows if row.no_energy)
-    why = f" ({next(iter(reasons)).rstrip('.')})" if reasons and "energy" in what else ""
+    without = [row for each in every if not each.covers for row in each.point.rows]
+    reasons = [row.no_energy for row in without if row.no_energy] or ["their runs measured different things"] * bool(
+        without
+    )
+    why = f" ({reasons[0].rstrip('.')})" if reasons and "energy" in what else ""
     return f"{len(every) - found:,} of {len(every):,} jobs have no {what}{why}."
 
 

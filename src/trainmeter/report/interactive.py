@@ -218,12 +218,12 @@ def _bars_of(marks: Sequence[Mark], side: str) -> dict[str, Any] | None:
 def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
     """An axis; the ticks of a logarithmic one are chosen by what is laid off along it."""
     look = {"gridcolor": RULE, "zeroline": False, "linecolor": MUTED, "ticks": "outside", "tickcolor": RULE,
-            "automargin": True, "showgrid": True, "exponentformat": "power"}  # fmt: skip
+            "automargin": True, "showgrid": True, "exponentformat": "none"}  # fmt: skip
     look["title"] = {"text": escaped(axis.title), "standoff": 10, "font": {"size": 13}}
     if not axis.log:
         return look
     ticks = _decades(min(values) / 10, 10 * max(values), (1, 2, 5) if max(values) < 1000 * min(values) else (1,))
-    return {**look, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:,.15g}" for tick in ticks]}
+    return {**look, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:.15g}" for tick in ticks]}
 
 
 def _legend_px(names: Sequence[str]) -> int:

@@ -73,7 +73,7 @@ def efficiency(told: Sequence[Scaling | Unpaired]) -> Lines | None:
     shown_of = fewer(len(series), MOST, "first")
     caption = sentence("Speed-up by the number of devices; bars are 95 % intervals of repeats.", shown_of)
     return Lines("scaling", "Scaling efficiency", caption, Axis("Devices"), Axis("Scaling efficiency", "%"),
-                 series[:MOST], level=Level(100, "as fast as so many"))  # fmt: skip
+                 series[:MOST], level=Level(100, "ideal"))  # fmt: skip
 
 
 def _epochs(name: str, title: str, label: str, metric: str, si: str, drawn: Sequence[Shown], said: str) -> Lines | None:
