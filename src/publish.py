@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     shown = [show(record, store, asked.tensorboard) for record in records]
     reap(store)
     views.save(store)
-    print(f"{sum(shown)} of {len(records)} records shown: {views.link(store)}")
+    # The view compares what is whole: of other runs alone it would be an empty page.
+    compared = f": {views.link(store)}" if any(record.is_whole() for record in records) else ""
+    print(f"{sum(shown)} of {len(records)} records shown{compared}")
     return 0 if all(shown) and not empty else 1
 
 

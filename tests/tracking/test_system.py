@@ -47,6 +47,13 @@ def test_publish_shows_a_sweep_from_any_folder_and_exits_with_0(store, make_reco
     assert "2 of 2 records shown" in done.stdout
 
 
+def test_publish_sends_nobody_to_a_view_without_runs(store, make_record, tmp_path):
+    make_record(0, state="failed")
+    assert run_publish(store.uri, tmp_path / "multirun").stdout.endswith("1 of 1 records shown\n")
+    make_record(1)
+    assert views.ENERGY_AND_TIME in run_publish(store.uri, tmp_path / "multirun").stdout.splitlines()[-1]
+
+
 def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is_broken(store, make_record, tmp_path):
     (tmp_path / "empty").mkdir()
     make_record()
