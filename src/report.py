@@ -66,9 +66,13 @@ def report(keys: dict[str, Any], console: Console) -> None:
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     told = compose(sweep, asked(keys), against)
+    if not told.rows:
+        raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
     tell.show_report(told, console)
     written = files.leave(told, folder, lambda text: words.say(console, text, "yellow"))
-    words.say(console, f"Written: {', '.join(str(path.relative_to(folder)) for path in written)} in {folder}")
+    names = [path.name for path in written if path.parent == folder]
+    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
         from trainmeter.tracking.reports import log_report
 

@@ -107,6 +107,19 @@ def test_what_cannot_be_asked_is_said_in_a_line(report, tmp_path, asked, said):
 
 
 @pytest.mark.system
+def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
+    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    write(folder, trained(0, 100.0), state="failed")
+    write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
+    ended = report("tracking=none")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("No run is left to tell of. Left out: 1 of 2 runs: not whole (failed).")
+    assert "whose records cannot be read: 1 (JSONDecodeError" in ended.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
+    assert report("tracking=none", "include=[failures]").returncode == 0
+
+
+@pytest.mark.system
 def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
     ended = report("sweep=2026-01-01_00-00-00-aa")
     assert ended.returncode == 1
