@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead ranks start residual memory loader stalls staging energy phases
+BENCHES := overhead ranks start residual memory loader stalls staging energy phases report
 
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)
@@ -29,7 +29,10 @@ sweep: setup ## train once for each combination (ARGS="batch=8,16,32 workers=0,4
 ui: setup $(call extra,ui) ## open the runs in MLflow: two processes rather than fifteen
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
 
-report: setup ## say what the last sweep tells (ARGS="sweep=..."), and where its stalls come from
+tensorboard: setup $(call extra,tensorboard) ## open the runs of tracking.tensorboard=true in TensorBoard
+	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
+
+report: setup ## say what the last sweep tells (ARGS="sweep=..."), and make its page
 	$(PYTHON) src/report.py $(ARGS)
 
 doctor: setup ## say what this machine can measure and set, and why not
@@ -136,4 +139,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean clean-runs

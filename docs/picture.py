@@ -1,7 +1,9 @@
-"""Makes docs/mlflow.png: the saved view of energy and time, as a browser shows the runs of this project.
+"""Makes the pictures of the README, as a browser shows them: docs/mlflow.png, the saved view of energy and time of the
+runs of this project, and docs/report.png, the top of a report's page.
 
     python docs/picture.py                              starts a server for the time it takes
     python docs/picture.py --url http://127.0.0.1:5000  uses one that runs
+    python docs/picture.py --report report.html         of a report's page
 
 Needs chromium, or what `playwright install chromium` fetches.
 """
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, ViewportSize
+    from playwright.sync_api import Browser, Page, Playwright, ViewportSize
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -31,10 +33,11 @@ sys.path.insert(0, str(ROOT / "src"))
 from trainmeter.tracking import views  # noqa: E402
 from trainmeter.tracking.store import LOCAL, Store, open_store  # noqa: E402
 
-PICTURE = ROOT / "docs" / "mlflow.png"
+PICTURE, REPORT = ROOT / "docs" / "mlflow.png", ROOT / "docs" / "report.png"
 START_LIMIT_S = 60
 RENDER_MS = 5000
 SIZE: ViewportSize = {"width": 1400, "height": 950}
+SIZE_OF_REPORT: ViewportSize = {"width": 1280, "height": 1290}
 IN_THE_WAY = ("Hide banner", "Toggle sidebar")
 CHROMIUM = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
 WITHOUT_ASSISTANT = """
@@ -46,8 +49,13 @@ WITHOUT_ASSISTANT = """
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a tracking server that shows the runs; by default one is started here")
-    parser.add_argument("--output", type=Path, default=PICTURE)
+    parser.add_argument("--report", type=Path, help="the page of a report, in place of MLflow's view")
+    parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
+    if asked.report:
+        photograph_report(asked.report, asked.output or REPORT)
+        return
+    asked.output = asked.output or PICTURE
     if asked.url:
         shown = photograph(asked.url, asked.output)
     else:
@@ -98,8 +106,8 @@ def free_port() -> int:
 
 
 def runs(store: Store) -> int:
-    """How many runs the view shows: those that finished."""
-    found = len(store.client.search_runs([store.experiment_id], "attributes.status = 'FINISHED'"))
+    """How many runs the view shows: those that measured something, to their end."""
+    found = len(store.client.search_runs([store.experiment_id], views.SHOWN))
     if not found:
         raise SystemExit(f"{store.uri} has no finished run to show. Make some first: make sweep")
     return found
@@ -115,6 +123,24 @@ def photograph(url: str, picture: Path) -> int:
     return found
 
 
+def photograph_report(report: Path, picture: Path) -> None:
+    """Takes the picture of the top of a report's page."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = launched(playwright)
+        shown = browser.new_page(viewport=SIZE_OF_REPORT)
+        shown.goto(report.absolute().as_uri())
+        shown.wait_for_timeout(RENDER_MS)
+        shown.screenshot(path=picture)
+        browser.close()
+
+
+def launched(playwright: Playwright) -> Browser:
+    installed = shutil.which("chromium") or shutil.which("chromium-browser")
+    return playwright.chromium.launch(executable_path=installed, args=CHROMIUM.split())
+
+
 def text(address: str) -> str:
     """What a page says when it is drawn."""
     with page(address) as shown:
@@ -127,8 +153,7 @@ def page(address: str) -> Iterator[Page]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        installed = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=installed, args=CHROMIUM.split())
+        browser = launched(playwright)
         shown = browser.new_page(viewport=SIZE)
         shown.add_init_script(WITHOUT_ASSISTANT)
         shown.goto(address)

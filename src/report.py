@@ -2,8 +2,13 @@
 
 python src/report.py                                     the last sweep that has runs
 python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d  that one of multirun/; a folder's path will do
+python src/report.py sweep=B against=A                   what changed from A to B
+python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
 
-What it tells is chosen by what the runs are, and is written beside them, as numbers and as a page:
+The answer in words is printed, and all of it is left in the sweep's folder and shown in MLflow:
+    report.html                   the page: words, pictures, the table; it needs no network
+    report/*.png, *.svg           the same pictures
+    report.csv, report.md         the table; source=report.csv makes a report of it again
     stalls.json, stalls.md        -m experiment=stalls: where stalls come from
     scaling.json, scaling.md      -m strategy=single,ddp: what more devices bring, and what they cost
     questions.json, questions.md  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
@@ -13,45 +18,121 @@ Exits with 1 where there is no run to tell of.
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from trainmeter.job import ROOT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trainmeter.report.composition import Asked
+    from trainmeter.report.rows import Sweep
+
+MULTIRUN = ROOT / "multirun"
+MOST_LINKED = 1000
+"""Runs whose pages are looked for in MLflow: it takes 5 ms each."""
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="report")
 def main(config: DictConfig) -> None:
+    gc.disable()  # what is read is kept to the end: looking for garbage in it takes as long as parsing it
     # What follows is imported late: --help and --cfg answer at once.
     from rich.console import Console
 
-    from trainmeter.report.tell import tell
-
+    keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
-        folder = asked(config.sweep)
+        report(keys, Console(highlight=False))
     except ValueError as error:
         sys.exit(str(error))
-    tell(folder, Console(highlight=False))
 
 
-def asked(sweep: str | None) -> Path:
-    """The folder that was asked for; ValueError where it holds no runs."""
-    from trainmeter.report.rows import newest, run_folders
+def report(keys: dict[str, Any], console: Console) -> None:
+    """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
+    from trainmeter.report import files, tell, words
+    from trainmeter.report.composition import compose
 
-    multirun = ROOT / "multirun"
-    if sweep is None:
-        folder = newest(multirun)
-        if folder is None:
-            raise ValueError("There are no runs yet. Run first: python src/train.py -m experiment=stalls")
-        return folder
-    for folder in (multirun / str(sweep), Path(str(sweep))):
-        if run_folders(folder):
-            return folder.absolute()
-    last = newest(multirun)
-    other = f"The last one that has is {last.name}." if last else "None has: run python src/train.py first."
-    raise ValueError(f"sweep={sweep}: no runs there: no job.json in it or in its numbered folders. {other}")
+    sweep = shown(keys, runs(keys, "sweep"))
+    against = runs(keys, "against") if keys["against"] else None
+    folder = Path(keys["out"] or sweep.folder).absolute()
+    if folder == MULTIRUN:  # several sweeps have no folder of their own
+        folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    told = compose(sweep, asked(keys), against)
+    if not told.rows:
+        raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
+    tell.show_report(told, console)
+    written = files.leave(told, folder, lambda text: words.say(console, text, "yellow"))
+    names = [path.name for path in written if path.parent == folder]
+    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+    try:
+        from trainmeter.tracking.reports import log_report
+
+        address = log_report(told.title, written, keys["tracking"])
+    except RuntimeError as error:
+        words.say(console, str(error), "yellow")
+    else:
+        words.say(console, address or "Not shown in MLflow: tracking=none.")
+
+
+def runs(keys: dict[str, Any], key: str) -> Sweep:
+    """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
+    from trainmeter.report.sources import found
+
+    def of_mlflow() -> Sequence[Any]:
+        from trainmeter.tracking.runs import runs
+
+        return runs(experiment=keys["tracking"]["experiment"])
+
+    return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
+
+
+def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
+    """The runs with the addresses of their pages in MLflow, unless they are too many to look for."""
+    from trainmeter.report.sources import linked
+
+    if keys["source"] != "records" or keys["tracking"]["name"] == "none" or len(sweep.rows) > MOST_LINKED:
+        return sweep
+    from trainmeter.tracking.runs import links
+
+    with suppress(Exception):  # a link is a comfort
+        return linked(sweep, links({row.sweep for row in sweep.rows}, keys["tracking"]["experiment"]))
+    return sweep
+
+
+def asked(keys: dict[str, Any]) -> Asked:
+    from trainmeter.report.composition import Asked
+
+    of = keys["report"]
+    if not isinstance(keys["where"] or {}, dict):
+        raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    for key in ("eta", "max_slowdown", "power_budget", "deadline"):
+        if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
+            raise ValueError(f"report.{key}={of[key]}: give a number")
+    return Asked(
+        where=keys["where"] or {},
+        include=listed(keys["include"]),
+        eta=of["eta"],
+        max_slowdown=of["max_slowdown"],
+        power_budget_w=of["power_budget"],
+        deadline_s=of["deadline"],
+        predict=of["predict"],
+        power_of=[int(number) for number in listed(of["power_of"])],
+    )
+
+
+def listed(value: Any) -> list[str]:
+    """One or several, as texts."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return [str(each) for each in values]
 
 
 if __name__ == "__main__":

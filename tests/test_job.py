@@ -94,7 +94,14 @@ def test_a_power_limit_that_is_no_amount_of_watts_is_refused(made, typed):
 
 
 @pytest.mark.parametrize(
-    "typed", ["tracking=none", "tracking.experiment=mine", "sweep.again=true", "machine.lock_dir=/tmp"]
+    "typed",
+    [
+        "tracking=none",
+        "tracking.experiment=mine",
+        "tracking.tensorboard=true",
+        "sweep.again=true",
+        "machine.lock_dir=/tmp",
+    ],
 )
 def test_what_changes_no_measurement_is_no_part_of_the_identity(made, typed):
     assert job.identity(made(typed), "digest") == job.identity(made(), "digest")

@@ -18,7 +18,7 @@ from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
 from trainmeter.summary import summarize
 from trainmeter.throughput import throughput
-from trainmeter.tracking.publish import LOSS, POWER
+from trainmeter.tracking.scalars import LOSS, POWER
 from trainmeter.window import Panel, closed
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.timing import Timed, batches

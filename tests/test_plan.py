@@ -7,6 +7,7 @@ from controls import Board
 
 from trainmeter import plan
 from trainmeter.machine.disk import Disk
+from trainmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 
@@ -340,3 +341,11 @@ def test_what_was_rehearsed_is_measured_once_the_machine_has_it(order, rapl):
     assert again.whole_already
     again.run["rehearsal"] = []
     assert not again.whole_already
+
+
+def test_event_files_that_nothing_could_write_are_refused_before_the_run_begins(order, monkeypatch):
+    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
+    asked = order("tracking.tensorboard=true")
+    with pytest.raises(ValueError, match="Install it"):
+        plan.settle(asked)
+    assert not list(asked.folder.iterdir())

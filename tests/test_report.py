@@ -11,6 +11,7 @@ from sweeps import rows, trained, write
 
 from train import show
 from trainmeter.outcome import Outcome
+from trainmeter.record import read_json
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,11 +22,12 @@ def report(tmp_path):
     for folder in ("src", "conf"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def run(*arguments):
+    def run(*arguments, **environment):
         return subprocess.run(
             [sys.executable, "src/report.py", *arguments],
             cwd=tmp_path,
-            env={**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "COLUMNS": "80"},
+            env={**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "COLUMNS": "80"}
+            | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -42,10 +44,79 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
     folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
     for each in rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1]):
         write(folder, each)
-    ended = report()
+    ended = report("tracking=none")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("resnet18 on jpeg, batch 64, 4 workers: storage-bound: of 12.1 s an epoch")
-    assert {"stalls.json", "stalls.md"} <= {path.name for path in folder.iterdir()}
+    said = " ".join(ended.stdout.split())
+    assert said.startswith("The answer Fastest: ready_batches true, cache cold: 5.55 s")
+    assert "resnet18 on jpeg, batch 64, 4 workers: storage-bound: of 12.1 s an epoch" in said
+    assert "Not shown in MLflow: tracking=none." in said
+    left = {path.name for path in folder.iterdir()}
+    assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= left
+    whole = read_json(folder / "answer.json")
+    assert whole["choices"][0]["runs"] == [0, 1]
+
+
+def test_a_table_makes_a_report_again_of_the_runs_that_are_asked_for(report, tmp_path):
+    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    for number, batch in enumerate([8, 16, 32]):
+        write(folder, trained(number, 100.0 * batch, batch=batch, typed={"batch": str(batch)}))
+    assert report("tracking=none").returncode == 0
+    where = "where={model: resnet152, batch: [8, 16]}"
+    ended = report(f"source={folder}/report.csv", where, f"out={tmp_path}/again", "tracking=none")
+    assert ended.returncode == 0, ended.stderr
+    assert "Fastest: batch 16: 0.625 s" in " ".join(ended.stdout.split())
+    assert len((tmp_path / "again/report.csv").read_text().splitlines()) == 3
+
+
+def test_names_of_markup_quotes_and_spaces_stay_texts(report, tmp_path):
+    name = "<script>alert(1)</script> 'a' \"b\" [red]"
+    folder = tmp_path / "multirun" / "a sweep, 'quoted'"
+    for number, note in enumerate([name, "| plain"]):
+        write(
+            folder, trained(number, 100.0, note=note, typed={"note": note}, steady={"copy_s": 0.1, "overhead_s": 0.1})
+        )
+    ended = report("tracking=none")
+    assert ended.returncode == 0, ended.stderr
+    assert name in ended.stdout
+    page = (folder / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("report.eta=2", "report.eta"),
+        ("report.max_slowdown=0.5", "report.max_slowdown"),
+        ("report.power_budget=-1", "report.power_budget"),
+        ("report.deadline=soon", "report.deadline=soon: give a number"),
+        ("report.power_of=[3]", "report.power_of=3: no such run is told of"),
+        ("include=[rehearsal]", "Do you mean rehearsals?"),
+        ("where={bach: 8}", "Do you mean batch"),
+        ("where=batch", "give keys and values"),
+        ("source=nowhere.csv", "there is no such file"),
+    ],
+)
+@pytest.mark.system
+def test_what_cannot_be_asked_is_said_in_a_line(report, tmp_path, asked, said):
+    write(tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d", trained(0, 100.0))
+    ended = report("tracking=none", asked)
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.system
+def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
+    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    write(folder, trained(0, 100.0), state="failed")
+    write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
+    ended = report("tracking=none")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("No run is left to tell of. Left out: 1 of 2 runs: not whole (failed).")
+    assert "whose records cannot be read: 1 (JSONDecodeError" in ended.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
+    assert report("tracking=none", "include=[failures]").returncode == 0
 
 
 @pytest.mark.system
@@ -54,6 +125,28 @@ def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
     assert ended.returncode == 1
     assert "no runs there" in ended.stderr
     assert "python src/train.py" in ended.stderr
+
+
+@pytest.mark.system
+def test_help_answers_without_what_a_page_is_made_with(report, tmp_path):
+    for name in ("plotly", "pandas", "matplotlib", "mlflow", "scipy"):
+        (tmp_path / "src" / f"{name}.py").write_text("raise SystemExit('imported')")
+    ended = report("--help")
+    assert ended.returncode == 0, ended.stderr
+    assert "report.max_slowdown=1.1" in ended.stdout
+
+
+@pytest.mark.system
+def test_without_what_a_page_is_made_with_the_words_and_the_table_are_there(report, tmp_path):
+    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    write(folder, trained(0, 100.0))
+    missing = "import sys; sys.modules.update(dict.fromkeys(('plotly', 'pandas', 'itables', 'matplotlib', 'jinja2')))"
+    (tmp_path / "sitecustomize.py").write_text(missing)
+    ended = report("tracking=none", PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert "No page and no pictures: jinja2, pandas, itables, plotly, matplotlib not installed" in ended.stdout
+    assert {path.name for path in folder.iterdir()} >= {"report.csv", "report.md", "answer.md"}
+    assert not (folder / "report.html").exists()
 
 
 def test_a_sweep_ends_with_what_its_runs_tell_beside_each_other(tmp_path, capsys):

@@ -48,7 +48,10 @@ def dry_run(*goals: str, jetson: bool) -> str:
     return subprocess.check_output(["make", "-C", str(ROOT), "--dry-run", "--always-make", where, *goals], text=True)
 
 
-@pytest.mark.parametrize(("goal", "extra"), [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui")])
+@pytest.mark.parametrize(
+    ("goal", "extra"),
+    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui"), ("tensorboard", "tensorboard")],
+)
 def test_a_jetson_gets_what_a_goal_needs_beside_the_light_environment_at_the_locked_versions(goal, extra):
     install = rf"pip install .*--require-hashes .*--constraint requirements\.lock .*--extra {extra}\b"
     assert re.search(install, dry_run(goal, jetson=True).replace("\\\n", ""))

@@ -19,13 +19,13 @@ from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published
-from trainmeter.tracking.publisher import Publisher, Unpublished
+from trainmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 @contextmanager
-def concluded(plan: Plan, outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> Iterator[None]:
+def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal) -> Iterator[None]:
     """Whatever ends the run, its record, MLflow and the terminal tell how."""
     try:
         with foremost():
@@ -116,8 +116,10 @@ def merged(notes: Sequence[str]) -> list[str]:
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:
-    """Notes where the run is shown: its page, and the view that compares it; or why it is not, if it should be."""
+    """Notes where the run is shown: its page, and, of one that is whole, the view that compares it; or why not."""
     if isinstance(published, str):
         outcome.unpublished = published
     elif published:
-        outcome.run_link, outcome.compare_link = views.run_link(published), views.link(published)
+        outcome.run_link = views.run_link(published)
+        # The view leaves out runs that failed: of those alone it would be an empty page.
+        outcome.compare_link = views.link(published) if outcome.state == "whole" else None

@@ -33,7 +33,7 @@ from trainmeter.summary import reached
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import check_length
-from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
+from trainmeter.tracking.publisher import Tracker, publisher
 from trainmeter.window import Panel, closed, keep_powers, shared
 
 FIRST_WAIT_S = 10.0
@@ -157,7 +157,7 @@ def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -
 
 
 def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel, holding: Holding,
-           outcome: Outcome, publish: Publisher | Unpublished, terminal: Terminal) -> None:  # fmt: skip
+           outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
     """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
     job = plan.job
     for message in messages:

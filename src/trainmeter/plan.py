@@ -29,6 +29,7 @@ from trainmeter.record import Record, write_json
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
+from trainmeter.tracking.tensorboard import check as check_events
 
 
 @dataclass
@@ -129,6 +130,7 @@ def settle(order: Order) -> Plan:
         order = order.on(found)
     check_numbers(order.overrides, order.choices, order.job)
     check(order.job)
+    check_events(order.job["tracking"])
     described = host.describe(root, ROOT)
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)

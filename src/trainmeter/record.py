@@ -24,6 +24,8 @@ import zipfile
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
+SCHEMA = 1
+"""What `job.json` says of the form of the record; one that says nothing is of the first."""
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_TOLD = "archive/trainmeter.json"
 """What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
@@ -67,7 +69,7 @@ class Record:
         return identity is None or whole["identity"] == identity
 
     def describe(self, job, run):
-        write_json(self.folder / "job.json", {"job": job, "run": run})
+        write_json(self.folder / "job.json", {"schema": SCHEMA, "job": job, "run": run})
 
     def append(self, window):
         """Adds a closed window; it is on the disk when this returns."""

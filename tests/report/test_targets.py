@@ -1,12 +1,11 @@
 """Time and energy to a target: which points none other betters, and what has no place among them."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from sweeps import trained
 
-from trainmeter.report.targets import front, page, sentences, target, targets
+from trainmeter.report.targets import page, sentences, target, targets
 
 
 def reaching(number, time_s, energy_j=None, *, batch=64, epochs=3.0, total=None, **keys):
@@ -24,38 +23,6 @@ def one(found):
 
 def on_front(told):
     return [point.title for point in told.points if point.on_front]
-
-
-# The front
-
-
-@pytest.mark.parametrize(
-    ("points", "expected"),
-    [
-        ([], []),
-        ([(1.0, 1.0)], [True]),
-        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], [True, True, True]),
-        ([(1.0, 1.0), (2.0, 2.0)], [True, False]),
-        ([(1.0, 2.0), (1.0, 3.0)], [True, False]),  # as good in one, worse in the other
-        ([(2.0, 1.0), (3.0, 1.0)], [True, False]),
-        ([(1.0, 1.0), (1.0, 1.0)], [True, True]),  # neither betters the other
-        ([(3.0, 1.0), (2.0, 2.5), (2.5, 2.5), (1.0, 3.0)], [True, True, False, True]),
-    ],
-)
-def test_the_front_is_what_none_other_betters(points, expected):
-    assert front(points) == expected
-
-
-def test_the_front_is_that_of_a_sweep_by_energy():
-    """Sorted by energy, then time, a point is on the front if its time is below all before it: another way to it."""
-    drawn = random.Random(5)
-    points = [(drawn.randrange(30), drawn.randrange(30)) for _ in range(200)]
-    least, expected = float("inf"), set()
-    for energy, time in sorted(set(points)):
-        if time < least:
-            expected.add((energy, time))
-            least = time
-    assert {point for point, on in zip(points, front(points), strict=True) if on} == expected
 
 
 # Points

@@ -1,7 +1,6 @@
 """What MLflow is told of a record: names and values as a person types them."""
 
 import json
-import math
 
 from trainmeter.tracking import describe
 
@@ -66,30 +65,5 @@ def test_a_dataset_is_described_by_its_manifest(make_record):
     assert describe.dataset(make_record(1, dataset=None)) is None
 
 
-def test_metrics_that_are_absent_or_infinite_are_left_out():
-    assert describe.points({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
-
-
 def test_names_that_mlflow_refuses_are_made_legal():
     assert describe.legal("epoch/energy_VDD_GPU%SOC=1_j") == "epoch/energy_VDD_GPU_SOC_1_j"
-
-
-def windows_of(*steps):
-    """An epoch of so many steps each, with an evaluation after it."""
-    each = ({"metrics": {"epoch/steps": count}} for count in steps)
-    return [window for epoch in each for window in (epoch, {"metrics": {"val/loss": 1.0}})]
-
-
-def test_losses_by_step_are_means_of_a_hundred_within_their_epoch_at_the_last_step_of_the_run():
-    losses = [1.0] * 100 + [2.0] * 50 + [4.0] * 150
-    curves = describe.losses(losses, windows_of(150, 150))
-    assert curves == [[(100, 1.0), (150, 2.0)], [], [(250, 4.0), (300, 4.0)], []]
-
-
-def test_a_stretch_in_which_a_loss_diverged_has_no_point():
-    losses = [1.0] * 100 + [math.nan] + [2.0] * 99
-    assert describe.losses(losses, windows_of(200)) == [[(100, 1.0)], []]
-
-
-def test_losses_that_were_not_kept_are_no_points():
-    assert describe.losses([], windows_of(90)) == [[], []]

@@ -9,7 +9,8 @@ from datetime import datetime
 import pytest
 
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record, write_json
-from trainmeter.tracking.publish import LOSS, publish, publishing, reap, records_below
+from trainmeter.tracking.publish import publish, publishing, reap, records_below
+from trainmeter.tracking.scalars import LOSS
 from trainmeter.tracking.store import open_store
 
 

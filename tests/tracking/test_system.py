@@ -4,19 +4,29 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
+import urllib.parse
 import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from trainmeter.job import ROOT
-from trainmeter.tracking import views
+from trainmeter.tracking import tensorboard, views
 from trainmeter.tracking.publish import publish
 from trainmeter.tracking.publisher import Publisher
+from trainmeter.tracking.reports import log_report
+from trainmeter.tracking.runs import runs
 from trainmeter.tracking.store import open_store
+from trainmeter.tracking.tensorboard import Events
 
 pytestmark = pytest.mark.system
+TRACKED = {"name": "mlflow", "experiment": "trainmeter"}
 spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
 picture = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(picture)
@@ -35,6 +45,13 @@ def test_publish_shows_a_sweep_from_any_folder_and_exits_with_0(store, make_reco
     assert done.returncode == 0, done.stderr
     assert [str(record.folder) in done.stdout for record in records] == [True, True]
     assert "2 of 2 records shown" in done.stdout
+
+
+def test_publish_sends_nobody_to_a_view_without_runs(store, make_record, tmp_path):
+    make_record(0, state="failed")
+    assert run_publish(store.uri, tmp_path / "multirun").stdout.endswith("1 of 1 records shown\n")
+    make_record(1)
+    assert views.ENERGY_AND_TIME in run_publish(store.uri, tmp_path / "multirun").stdout.splitlines()[-1]
 
 
 def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is_broken(store, make_record, tmp_path):
@@ -124,3 +141,105 @@ def test_a_browser_shows_rehearsals_as_a_group_of_their_own(store, make_record, 
     with picture.server(tmp_path) as url:
         text = picture.text(views.link(open_store(uri=url)).replace(views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT))
     assert text.count("Group: device: ") == 2
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_link_of_a_report_opens_its_page_and_its_other_files_are_previewed_too(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    files = {
+        "report.html": "<!doctype html><h1>In words</h1><p id=p><script>p.textContent = 'and drawn'</script>",
+        "report.md": "| batch | energy |\n| --- | --- |\n| 16 | 42.5 J |\n",
+        "report.csv": "batch,energy_j\n16,42.5\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    link = log_report("a sweep", [tmp_path / name for name in files], TRACKED)
+    with picture.server(tmp_path) as url:
+        address = link.replace(views.LOCAL, url)
+        with picture.page(address) as page:
+            assert page.frames[-1].inner_text("body").split() == ["In", "words", "and", "drawn"]
+        shown = {name: picture.text(address.replace("report.html", name)) for name in files}
+    assert "42.5 J" in shown["report.md"]
+    assert "|" not in shown["report.md"]
+    assert {"energy_j", "42.5"} <= set(shown["report.csv"].split())
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, make_record, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    (tmp_path / "report.html").write_text("<p>")
+    log_report("a sweep", [tmp_path / "report.html"], TRACKED)
+    publish(make_record(), store)
+    views.save(store)
+    with picture.server(tmp_path) as url, picture.page(views.link(open_store(uri=url))) as page:
+        assert "where the time of each epoch went" in page.inner_text("body")
+        assert "1 matching run" in page.inner_text("body")
+        page.get_by_text("Training runs that were measured").locator(
+            "xpath=ancestor::div[.//button][1]//button"
+        ).last.click()
+        for name, found in {"by device and power limit": "Group: device: ", "reports": "report of a sweep"}.items():
+            page.goto(page.get_by_role("link", name=name).evaluate("link => link.href"))
+            page.get_by_text(found).first.wait_for()
+
+
+def test_six_hundred_runs_are_read_from_the_database_within_five_seconds(store, make_record):
+    multiply(publish(make_record(), store).run_id, 600, store)
+    runs(store.uri)
+    begun = time.perf_counter()
+    assert len(runs(store.uri)) == 601
+    took_s = time.perf_counter() - begun
+    print(f"601 runs from MLflow's database in {took_s:.2f} s")
+    assert took_s < 5
+
+
+def multiply(run_id, count, store):
+    """Copies a run so many times, in the database itself: publishing as many would take minutes."""
+    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
+        for table in ("runs", "tags", "params", "latest_metrics"):
+            columns = [column[1] for column in database.execute(f"pragma table_info({table})")]
+            at = columns.index("run_uuid")
+            rows = database.execute(f"select * from {table} where run_uuid = ?", (run_id,)).fetchall()
+            database.executemany(
+                f"insert into {table} values ({', '.join('?' * len(columns))})",
+                [(*row[:at], f"{copy:032x}", *row[at + 1 :]) for copy in range(count) for row in rows],
+            )
+
+
+def test_tensorboard_serves_the_curves_of_a_run_that_is_under_way_and_of_one_that_ended(make_record):
+    under_way, ended = make_record(0, epochs=2, state=None), make_record(1)
+    events = Events(under_way)
+    events.add()
+    tensorboard.write(ended)
+    with tensorboard_of(ended.folder.parents[1]) as url:
+        shown = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/tags"))
+        query = urllib.parse.urlencode({"run": "sweep/0", "tag": "epoch/e2e_s"})
+        curve = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/scalars?{query}"))
+    assert {"epoch/e2e_s", "val/accuracy"} <= shown["sweep/0"].keys()
+    assert {"epoch/e2e_s", "total/energy_j"} <= shown["sweep/1"].keys()
+    expected = [window["metrics"]["epoch/e2e_s"] for window in under_way.windows() if window["window"] == "epoch"]
+    assert [(step, value) for _, step, value in curve] == [(n, pytest.approx(s)) for n, s in enumerate(expected)]
+
+
+@contextmanager
+def tensorboard_of(folder):
+    """TensorBoard as `make tensorboard` starts it, once it has read the folder."""
+    url = f"http://127.0.0.1:{picture.free_port()}"
+    command = [
+        Path(sys.executable).with_name("tensorboard"),
+        "--logdir",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        url.rpartition(":")[2],
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        picture.wait_for(url, process)
+        deadline = time.monotonic() + 60
+        while len(json.load(urllib.request.urlopen(f"{url}/data/runs"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.5)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()

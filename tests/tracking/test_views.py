@@ -9,6 +9,7 @@ import pytest
 
 from trainmeter.metrics import METRICS
 from trainmeter.tracking import views
+from trainmeter.tracking.description import SECTIONS
 from trainmeter.tracking.publish import Published, publish
 
 
@@ -65,7 +66,8 @@ def test_rehearsals_form_groups_of_their_own():
 
 
 def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_groups():
-    every, grouped = (unpacked(view)["compareRunCharts"] for view in views.views("energy_j").values())
+    both = [views.views("energy_j")[key] for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT)]
+    every, grouped = (unpacked(view)["compareRunCharts"] for view in both)
     asked = [chart["selectedParams"] for chart in every if chart["type"] == "PARALLEL"]
     assert ["power_limit" in params for params in asked] == [False, True]
     assert "PARALLEL" not in {chart["type"] for chart in grouped}
@@ -98,3 +100,24 @@ def test_links_open_where_the_runs_are_shown(uri, base):
     query = parse_qs(urlsplit(urlsplit(views.link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
     assert query["workflowType"] == ["machine_learning"]
+
+
+def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(store):
+    views.save(store)
+    told = store.client.get_experiment(store.experiment_id).tags[views.NOTE]
+    assert told.startswith("**Training runs that were measured")
+    assert told.count(f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&") == 3
+    for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
+        assert f"viewStateShareKey={key})" in told
+
+
+def test_every_kind_of_metric_is_explained():
+    kinds = {name.partition("/")[0] for name in METRICS}
+    explained = {names.strip("`/") for kinds in SECTIONS for names in kinds.split()}
+    assert kinds <= explained
+
+
+def test_somebodys_own_description_stands(store):
+    store.client.set_experiment_tag(store.experiment_id, views.NOTE, "Mine.")
+    views.save(store)
+    assert store.client.get_experiment(store.experiment_id).tags[views.NOTE] == "Mine."

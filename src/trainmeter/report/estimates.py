@@ -49,12 +49,18 @@ def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[s
     """Half of Welch's 95 % interval, were there so many of each and their variances those of the samples."""
     from scipy.special import stdtrit
 
-    parts = {name: weights[name] ** 2 * statistics.variance(samples[name]) / counts[name] for name in weights}
+    parts = {name: weights[name] ** 2 * deviation(samples[name]) ** 2 / counts[name] for name in weights}
     squared = math.fsum(parts.values())
     if squared == 0:
         return 0.0
     freedom = squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
     return float(stdtrit(freedom, 0.975)) * math.sqrt(squared)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation of two values or more (n - 1), in floats: a tenth of the time that exact sums take."""
+    mean = statistics.fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def mean(values: Sequence[float]) -> Estimate:

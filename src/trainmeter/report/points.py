@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -21,9 +23,9 @@ NAMES = ("model", "dataset", "strategy", "batch")
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Point:
-    """A job, and all of its runs."""
+    """A job, and all of its runs; no other is the same."""
 
     rows: Sequence[Row]
 
@@ -91,10 +93,10 @@ class Point:
 
 
 def points(rows: Sequence[Row]) -> list[Point]:
-    """The rows put together by their jobs, in the order of their first runs."""
-    groups: dict[str, list[Row]] = {}
+    """The rows put together by their hosts and jobs, in the order of their first runs."""
+    groups: dict[tuple[str | None, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault(same(row.job), []).append(row)
+        groups.setdefault((row.host, same(row.job)), []).append(row)
     return [Point(group) for group in groups.values()]
 
 
@@ -105,9 +107,7 @@ def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
 
 def titles(found: Sequence[Point]) -> list[str]:
     """How each point is called, no two alike: by in what they differ, or, where that is in no word, by their runs."""
-    names = [point.named(varied(found) or ["model", "batch"]) for point in found]
-    alone = [names.count(name) == 1 for name in names]
-    return [name if one else f"{name} ({point.runs})" for name, one, point in zip(names, alone, found, strict=True)]
+    return list(_titles(tuple(found)))
 
 
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
@@ -119,8 +119,24 @@ def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
 
 def varied(found: Sequence[Point]) -> list[str]:
     """In what the points differ: keys of the job first, then what was typed below one (`optimizer.lr`)."""
-    jobs = [key for key in dict.fromkeys(key for point in found for key in point.job) if key not in UNTOLD]
-    differ = [key for key in jobs if len({json.dumps(point.job.get(key), sort_keys=True) for point in found}) > 1]
+    return list(_varied(tuple(found)))
+
+
+@lru_cache(maxsize=16)  # each part of a report asks for those of the same points
+def _titles(found: tuple[Point, ...]) -> list[str]:
+    keys = varied(found) or ["model", "batch"]
+    names = [point.named(keys) for point in found]
+    if len({point.rows[0].host for point in found}) > 1:
+        names = [f"{name}, {point.rows[0].host or 'unknown host'}" for name, point in zip(names, found, strict=True)]
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name} ({point.runs})" for name, point in zip(names, found, strict=True)]
+
+
+@lru_cache(maxsize=16)
+def _varied(found: tuple[Point, ...]) -> list[str]:
+    jobs = [point.job for point in found]
+    keys = [key for key in dict.fromkeys(key for job in jobs for key in job) if key not in UNTOLD]
+    differ = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
     # The number of devices tells strategies of one name apart: it is in the word for one.
     typed = dict.fromkeys(key for point in found for row in point.rows for key in row.keys if "." in key)
     below = [

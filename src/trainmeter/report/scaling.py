@@ -64,6 +64,8 @@ class Unpaired:
 
 def scalings(rows: Sequence[Row]) -> list[Scaling | Unpaired]:
     """For each job on several devices, one for each kind that has a run on one device; rows are results."""
+    if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
+        return []
     every = points_of(rows)
     names = list(dict.fromkeys(["model", "dataset", *varied(every)]))
     told: list[Scaling | Unpaired] = []

@@ -7,9 +7,10 @@ NSDI 2023. A run that never reached its target has neither time nor energy to it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trainmeter.report.costs import front
 from trainmeter.report.estimates import Estimate, mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, ratio_of, titles
@@ -69,12 +70,6 @@ def target(job: Mapping) -> str | None:
     told = [f"{name} of {bounds[name]} {value:g}" for name, value in asked.items() if value is not None]
     where = "" if job.get("evaluate", True) else " while training"
     return f"{' and '.join(told)}{where}" if told else None
-
-
-def front(points: Iterable[tuple[float, float]]) -> list[bool]:
-    """For each (energy, time) whether it is on the Pareto front: none other is as good in both and better in one."""
-    every = list(points)
-    return [not any(_betters(other, point) for other in every) for point in every]
 
 
 def sentences(told: Targets) -> list[str]:
@@ -178,10 +173,6 @@ def _reaching(title: str, point: Point, reached: Sequence[Row], energy: bool) ->
         mean(those.values(TIME)),
         mean(joules) if joules else None,
     )
-
-
-def _betters(other: tuple[float, float], point: tuple[float, float]) -> bool:
-    return other != point and all(theirs <= ours for theirs, ours in zip(other, point, strict=True))
 
 
 def _answer(told: Targets) -> str:

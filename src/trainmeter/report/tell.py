@@ -1,91 +1,139 @@
-"""Tells of a sweep's folder what its runs have to say, in the terminal and in files beside them.
+"""Tells of a sweep what its runs have to say beside each other, in the terminal and in files beside them.
 
 What is told is chosen by what the runs are: of the three supplies of samples, on several devices, with a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.record import write_json
-from trainmeter.report import answers, pages, scaling, targets, words
-from trainmeter.report.rows import Row, Sweep, read
-from trainmeter.report.stalls import Analysis, Incomplete
-from trainmeter.report.stalls import analyses as analyses_of
+from trainmeter.record import write_json, write_whole
+from trainmeter.report import answers, pages, scaling, table, targets, words
+from trainmeter.report.pages import Page, Section
+from trainmeter.report.records import read
+from trainmeter.report.rows import Sweep
+from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select
+from trainmeter.report.stalls import Analysis, Incomplete, analyses
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainmeter.report.composition import Report
 
-def analyses(folder: Path) -> list[Analysis | Incomplete]:
-    """The stall analyses of a sweep's folder; empty where it is none."""
-    return analyses_of(read(folder).results)
-
-
-def pages_of(sweep: Sweep) -> list[pages.Page]:
-    """What its runs say beside their stalls; rehearsals are told of, too, where there is nothing else."""
-    return _told(sweep.results, sweep.ended) or _told(
-        [*sweep.results, *sweep.rehearsed], [*sweep.ended, *sweep.rehearsed]
-    )
+STALLS = "stalls"
+MOST_PRINTED = 40
+"""Runs that the terminal lists; the table that is left beside them has all."""
 
 
-def tell(folder: Path, console: Console) -> list[Analysis | Incomplete]:
-    """Prints what a sweep tells: its analyses, or, where there is none, its runs and what to run for one."""
+@dataclass(frozen=True)
+class Told:
+    """What the runs of a sweep say beside each other."""
+
+    pages: Sequence[Page]
+    selection: Selection
+    """What the pages were chosen from."""
+    hints: Sequence[str]
+    """What it takes for the analyses that there are not."""
+
+    @property
+    def numbers(self) -> set[int]:
+        """Of the runs that a page tells of."""
+        return {number for page in self.pages for number in page.numbers}
+
+
+def tell(folder: Path, console: Console) -> None:
+    """Prints what a sweep tells: its pages, or, where there is none, its runs and what to run for one."""
     sweep = read(folder)
-    stalls, others = analyses_of(sweep.results), pages_of(sweep)
-    if any(isinstance(analysis, Analysis) for analysis in stalls):
-        words.show(stalls, console)
-        write(folder, "stalls", words.markdown(sweep, stalls), words.plain_values(stalls))
-        words.say(console, f"Written: {folder.name}/stalls.json and stalls.md")
-    elif stalls or not others:
+    told = told_of(sweep)
+    if told.hints:
         words.show_grid(words.plain(sweep), console)
-        words.show(stalls, console)
-    if not stalls and not others:
-        words.say(console, f"No stall analysis: these are no runs of one. Run: {words.WHAT_TO_RUN}")
-    _show(sweep, others, console)
-    return stalls
+    for hint in told.hints:
+        words.say(console, hint)
+    show(told, sweep.folder, console)
 
 
 def tell_pages(folder: Path, console: Console) -> None:
     """Prints what a sweep says beside its stalls, if it says anything."""
     sweep = read(folder)
-    others = pages_of(sweep)
+    told = told_of(sweep)
+    others = [page for page in told.pages if page.name != STALLS]
     if others:
         console.print()
-        _show(sweep, others, console)
+        show(Told(others, told.selection, ()), sweep.folder, console)
 
 
-def write(folder: Path, name: str, page: str, values: Any) -> None:
-    """Leaves a page and its numbers in a sweep's folder, each whole or not at all."""
-    write_json(folder / f"{name}.json", values)
-    partial = folder / f".{name}.md.partial"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(folder / f"{name}.md")
+def show_report(report: Report, console: Console) -> None:
+    """Prints a report: its words, its runs where no page tells of them, and what runs are left out."""
+    for said in report.banner:
+        words.say(console, said, "bold yellow")
+    for page in report.pages:
+        pages.show(page, console)
+    if report.hints and report.rows:
+        words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
+        if (more := len(report.rows) - MOST_PRINTED) > 0:
+            words.say(console, f"{more} more are in report.csv.")
+        console.print()
+    for said in (*report.hints, *report.notes):
+        words.say(console, said, "yellow" if said in report.notes else "")
 
 
-def _show(sweep: Sweep, others: Sequence[pages.Page], console: Console) -> None:
-    """Prints pages and leaves them in the sweep's folder; then what runs are left out of all that was told."""
-    told = {number for page in others for number in page.numbers}
-    banner, left_out = _banner(sweep, told), words.left_out(sweep, told)
+def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Told:
+    """What the runs say that are no rehearsals or the like, which are told of, too, where there is nothing else.
+
+    Where stalls come from is never told of what was not measured as asked.
+    """
+    selection = select(sweep, where, include)
+    found = analyses(selection.rows)
+    whole = [stalls_page(found)] if any(isinstance(analysis, Analysis) for analysis in found) else []
+    hints = [] if whole else [words.incomplete(told) for told in found if isinstance(told, Incomplete)]
+    others, wider = _others(selection), select(sweep, where, (*include, *MEASURED_TO_THE_END))
+    if not others and len(wider.ended) > len(selection.ended):
+        others = _others(wider)
+        selection = wider if others else selection
+    if not (found or others):
+        hints = [f"No stall analysis: these are no runs of one. Run: {words.WHAT_TO_RUN}"]
+    return Told([*whole, *others], selection, hints)
+
+
+def stalls_page(found: Sequence[Analysis | Incomplete]) -> Page:
+    """Where the stalls of each job come from, and what is lacking to tell."""
+    sections = [
+        Section(words.sentences(told), words.grids(told))
+        if isinstance(told, Analysis)
+        else Section([words.incomplete(told)])
+        for told in found
+    ]
+    whole = (told for told in found if isinstance(told, Analysis))
+    numbers = [number for told in whole for runs in told.numbers.values() for number in runs]
+    return Page(STALLS, "Stalls", sections, words.plain_values(found), sorted(numbers))
+
+
+def show(told: Told, folder: Path, console: Console) -> list[Path]:
+    """Prints pages and leaves them in a folder; then what runs are left out of all that was told."""
+    banner, below = told.selection.banner(told.numbers), told.selection.below(told.numbers)
     for said in banner:
         words.say(console, said, "bold yellow")
-    for page in others:
+    written = []
+    for page in told.pages:
         pages.show(page, console)
-        text = pages.markdown(page, sweep.folder.name, above=banner, below=left_out)
-        write(sweep.folder, page.name, text, page.values)
-        words.say(console, f"Written: {sweep.folder.name}/{page.name}.json and {page.name}.md")
-    for said in left_out:
+        written += write(folder, page.name, pages.markdown(page, folder.name, banner, below), page.values)
+        words.say(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+    for said in below:
         words.say(console, said, "yellow")
+    return written
 
 
-def _told(results: Sequence[Row], ended: Sequence[Row]) -> list[pages.Page]:
-    told = [scaling.page(results), answers.page(results), targets.page(ended)]
+def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
+    """Leaves a page and its numbers in a sweep's folder, each whole or not at all."""
+    paths = [folder / f"{name}.json", folder / f"{name}.md"]
+    write_json(paths[0], values)
+    write_whole(paths[1], lambda file: file.write(page))
+    return paths
+
+
+def _others(selection: Selection) -> list[Page]:
+    told = [scaling.page(selection.rows), answers.page(selection.rows), targets.page(selection.ended)]
     return [page for page in told if page]
-
-
-def _banner(sweep: Sweep, told: Container[int]) -> list[str]:
-    """What stands above pages that tell of rehearsals."""
-    reasons = dict.fromkeys(why for row in sweep.rehearsed if row.number in told for why in row.rehearsal)
-    return [f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}."] if reasons else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,12 +166,6 @@ def incomplete(told: Incomplete) -> str:
     return f"{told.title}: no stall analysis: no whole run of supply={missing}. Run: {WHAT_TO_RUN}"
 
 
-def left_out(sweep: Sweep, told: Container[int] = ()) -> list[str]:
-    """How many runs are left out, and why; those of some numbers were told of nevertheless."""
-    count = len(sweep.rows) + len(sweep.unreadable)
-    return [f"Left out: {many} of {count} runs: {why}." for why, many in sweep.left_out(told).items()]
-
-
 def plain(sweep: Sweep) -> Grid:
     """The runs of a sweep that is no stall experiment."""
     varied = sweep.varied()
@@ -184,40 +178,9 @@ def plain(sweep: Sweep) -> Grid:
     return Grid("Runs, means of their steady epochs", ["run", *varied, "state", *PLAIN], rows)
 
 
-def markdown(sweep: Sweep, told: Iterable[Analysis | Incomplete]) -> str:
-    """All of it as a page."""
-    lines = [f"# Stalls: {sweep.folder.name}", ""]
-    for analysis in told:
-        if isinstance(analysis, Incomplete):
-            lines += [incomplete(analysis), ""]
-            continue
-        first, *others = sentences(analysis)
-        lines += [f"**{first}**", "", *(line for other in others for line in (other, ""))]
-        for grid in grids(analysis):
-            lines += [f"{grid.title}:", "", *piped(grid), ""]
-    lines += [line for said in left_out(sweep) for line in (said, "")]
-    return "\n".join(lines)
-
-
 def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
     """All numbers, as JSON holds them: what is not known, or without limit, is null."""
     return [finite(asdict(analysis)) for analysis in told]
-
-
-def show(told: Iterable[Analysis | Incomplete], console: Console) -> None:
-    """Prints each analysis: the answer, what else is to be said, the tables."""
-    for analysis in told:
-        if isinstance(analysis, Incomplete):
-            say(console, incomplete(analysis))
-            continue
-        first, *others = sentences(analysis)
-        say(console, first, "bold")
-        for other in others:
-            say(console, other)
-        for grid in grids(analysis):
-            console.print()
-            show_grid(grid, console)
-        console.print()
 
 
 def show_grid(grid: Grid, console: Console) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any
 
 from trainmeter.job import measures
 from trainmeter.record import Record
 
 LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
-LONGEST_TIMELINE = 500
-STEPS_A_POINT = 100
 ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
 
 
@@ -95,31 +91,6 @@ def dataset(record: Record) -> dict[str, str] | None:
         "source": json.dumps({"url" if web else "uri": source}),
         "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
     }
-
-
-def timeline(record: Record) -> list[tuple[int, float]]:
-    """The total's sampled power over the run, as (monotonic ns, watts), thinned to means of stretches alike."""
-    stretch = math.ceil(sum(1 for _ in record.total_powers()) / LONGEST_TIMELINE) or 1
-    powers = record.total_powers()  # read twice: of days of samples, no more than a stretch is held
-    stretches = iter(lambda: list(islice(powers, stretch)), [])
-    return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in stretches]
-
-
-def losses(of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]]) -> list[list[tuple[int, float]]]:
-    """For each window the loss over its steps, as (step of the run, mean of up to 100); nothing where it diverged."""
-    curves, end = [], 0
-    for window in windows:
-        begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
-        stretches = ((first, min(first + STEPS_A_POINT, end)) for first in range(begin, end, STEPS_A_POINT))
-        means = [(last, math.fsum(of_steps[first:last]) / (last - first)) for first, last in stretches]
-        known = end <= len(of_steps)
-        curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if known else [])
-    return curves
-
-
-def points(metrics: dict[str, float | None]) -> dict[str, float]:
-    """Metrics under names that MLflow takes; without the absent, and the infinite, which it would make 1.8e308."""
-    return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import Record
-from trainmeter.resuming import since_resumed
-from trainmeter.tracking import describe
+from trainmeter.tracking import describe, scalars
+from trainmeter.tracking.scalars import Scalar
 from trainmeter.tracking.state import alive, ended_s, files, said, started_s, state
 from trainmeter.tracking.store import Store
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RECORD_ID = "trainmeter.record_id"
+MEASURED = f"tags.`{RECORD_ID}` != ''"
+"""The filter that finds runs which measured something: those that have a record."""
 FAILURE = "trainmeter.failure"
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
-POWER = "power/total_w"
-LOSS = "step/train_loss"
 LARGEST_BATCH, MOST_METRICS = 100, 1000
-NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
             yield published
         return
     if summary:
-        _log_summary(summary, store, run, _ms(ended_s(record)))
+        _log_new(scalars.of_summary(record, summary), store, run)
         yield published
-        _log_power(record, windows, store, run)
+        _log_new(scalars.of_power(record, windows), store, run)
         yield published
     for _ in _log_files(record, store, run):
         yield published
@@ -144,19 +143,12 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
 
 
 def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
-    """One batch a window, its losses by step in it; more where it has more than MLflow takes at once.
-
-    A point's time is its window's, so that one logged twice is one point in the database.
-    """
+    """One batch a window, its losses by step in it; more where it has more than MLflow takes at once."""
     from mlflow.entities import Metric, RunTag
 
-    left = list(islice(enumerate(windows, 1), int(run.data.tags.get(WINDOWS, 0)), None))
-    curves = describe.losses(record.losses(), windows) if left else []
-    for count, window in left:
-        when = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
-        points = describe.points(window["metrics"])
-        metrics = [Metric(name, value, when, window["epoch"]) for name, value in points.items()]
-        metrics += [Metric(LOSS, loss, when, step) for step, loss in curves[count - 1]]
+    known = int(run.data.tags.get(WINDOWS, 0))
+    for count, found in enumerate(scalars.of_windows(record, windows, known), known + 1):
+        metrics = [Metric(*scalar) for scalar in found]
         *full, rest = [metrics[first : first + MOST_METRICS] for first in range(0, len(metrics) or 1, MOST_METRICS)]
         for batch in full:
             store.client.log_batch(run.info.run_id, batch)
@@ -165,36 +157,13 @@ def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) ->
         yield
 
 
-def _boot_ms(record: Record, windows: list[dict], epoch: int) -> int:
-    """The wall time at which the monotonic clock stood at 0 that an epoch was timed by.
-
-    A record without a clock is taken to have opened its first window as it started.
-    """
-    clock = since_resumed(record.run(), epoch).get("clock")
-    clock = clock or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
-    return _ms(clock["wall_s"]) - clock["monotonic_ns"] // NS_PER_MS
-
-
-def _log_summary(summary: dict, store: Store, run: Run, when_ms: int) -> None:
+def _log_new(found: Iterable[Scalar], store: Store, run: Run) -> None:
+    """Logs the scalars whose names the run lacks."""
     from mlflow.entities import Metric
 
-    points = describe.points(summary["metrics"])
-    metrics = [Metric(name, value, when_ms, 0) for name, value in points.items() if name not in run.data.metrics]
-    store.client.log_batch(run.info.run_id, metrics)
-
-
-def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> None:
-    """The power over the run, as a curve in milliseconds since it began."""
-    from mlflow.entities import Metric
-
-    powers = describe.timeline(record)
-    if not powers or POWER in run.data.metrics:
-        return
-    boot_ms, begun_ns = _boot_ms(record, windows, windows[-1]["epoch"]), powers[0][0]
-    points = [(at_ns // NS_PER_MS, (at_ns - begun_ns) // NS_PER_MS, watts) for at_ns, watts in powers]
-    store.client.log_batch(
-        run.info.run_id, [Metric(POWER, watts, boot_ms + at_ms, step_ms) for at_ms, step_ms, watts in points]
-    )
+    metrics = [Metric(*scalar) for scalar in found if scalar.name not in run.data.metrics]
+    if metrics:
+        store.client.log_batch(run.info.run_id, metrics)
 
 
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from trainmeter.record import Record
 from trainmeter.tracking import views
 from trainmeter.tracking.publish import Published, publishing, reaping
 from trainmeter.tracking.store import EXPERIMENT, Store, load_mlflow, open_store
+from trainmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
 AT_WORK = threading.Lock()
 """Held by the one publisher that works: a later run's waits for an earlier one's last call."""
+
+
+class Tracker(Protocol):
+    """Shows a run as it goes: asked to between its windows only."""
+
+    def start(self) -> None:
+        """Begins, before the worker does."""
+
+    def between(self, limit_s: float = 1.0) -> None:
+        """Shows what the record holds by now, for so long at most."""
+
+    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
+        """Shows the end; where that is in MLflow, or why it is not there, or None where it is not meant to be."""
 
 
 class Publisher:
@@ -130,11 +146,38 @@ class Unpublished:
         pass
 
 
-def publisher(record: Record, name: str, experiment: str = EXPERIMENT) -> Publisher | Unpublished:
-    """The publisher that `tracking=` asks for."""
-    if name == "none":
-        return Unpublished()
-    return Publisher(record, partial(open_store, experiment))
+class WithEvents:
+    """A tracker with an event file for TensorBoard beside it; what goes wrong with the file ends that alone."""
+
+    def __init__(self, tracker: Tracker, events: Events):
+        self._tracker = tracker
+        self._events: Events | None = events
+
+    def start(self) -> None:
+        self._write(Events.open)
+        self._tracker.start()
+
+    def between(self, limit_s: float = 1.0) -> None:
+        self._write(Events.add)
+        self._tracker.between(limit_s)
+
+    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
+        self._write(Events.finish)
+        return self._tracker.close(limit_s, ended)
+
+    def _write(self, write: Callable[[Events], object]) -> None:
+        try:
+            if self._events:
+                write(self._events)
+        except Exception as error:
+            self._events = None
+            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", reason(error))
+
+
+def publisher(record: Record, name: str, experiment: str = EXPERIMENT, tensorboard: bool = False) -> Tracker:
+    """The tracker that `tracking=` asks for."""
+    tracker = Unpublished() if name == "none" else Publisher(record, partial(open_store, experiment))
+    return WithEvents(tracker, Events(record)) if tensorboard else tracker
 
 
 def reason(error: Exception) -> str:

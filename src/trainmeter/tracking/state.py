@@ -10,6 +10,8 @@ import psutil
 
 from trainmeter.record import CHECKPOINT, Record, read_json
 
+EVENTS = "events.out.tfevents."
+"""What the names begin with of the files that TensorBoard reads: an index of the record, and no part of it."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CLOCK_SLACK_S = 60.0
 """A host's clock may be set while a run is under way: times nearer than this are the same time."""
@@ -71,9 +73,12 @@ def ended_s(record: Record) -> float:
 
 
 def files(record: Record) -> list[Path]:
-    """Every file of the record that is written to its end, but for its checkpoint: large, and soon gone."""
+    """Every file of the record that is written to its end, but for its checkpoint: large, and soon gone.
+
+    What is made of the record, for TensorBoard, is none of it.
+    """
     return sorted(
         path
         for path in record.folder.iterdir()
-        if path.is_file() and not path.name.startswith(".") and path.name != CHECKPOINT
+        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name != CHECKPOINT
     )

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "trainmeter"
 SQLITE = "sqlite:///"
+VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # A server that is away costs a call two seconds at most: publishing again later is the retry.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "2",
+    # Publishing again later is the retry.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 """What MLflow is told before it is imported, unless the user told it otherwise."""
+PATIENCE_S, PATIENT_S = 2, 30
+"""How long a call to a server that is away may take: while a run is under way, and where a person waits for it."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,12 @@ LOCAL = f"{SQLITE}{ROOT / 'mlflow.db'}"
 
 def tracking_uri() -> str:
     """The user's server or database, or else that of the project."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or LOCAL
+    return os.environ.get(VARIABLE) or LOCAL
 
 
-def load_mlflow() -> None:
-    """Imports MLflow, a second's work, without its telemetry and its chatter."""
-    for name, value in ENVIRONMENT.items():
+def load_mlflow(patience_s: int = PATIENCE_S) -> None:
+    """Imports MLflow, a second's work, without its telemetry and its chatter; the first patience stands."""
+    for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(patience_s)}.items():
         os.environ.setdefault(name, value)
     import mlflow  # noqa: F401
 
@@ -60,13 +62,13 @@ def load_mlflow() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def open_store(experiment: str = EXPERIMENT, uri: str | None = None) -> Store:
+def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
     """Opens an experiment by its name; what is missing of it is made.
 
     A local experiment keeps its artifacts in `mlruns/` beside its database; a server chooses its own place.
     Raises RuntimeError for an experiment that was deleted, and whatever MLflow raises for a store that is away.
     """
-    load_mlflow()
+    load_mlflow(patience_s)
     from mlflow import MlflowClient
 
     uri = uri or tracking_uri()
@@ -79,6 +81,22 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None) -> Store:
             _make(database)
         client = MlflowClient(uri)
     return Store(client, uri, _experiment_id(client, experiment, (database.parent / "mlruns" / experiment).as_uri()))
+
+
+def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
+    """Opens an experiment to be read: nothing is made of what is missing, which is a LookupError."""
+    uri = uri or tracking_uri()
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+        raise LookupError(f"no database at {uri}: show the runs first (python src/publish.py), or set {VARIABLE}.")
+    load_mlflow(patience_s)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    if found is None or found.lifecycle_stage == "deleted":
+        there = ", ".join(sorted(each.name for each in client.search_experiments()))
+        raise LookupError(f"no experiment '{experiment}' at {uri}: name one of {there} by tracking.experiment=NAME.")
+    return Store(client, uri, found.experiment_id)
 
 
 @contextmanager

@@ -1,45 +1,59 @@
 """Saved views of the experiment's page: MLflow's own first view of runs shows neither a parameter nor a metric.
 
-The form of a view is MLflow's inner affair (as of 3.17): views are put there at best effort, and a run whose views
-could not be saved lacks nothing else.
+They are put there at best effort: a run whose views could not be saved lacks nothing else.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
-import zlib
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import urlencode
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
-from trainmeter.tracking.publish import Published
+from trainmeter.tracking.description import description
+from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import Store
+from trainmeter.tracking.view_form import Chart, bar, line, packed, page, parallel, scatter
 
 LOCAL = "http://127.0.0.1:5000"
 """Where `mlflow ui` listens unless told otherwise."""
 TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
+REPORTS = "trainmeter-reports"
 REHEARSAL = "trainmeter.rehearsal"
+REPORT = "trainmeter.report"
+"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view of runs shows it."""
 ENERGIES = ("energy_j", "estimated_energy_j")
 """From the best: measured, estimated."""
 EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
 """What a run will have whose energy has this source."""
+SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
+"""The filter of views of runs. One that failed stopped early: its totals are no comparison. A report's run has none."""
+OF_REPORTS = f"tags.`{REPORT}` != ''"
 ASKED = "What was asked, and what it led to"
-Chart = dict[str, Any]
+NOTE = "mlflow.note.content"
+"""The tag that holds a description: the experiment's, or a run's."""
 
 
 def link(shown: Published | Store) -> str:
     """The address of the saved view of energy and time, which compares the newest runs."""
-    return _address(shown, "runs", {"compareRunsMode": "CHART", "viewStateShareKey": ENERGY_AND_TIME})
+    return _address(shown, "runs", _shared(ENERGY_AND_TIME))
 
 
 def run_link(published: Published) -> str:
     """The address of the run's own page."""
     return _address(published, f"runs/{published.run_id}")
+
+
+def artifact_link(published: Published, name: str) -> str:
+    """The address of the page that previews an artifact of the run."""
+    return f"{_base(published)}/{artifact_page(published, name)}"
+
+
+def artifact_page(published: Published, name: str) -> str:
+    """The same below the address of MLflow, for links within its pages."""
+    return _page_of(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
 def save(store: Store) -> None:
@@ -58,6 +72,9 @@ def saving(store: Store, record: Record | None = None) -> Iterator[None]:
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
                 yield
+        if not tags.get(NOTE):  # somebody's own words stand
+            store.client.set_experiment_tag(store.experiment_id, NOTE, described(store))
+            yield
     except Exception as error:  # a view is a comfort: no run is harmed for want of one
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
@@ -72,6 +89,15 @@ def energy_of(store: Store, record: Record | None = None) -> str | None:
     return None
 
 
+def described(store: Store) -> str:
+    """The experiment's description, with links that MLflow's pages follow."""
+    return description(
+        energy_and_time=_page_of(store, "runs", _shared(ENERGY_AND_TIME)),
+        by_device_and_limit=_page_of(store, "runs", _shared(BY_DEVICE_AND_LIMIT)),
+        reports=_page_of(store, "runs", {"viewStateShareKey": REPORTS}),
+    )
+
+
 def views(energy: str | None) -> dict[str, str]:
     """Key -> a view, as MLflow keeps it."""
     every, shown = charts(energy), columns(energy)
@@ -79,8 +105,9 @@ def views(energy: str | None) -> dict[str, str]:
     grouped = {name: charts for name, charts in every.items() if name != ASKED}
     keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL)]
     return {
-        ENERGY_AND_TIME: _packed("Energy and time", _page(every, shown, groups=[])),
-        BY_DEVICE_AND_LIMIT: _packed("By device and power limit", _page(grouped, shown, groups=keys)),
+        ENERGY_AND_TIME: packed("Energy and time", page(SHOWN, shown, every)),
+        BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown, grouped, keys)),
+        REPORTS: packed("Reports", page(OF_REPORTS, [f"tags.`{REPORT}`"])),
     }
 
 
@@ -116,74 +143,21 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
     }
 
 
-def scatter(x: str, y: str) -> Chart:
-    return {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+def _shared(view: str) -> dict[str, str]:
+    """What asks for a saved view."""
+    return {"compareRunsMode": "CHART", "viewStateShareKey": view}
 
 
-def parallel(params: list[str], metrics: list[str]) -> Chart:
-    return {"type": "PARALLEL", "selectedParams": params, "selectedMetrics": metrics}
+def _address(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
+    return f"{_base(shown)}/{_page_of(shown, page, query)}"
 
 
-def bar(metric: str) -> Chart:
-    return {"type": "BAR", "metricKey": metric}
+def _base(shown: Published | Store) -> str:
+    return shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
 
 
-def line(metric: str) -> Chart:
-    return {
-        "type": "LINE",
-        "metricKey": metric,
-        "selectedMetricKeys": [metric],
-        "xAxisKey": "step",
-        "lineSmoothness": 0,
-        "scaleType": "linear",
-        "range": {},
-    }
-
-
-def _page(sections: dict[str, list[Chart]], columns: list[str], groups: list[tuple[str, str]]) -> dict[str, Any]:
-    """The whole state of the experiment's page."""
-    keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
-    chosen = {"deleted": False, "isGenerated": False}
-    section = {**chosen, "display": True, "isReordered": True, "cardHeight": 280}
-    return {
-        # A run that failed stopped early: its totals are no comparison.
-        "searchFilter": "attributes.status = 'FINISHED'",
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
-        "selectedColumns": columns,
-        "columnOrder": [],
-        "columnWidths": {},
-        "runsHiddenMode": "FIRST_20_RUNS",
-        "viewMaximized": False,
-        "runListHidden": False,
-        "isAccordionReordered": True,
-        "useGroupedValuesInCharts": True,
-        "hideEmptyCharts": True,
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": keys} if keys else None,
-        "groupsExpanded": {},
-        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
-        "compareRunSections": [
-            {**section, "uuid": name, "name": name, "columns": min(3, len(shown))} for name, shown in sections.items()
-        ],
-        "compareRunCharts": [
-            {**chosen, **chart, "runsCountToCompare": 20, "uuid": f"{name} {index}", "metricSectionId": name}
-            for name, shown in sections.items()
-            for index, chart in enumerate(shown)
-        ],
-    }
-
-
-def _packed(name: str, page: dict[str, Any]) -> str:
-    state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
-    return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})
-
-
-def _address(shown: Published | Store, page: str, query: dict[str, str] | None = None) -> str:
-    base = shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
+def _page_of(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
+    """The address of a page below that of MLflow."""
     # MLflow opens in the mode for language models, which shows no run, unless it is told.
     asked = urlencode({"workflowType": "machine_learning", **(query or {})})
-    return f"{base}/#/experiments/{shown.experiment_id}/{page}?{asked}"
+    return f"#/experiments/{shown.experiment_id}/{page}?{asked}"

@@ -3,7 +3,9 @@
 import pytest
 from sweeps import row, trained, write
 
-from trainmeter.report.rows import newest, read, run_folders
+from trainmeter.record import read_json, write_json
+from trainmeter.report import records
+from trainmeter.report.records import newest, read, run_folders
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -23,22 +25,21 @@ def test_rows_come_by_number_and_not_by_letter(tmp_path):
     assert [found.number for found in read(tmp_path).rows] == [2, 9, 10]
 
 
-def test_what_is_no_result_is_left_out_and_counted_by_its_reason(tmp_path):
+def test_what_is_no_result_says_why(tmp_path):
     write(tmp_path, row(0, "cold", 1.0))
     write(tmp_path, row(1, "cold", 1.0), state="failed")
     write(tmp_path, row(2, "cold", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
     write(tmp_path, row(3, "cold", None))
     (write(tmp_path, row(4, "cold", 1.0)).folder / "summary.json").unlink()
     (write(tmp_path, row(5, "cold", 1.0)).folder / "whole.json").unlink()
-    sweep = read(tmp_path)
-    assert [found.number for found in sweep.results] == [0]
-    assert sweep.left_out() == {
-        "not whole (failed)": 1,
-        "a rehearsal (device=nano asked for, this machine is device=cpu)": 1,
-        "no epoch after its warm-up: give more epochs": 1,
-        "not whole (unfinished)": 1,
-        "not whole (whole)": 1,
-    }
+    assert [found.left_out for found in read(tmp_path).rows] == [
+        None,
+        "not whole (failed)",
+        "a rehearsal (device=nano asked for, this machine is device=cpu)",
+        "no epoch after its warm-up: give more epochs",
+        "not whole (unfinished)",
+        "not whole (whole)",
+    ]
 
 
 def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
@@ -49,11 +50,76 @@ def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
     (write(tmp_path, row(5, "cold", 1.0)).folder / "summary.json").write_text("{")
     (write(tmp_path, row(6, "cold", 1.0)).folder / "host.json").write_text("{")
     sweep = read(tmp_path)
-    assert [found.number for found in sweep.results] == [0, 6]
-    assert sweep.results[1].cores is None, "what is lost is not known; the rest is"
+    assert [found.number for found in sweep.rows] == [0, 6]
+    assert sweep.rows[1].cores is None, "what is lost is not known; the rest is"
     assert set(sweep.unreadable) == {"1", "2", "3", "4", "5"}
-    assert sum(sweep.left_out().values()) == 5
-    assert all("cannot be read" in why for why in sweep.unreadable.values())
+    assert all(sweep.unreadable.values())
+
+
+def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
+    record = write(tmp_path, row(0, "cold", 1.0))
+    described = read_json(record.folder / "job.json")
+    assert described["schema"] == 1
+    write_json(record.folder / "job.json", {**described, "schema": 2})
+    older = write(tmp_path, row(1, "cold", 1.0))
+    write_json(older.folder / "job.json", {key: described[key] for key in ("job", "run")})
+    sweep = read(tmp_path)
+    assert "schema 2, and schema 1 is read here" in sweep.unreadable["0"]
+    assert len(sweep.rows) == 1, "a record from before there were schemas is of the first"
+
+
+def test_what_is_no_finite_number_is_absent_and_named(tmp_path):
+    write(tmp_path, row(0, "cold", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
+    (found,) = read(tmp_path).rows
+    assert found.steady("train_loss") is None
+    assert found.energy_covers is None, "an energy that is infinite measured nothing"
+    assert sorted(found.flaws) == ["steady/energy_j is no finite number", "steady/train_loss is no finite number"]
+
+
+def test_a_broken_line_costs_that_epoch_alone_and_is_counted(tmp_path):
+    record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
+    path = record.folder / "epochs.jsonl"
+    path.write_text("{\n[]\n" + path.read_text() + '{"window": "epoch", "metr')
+    (found,) = read(tmp_path).rows
+    assert [epoch["epoch/e2e_s"] for epoch in found.epochs] == [2.0, 1.0]
+    assert found.flaws == ["2 of the lines of epochs.jsonl cannot be read"]
+
+
+def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
+    record = write(tmp_path / "a sweep", row(3, "cold", 1.0, typed={"experiment": "stalls"}))
+    record.describe(record.job(), {**record.run(), "host": "orin", "training": {"torch": "2.5.0"}})
+    host = {
+        "cpu": {"model": "Cortex-A78AE", "cores": 8},
+        "memory_bytes": 2**33,
+        "gpus": [{"model": "H200"}, {"model": "H200"}],
+        "git": {"commit": "0123456789abcdef", "dirty": True},
+        "governors": ["schedutil"],
+        "power_mode": {"id": 2, "name": "15W"},
+    }
+    write_json(record.folder / "host.json", host)
+    (found,) = read(tmp_path / "a sweep").rows
+    assert (found.sweep, found.name, found.host) == ("a sweep", "a sweep/3", "orin")
+    assert (found.folder, found.experiment, found.energy_source) == (record.folder, "stalls", "none")
+    assert found.differences == {
+        "host": "orin",
+        "CPU": "Cortex-A78AE, 8 cores",
+        "GPU": "2 x H200",
+        "memory": "8.0 GiB",
+        "torch": "2.5.0",
+        "git commit": "0123456789ab, changed since",
+        "governor": "schedutil",
+        "power mode": "15W",
+    }
+
+
+def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch):
+    for number in range(7):
+        write(tmp_path, row(number, "cold", 1.0 + number, steady={"energy_j": 2.0}))
+    (tmp_path / "6" / "summary.json").write_text("{")
+    alone = read(tmp_path)
+    monkeypatch.setattr(records, "MANY", 3)
+    assert read(tmp_path) == alone
+    assert list(alone.unreadable) == ["6"]
 
 
 def test_a_run_by_itself_is_a_sweep_of_one(tmp_path):
@@ -105,11 +171,3 @@ def test_how_many_devices_trained_is_what_the_worker_told(tmp_path, strategy, ra
 def test_epochs_come_with_their_warm_up(tmp_path):
     write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
     assert [epoch["epoch/e2e_s"] for epoch in read(tmp_path).rows[0].epochs] == [2.0, 1.0]
-
-
-def test_a_run_that_had_its_warm_up_alone_ended_but_has_no_steady_result(tmp_path):
-    write(tmp_path, trained(0, 100.0, steady={"e2e_s": None}))
-    write(tmp_path, trained(1, 100.0), rehearsal=["rehearse=true"])
-    write(tmp_path, trained(2, 100.0), state="failed")
-    sweep = read(tmp_path)
-    assert [[each.number for each in some] for some in (sweep.results, sweep.ended, sweep.rehearsed)] == [[], [0], [1]]

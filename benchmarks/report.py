@@ -1,0 +1,99 @@
+"""What a report of many runs takes: time, memory, and the weight of its page.
+
+`python benchmarks/report.py [RUNS]` copies a real record so often (10,000 times), with varied values, and reports it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice, product
+from pathlib import Path
+
+from jobs import trained
+from rich.console import Console
+from rich.table import Table
+
+from trainmeter.job import ROOT
+from trainmeter.record import Record, read_json
+
+RUNS = 10_000
+REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
+REPEATS = 3
+
+
+def grid(runs: int) -> Iterator[dict[str, int]]:
+    """Keys of so many runs: a grid of three repeats each, its last axis as long as it takes."""
+    points = -(-runs // REPEATS)
+    limits = range(100, 100 + -(-points // 40))
+    keys = ("power_limit", "batch", "workers", "repeat")
+    every = product(limits, (8, 16, 32, 64, 128, 256, 512, 1024), (0, 1, 2, 4, 8), range(REPEATS))
+    return (dict(zip(keys, values, strict=True)) for values in islice(every, runs))
+
+
+def copies(record: Record, sweep: Path, runs: int) -> None:
+    """Leaves so many records in a sweep's folder: the real one, as if each had been asked for its keys."""
+    described, summary, windows = read_json(record.folder / "job.json"), record.summary(), record.windows()
+    others = {name: (record.folder / name).read_bytes() for name in ("host.json", "whole.json", "steps.bin")}
+    draw = random.Random(0)
+    for number, keys in enumerate(grid(runs)):
+        slower = 1 + 4 / keys["batch"] + 20 / keys["power_limit"] + draw.gauss(0, 0.01)
+        power_w = 40 + 0.8 * keys["power_limit"] * draw.uniform(0.98, 1.02)
+        folder = sweep / str(number)
+        folder.mkdir(parents=True)
+        run = {**described["run"], "sweep_id": sweep.name, "number": number, "record_id": f"{sweep.name}-{number}"}
+        run["overrides"] = [f"{key}={value}" for key, value in keys.items()]
+        run["energy"] = {"source": "counter", "covers": "GPUs used", "reason": None}
+        dump(folder / "job.json", {**described, "job": {**described["job"], **keys}, "run": run})
+        dump(folder / "summary.json", {**summary, "metrics": varied(summary["metrics"], slower, power_w)})
+        lines = [json.dumps({**window, "metrics": varied(window["metrics"], slower, power_w)}) for window in windows]
+        (folder / "epochs.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        for name, content in others.items():
+            (folder / name).write_bytes(content)
+
+
+def varied(metrics: dict[str, float], slower: float, power_w: float) -> dict[str, float]:
+    """Metrics of a run that takes so much longer, at that power."""
+    told = {name: value * slower if name.endswith("_s") else value for name, value in metrics.items()}
+    energy = {name.replace("e2e_s", "energy_j"): value * power_w for name, value in told.items() if "e2e_s" in name}
+    return {**told, **energy}
+
+
+def dump(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1))
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    (record,) = trained(*REAL)
+    with tempfile.TemporaryDirectory() as made:
+        sweep = Path(made) / "2026-01-01_00-00-00-10000000"
+        copies(record, sweep, runs)
+        begun = time.monotonic()
+        command = [sys.executable, "src/report.py", f"sweep={sweep}", "tracking=none"]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        _, ended, used = os.wait4(process.pid, 0)
+        took_s = time.monotonic() - begun
+        if ended:
+            sys.exit("the report failed: see above")
+        files = {path.suffix: path.stat().st_size for path in sweep.glob("report.*")}
+    table = Table("runs", "s", "CPU s", "peak memory MB", "page MB", "CSV MB")
+    sizes = [f"{files[suffix] / 1e6:.1f}" if suffix in files else "-" for suffix in (".html", ".csv")]
+    table.add_row(
+        f"{runs:,}",
+        f"{took_s:.1f}",
+        f"{used.ru_utime + used.ru_stime:.1f}",
+        f"{used.ru_maxrss * 1024 / 1e6:.0f}",
+        *sizes,
+    )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What to try next: commands that change what bounds the best points, and were not tried yet."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
+from trainmeter.report.choices import Choice
+from trainmeter.report.costs import LIMIT, costs, measured
+from trainmeter.report.points import REPEATED, Point
+
+PROGRAM = "python src/train.py"
+OWN = (*REPEATED, "tracking", "sweep", "hydra")
+"""Typed keys that say nothing of the job."""
+MOST = 4
+"""Commands that are told, half of them for time and half for energy; repeats come beside them."""
+SHORT_OF = 0.75
+"""Of the lowest power, or limit, that was tried: the next to try."""
+START = 0.5
+"""Share of the fetch stall from which on it is the loader's start that is waited for."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A command, and why it may help."""
+
+    command: str
+    why: str
+
+
+def what_next(points: Sequence[Point], choices: Sequence[Choice], bounds: Sequence[Bound]) -> list[Try]:
+    """What may make the fastest faster, then what may take less energy; nothing that was tried already."""
+    known = {id(bound.point): bound for bound in bounds}
+    found: dict[str, Try] = {}
+    for name, ways in (("fastest", _faster), ("least_energy", _frugal)):
+        choice = next((choice for choice in choices if choice.name == name), None)
+        bound = known.get(id(choice.point)) if choice else None
+        if choice and bound:
+            alike = [point for point in points if point.value("model") == choice.point.value("model")]
+            asked = ((key, value, why) for key, value, why in ways(bound, alike) if not _tried(key, value, alike))
+            for key, value, why in islice(asked, MOST // 2):
+                command = typed(choice.point, {key: value})
+                found.setdefault(command, Try(command, why))
+    if again := _again(choices):
+        found.setdefault(again.command, again)
+    return list(found.values())
+
+
+def typed(point: Point, changed: Mapping[str, str], multirun: bool = False) -> str:
+    """The command of a point's job with some keys changed, as a shell takes it."""
+    keys = {key: value for key, value in point.rows[0].keys.items() if key.partition(".")[0] not in OWN}
+    words = [shlex.quote(f"{key}={value}") for key, value in {**keys, **changed}.items()]
+    return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
+
+
+def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
+    """Key, value, and why, the most promising first."""
+    job, share = bound.point.job, f"{100 * bound.share:.0f} % of its epoch"
+    if bound.kind in (PREPROCESSING, STORAGE, DATA):
+        if _starts(bound.point) and not job.get("persistent_workers", True):
+            yield "persistent_workers", "true", "the loader's processes are started anew for every epoch"
+        yield from _supply(bound, share)
+    elif bound.kind == COMPUTE:
+        why = f"the fastest computes for {share}"
+        accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
+        if accelerated and job.get("precision") == "fp32":
+            yield "precision", "bf16", f"{why}, in 32 bits"
+        yield "batch", _doubled("batch", points), f"{why}: larger batches may use the device better"
+        if not job.get("compile", True):
+            yield "compile", "true", f"{why}: compiled kernels may be fewer and faster"
+    elif bound.kind == COPY:
+        if job.get("pin_memory") is False:
+            yield "pin_memory", "true", f"copies take {share}, from memory that is not pinned"
+        yield "batch", _doubled("batch", points), f"copies take {share}: larger ones are fewer"
+    elif bound.kind == OVERHEAD:
+        if job.get("timing") == "synchronous":
+            yield "timing", "deferred", f"what lies between steps takes {share}, and each step is waited for"
+        yield "batch", _doubled("batch", points), f"what lies between steps takes {share}: larger batches are fewer"
+
+
+def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
+    """Ways to have data sooner."""
+    job, waits = bound.point.job, f"the fastest waits for data for {share}, the most for {bound.kind}"
+    if bound.kind == DATA:
+        waits = f"the fastest waits for data for {share}"
+    in_files = (job.get("dataset") or {}).get("layout") == "files"
+    if bound.kind == STORAGE and in_files:
+        if job.get("cache") not in ("warm", None):
+            yield "cache", "warm", f"{waits}: what fits in memory is read from there"
+        if (job.get("storage") or {}).get("name") != "nvme":
+            yield "storage", "nvme", f"{waits}: an NVMe disk, if there is one (storage.root=)"
+    workers, cores = job.get("workers"), bound.point.rows[0].cores
+    if isinstance(workers, int) and (cores is None or workers < cores):
+        more = max(1, 2 * workers) if cores is None else min(max(1, 2 * workers), cores)
+        yield "workers", str(more), f"{waits}: more loader processes do more at a time"
+    if bound.kind == PREPROCESSING and in_files:
+        yield "dataset.layout", "memory", f"{waits}: images in memory are decoded already"
+    if workers:
+        yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more ready batches even it out"
+
+
+def _frugal(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
+    """A lower power limit, where the least energy was found at the lowest, or on a GPU without any."""
+    point = bound.point
+    slows = "" if bound.kind == COMPUTE else f", and most of its epoch is {bound.kind}, which a limit hardly slows"
+    limits = [watts for each in points for watts in measured(each, LIMIT)]
+    device = point.job.get("device") or {}
+    if limits and min(limits) in measured(point, LIMIT):
+        why = f"the least energy was found at the lowest limit that was tried{slows}"
+        yield "power_limit", _lower(min(limits)), why
+    elif not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
+        (power_w,) = [cost.power_w for cost in costs([point])] or [None]
+        if power_w:
+            yield "power_limit", _lower(power_w / (point.devices or 1)), f"no power limit was tried{slows}"
+
+
+def _lower(power_w: float) -> str:
+    """Watts somewhat below, in round numbers."""
+    return str(10 * max(1, math.floor(SHORT_OF * power_w / 10)))
+
+
+def _again(choices: Sequence[Choice]) -> Try | None:
+    """More repeats, where the fastest is not told apart from others."""
+    fastest = next((choice for choice in choices if choice.name == "fastest"), None)
+    if not fastest or not fastest.as_good:
+        return None
+    most = max(len(point.rows) for point in (fastest.point, *fastest.as_good))
+    repeats = ",".join(map(str, range(max(3, 2 * most))))
+    count = len(fastest.as_good)
+    why = f"{count} other{'s are' if count > 1 else ' is'} as good as the fastest, as far as these runs tell"
+    return Try(typed(fastest.point, {"repeat": repeats}, multirun=True), why)
+
+
+def _doubled(key: str, points: Sequence[Point]) -> str:
+    return str(2 * max(int(point.job[key]) for point in points))
+
+
+def _tried(key: str, value: str, points: Sequence[Point]) -> bool:
+    """Whether any of the points was a job of that."""
+    top, _, below = key.partition(".")
+    for point in points:
+        found = (point.job.get(top) or {}).get(below) if below else point.value(top)
+        if str(found).strip('"') == value:
+            return True
+    return False
+
+
+def _starts(point: Point) -> bool:
+    stall_s, start_s = (point.mean(f"steady/{name}_s") for name in ("fetch_stall", "loader_start"))
+    return bool(stall_s and start_s and start_s > START * stall_s)

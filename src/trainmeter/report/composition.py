@@ -1,0 +1,121 @@
+"""A report as a whole: what the runs of a sweep tell in words, in pictures and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmeter.report import comparison, table, verdict
+from trainmeter.report.advice import what_next
+from trainmeter.report.bounds import bounds
+from trainmeter.report.charts import charts
+from trainmeter.report.choices import Choice, choices, pareto, unmet
+from trainmeter.report.figures import Chart
+from trainmeter.report.pages import Page, Section
+from trainmeter.report.points import Point, points
+from trainmeter.report.powers import chosen, powers
+from trainmeter.report.prediction import predict
+from trainmeter.report.rows import Row, Sweep
+from trainmeter.report.selection import select_any, texts_of
+from trainmeter.report.tell import told_of
+
+DIFFERENCES = "differences"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the runs: those that a report tells of, and by what the best of them are chosen."""
+
+    where: Mapping[str, Any] = field(default_factory=dict)
+    include: Sequence[str] = ()
+    eta: float = 0.5
+    max_slowdown: float = 1.1
+    power_budget_w: float | None = None
+    deadline_s: float | None = None
+    predict: bool = False
+    power_of: Sequence[int] = ()
+    """Numbers of the runs whose power over time is drawn; empty: of those that were chosen."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is told, before it is printed, drawn and written."""
+
+    title: str
+    rows: Sequence[Row]
+    pages: Sequence[Page]
+    charts: Sequence[Chart]
+    banner: Sequence[str]
+    """What a reader must know before anything else."""
+    notes: Sequence[str]
+    """What is left out, and why."""
+    hints: Sequence[str]
+    """What it takes for the analyses that there are not."""
+
+
+def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
+    """The report of a sweep, and how it compares with another, `against` which it is held.
+
+    Raises ValueError where what is asked for is out of range, or no run has it.
+    """
+    told, selection = told_of(sweep, asked.where, asked.include), select_any(sweep, asked.where, asked.include)
+    numbers = {row.number for row in selection.ended} | told.numbers
+    _check_numbers(asked.power_of, numbers)
+    found = points(selection.rows)
+    best = choices(found, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
+    beside, of_other = _beside(found, sweep.title, against, asked) if against else ([], [])
+    return Report(
+        title=f"{sweep.title} against {against.title}" if against else sweep.title,
+        rows=selection.ended,
+        pages=[*_answer(found, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
+        charts=charts(found, best, pareto(found), powers(chosen(found, asked.power_of, [each.point for each in best]))),
+        banner=selection.banner(numbers) or told.selection.banner(told.numbers),
+        notes=[*_where(asked.where, selection.count, sweep), *selection.below(numbers), *of_other],
+        hints=told.hints,
+    )
+
+
+def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> list[Page]:
+    """The answer in words, where any time is known."""
+    bound_by = bounds(found)
+    page = verdict.page(
+        found,
+        best,
+        bound_by,
+        prediction=predict(found) if asked.predict else None,
+        what_next=what_next(found, best, bound_by),
+        notes=unmet(found, asked.power_budget_w, asked.deadline_s),
+    )
+    return [page] if page else []
+
+
+def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> tuple[list[Page], list[str]]:
+    """What changed since another sweep, and what runs of that are left out."""
+    selection = select_any(against, asked.where, asked.include)
+    numbers = {row.number for row in selection.ended}
+    said = [*selection.banner(numbers), *selection.below(numbers)]
+    page = comparison.page(points(selection.rows), found, (against.title, title))
+    return [page], [f"{against.title}: {each}" for each in said]
+
+
+def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
+    """Which runs were chosen of how many."""
+    if not where:
+        return []
+    keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
+    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.rows)} runs: {keys}."]
+
+
+def _ran_on(rows: Sequence[Row]) -> list[Page]:
+    """In what hosts and software differ, where they do."""
+    grid = table.differences(rows)
+    said = "The runs did not all run on and with the same: what differs between them may be that."
+    return [Page(DIFFERENCES, "Hosts and software", [Section([said], [grid])], None, ())] if grid else []
+
+
+def _check_numbers(asked: Iterable[int], known: set[int]) -> None:
+    for number in asked:
+        if number not in known:
+            there = ", ".join(map(str, sorted(known)[:20]))
+            raise ValueError(f"report.power_of={number}: no such run is told of. There are: {there}.")

@@ -1,0 +1,113 @@
+"""What a steady epoch of each point costs, and which points none other betters in both its time and its energy."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from trainmeter.report.estimates import mean, ratio
+from trainmeter.report.points import Point, titles
+
+TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
+LIMIT = "total/power_limit_w"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A point's steady epoch, a value a run: seconds, and joules where each of its runs measured them alike."""
+
+    point: Point
+    title: str
+    times_s: Sequence[float]
+    joules: Sequence[float] = ()
+    covers: str | None = None
+    """What the joules are those of; None where there are none."""
+
+    @cached_property
+    def time_s(self) -> float:
+        return statistics.fmean(self.times_s)
+
+    @cached_property
+    def energy_j(self) -> float | None:
+        return statistics.fmean(self.joules) if self.joules else None
+
+    @cached_property
+    def power_w(self) -> float | None:
+        """In the mean of its epochs; None where there is no energy."""
+        watts = measured(self.point, POWER) if self.joules else []
+        if watts:
+            return statistics.fmean(watts)
+        return None if self.energy_j is None else self.energy_j / self.time_s
+
+
+def costs(points: Sequence[Point]) -> list[Cost]:
+    """Those of the points whose time is known, in their order."""
+    timed = [(measured(point, TIME), point, title) for point, title in zip(points, titles(points), strict=True)]
+    return [Cost(point, title, times_s, *_energy(point)) for times_s, point, title in timed if times_s]
+
+
+def comparable(known: Sequence[Cost]) -> dict[str, list[Cost]]:
+    """What the energy covers -> the costs that can be put side by side, the most first."""
+    groups: dict[str, list[Cost]] = {}
+    for cost in known:
+        if cost.covers is not None:
+            groups.setdefault(cost.covers, []).append(cost)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
+def measured(point: Point, name: str) -> list[float]:
+    """A metric by its full name, a value a run; empty where any run lacks it, or has no finite one above zero."""
+    values = point.values(name)
+    return values if all(math.isfinite(value) and value > 0 for value in values) else []
+
+
+def as_good(values: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether values of runs are not told apart from the best: by 95 % intervals of repeats, or as equal."""
+    if len(values) > 1 and len(best) > 1:
+        return ratio(values, best).spans(1)
+    if len(values) == len(best):
+        return math.isclose(*values, *best)
+    once, repeated = sorted((values, best), key=len)
+    return mean(repeated).spans(once[0])
+
+
+def max_power(known: Sequence[Cost]) -> tuple[float, str]:
+    """Watts that the devices of these costs draw at most, and what that is read from.
+
+    A point tells by the limit that was applied to each of its devices; without one, by the largest power sampled.
+    """
+    told = [_most(cost) for cost in known if cost.joules]
+    if not told:
+        raise ValueError("no energy, and so no power, was measured of any of these points")
+    return max(told)
+
+
+def front(points: Iterable[tuple[float, float]]) -> list[bool]:
+    """For each (energy, time) whether it is on the Pareto front: none other is as good in both and better in one."""
+    every = list(points)
+    least, on = math.inf, set()
+    for energy, time in sorted(set(every)):
+        if time < least:
+            least = time
+            on.add((energy, time))
+    return [point in on for point in every]
+
+
+def _energy(point: Point) -> tuple[Sequence[float], str | None]:
+    covers = {row.energy_covers for row in point.rows}
+    joules = measured(point, ENERGY)
+    alike = len(covers) == 1 and None not in covers
+    return (joules, str(covers.pop())) if joules and alike else ((), None)
+
+
+def _most(cost: Cost) -> tuple[float, str]:
+    power_w = cost.power_w or 0.0
+    limits, peaks = measured(cost.point, LIMIT), measured(cost.point, PEAK)
+    if limits and (limit_w := max(limits) * (cost.point.devices or 1)) >= power_w:
+        return limit_w, "the largest limit that was applied"
+    if peaks:
+        return max(peaks), "the largest power sampled"
+    return power_w, "the largest mean power of an epoch"

@@ -1,0 +1,73 @@
+"""Time and energy of an epoch by two keys, such as batch and power limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainmeter.report.axes import Shown, axis, covers_told, natural, sentence, steady, value_of
+from trainmeter.report.figures import Axis, Cell, Heatmap
+from trainmeter.report.points import no_energy
+from trainmeter.report.words import number
+
+FIRST = ("batch", "power_limit", "workers")
+"""Keys that a heatmap is drawn by before others."""
+MOST = 24
+"""Values of a key."""
+
+
+def heatmaps(every: Sequence[Shown], varied: Sequence[str]) -> list[Heatmap]:
+    """One for time and one for energy; none where fewer than two keys with numbers take several values."""
+    keys = sorted(filter(lambda key: _is_axis(key, every), varied), key=lambda key: (*FIRST, key).index(key))[:2]
+    if len(keys) < 2:
+        return []
+    others = [key for key in varied if key not in keys]
+    told = [_heatmap("grid_time", "Time of an epoch", "e2e_s", "s", every, keys, others)]
+    if not no_energy([each.point for each in every]):
+        told.append(_heatmap("grid_energy", "Energy of an epoch", "energy_j", "J", every, keys, others))
+    return [each for each in told if each]
+
+
+def _is_axis(key: str, every: Sequence[Shown]) -> bool:
+    values = {value_of(each, key) for each in every}
+    numbers = sum(not natural(value)[0] for value in values)
+    return 1 < len(values) <= MOST and (key == "power_limit" or numbers >= len(values) - 1 > 0)
+
+
+def _heatmap(
+    name: str, label: str, metric: str, unit: str, every: Sequence[Shown], keys: Sequence[str], others: Sequence[str]
+) -> Heatmap | None:
+    across, up = keys
+    places: dict[tuple[str, str], tuple[float, Shown]] = {}
+    for each in every:
+        value, place = steady(each.point, metric), (value_of(each, up), value_of(each, across))
+        if value and (place not in places or value.mean < places[place][0]):
+            places[place] = value.mean, each
+    rows, columns = (sorted({place[side] for place in places}, key=natural) for side in (0, 1))
+    if len(rows) < 2 or len(columns) < 2:
+        return None
+    values = [value for value, _ in places.values()]
+    scale, size = axis(label, values, unit)
+
+    def cell(row: str, column: str) -> Cell | None:
+        if (row, column) not in places:
+            return None
+        value, each = places[row, column]
+        told = each.told(f"{label.split()[0].lower()} {number(value)} {unit}")
+        return Cell(value / size, number(value / size, min(values) / size), told, each.link)
+
+    least = f"Each cell is the least over {', '.join(others)}." if others else ""
+    covers = covers_told(every) if unit == "J" else ""
+    return Heatmap(
+        name, f"{label.split()[0]} by {_word(across)} and {_word(up)}",
+        sentence("A steady epoch; dark is less.", least, covers),
+        _key_axis(across), _key_axis(up), scale, columns, rows,
+        [[cell(row, column) for column in columns] for row in rows],
+    )  # fmt: skip
+
+
+def _word(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _key_axis(key: str) -> Axis:
+    return Axis(_word(key).capitalize(), "W or mode" if key == "power_limit" else "")

@@ -1,0 +1,315 @@
+"""Time and power of grid points that were not run, predicted from those that were, and what to run to predict better.
+
+A Gaussian process each on the logarithms of time and of power, over the keys that were typed and vary. Its error is
+told by leaving out one job at a time. After C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine
+Learning, 2006.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainmeter.report.advice import typed
+from trainmeter.report.costs import Cost, costs
+from trainmeter.report.estimates import Estimate
+from trainmeter.report.points import REPEATED, Point, no_energy
+from trainmeter.report.words import ABSENT, Grid, interval, number, spread
+
+LEAST_JOBS, MOST_JOBS = 6, 100
+"""Fewer teach nothing; of more, so many are learned from."""
+EACH_TAKES = 2
+"""Jobs for each number that says where in the grid a point is."""
+MOST_GRID = 10_000
+MOST_REFITTED = 30
+"""Up to so many jobs the process is fitted anew without each; of more, with the scales found from all."""
+MATTERS = 0.02
+"""Median error that is good enough, whatever a guess would do."""
+EXPLAINED = 0.5
+"""Of the squared error that a guess would make: a process that leaves more has learned too little."""
+SCALES = (0.05, 20.0)
+"""Bounds of the length scales, of keys that run from 0 to 1."""
+NORMAL = 1.96
+"""Standard deviations on each side of a 95 % interval."""
+NEXT = 3
+LISTED = 10
+"""Predictions that the table shows; the numbers for machines hold all."""
+NOT_THE_JOBS = (*REPEATED, "tracking", "sweep", "hydra", "profiler", "machine")
+TIME, POWER = "time", "power"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A point of the grid that was not run; 95 % intervals are those of a run of it."""
+
+    title: str
+    keys: Mapping[str, str]
+    time_s: Estimate
+    power_w: Estimate | None
+    command: str
+
+    @property
+    def energy_j(self) -> float | None:
+        return self.time_s.value * self.power_w.value if self.power_w else None
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far off jobs are predicted that were left out, each as a share of what was measured."""
+
+    median: float
+    most: float
+    guess: float
+    """Median error of the mean of the others."""
+    left: float
+    """Squared error of the logarithms, as a share of that of the guess."""
+    within: int
+    """How many lie within their 95 % interval."""
+    jobs: int
+
+    @property
+    def useful(self) -> bool:
+        return self.median <= MATTERS or self.left < EXPLAINED
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was predicted, how well, and the runs that would teach the most."""
+
+    points: Sequence[Predicted]
+    errors: Mapping[str, Error]
+    """`time`, and `power` where that could be learned."""
+    next_three: Sequence[Predicted]
+    """Each the least certain once those before it were run."""
+    notes: Sequence[str] = ()
+
+
+def predict(points: Sequence[Point]) -> Prediction | str:
+    """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
+    known = costs(points)
+    keys = _keys(known)
+    if len(known) < LEAST_JOBS:
+        return f"{len(known)} jobs with a time are too few to learn from: it takes {LEAST_JOBS} or more"
+    if not keys:
+        return "the jobs differ in no key that was typed"
+    choices = [list(dict.fromkeys(_setting(cost, key) for cost in known)) for key in keys]
+    count = math.prod(map(len, choices))
+    if count > MOST_GRID:
+        return f"the grid of {', '.join(keys)} has {count} points, more than {MOST_GRID}: choose some of the runs"
+    run = {tuple(_setting(cost, key) for key in keys) for cost in known}
+    missing = [point for point in itertools.product(*choices) if point not in run]
+    if not missing:
+        return f"every point of the grid of {', '.join(keys)} was run"
+    columns = list(map(_column, choices))
+    if len(known) < (needed := EACH_TAKES * sum(len(next(iter(column.values()))) for column in columns)):
+        return f"{len(known)} jobs are too few to learn {', '.join(keys)} from: it takes {needed} or more"
+    learned = _drawn(known)
+    places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in learned]
+    grid = [_place(point, columns) for point in missing]
+    models, errors, notes = _learn(places, learned)
+    if len(learned) < len(known):
+        notes.insert(0, f"Of {len(known)} jobs {len(learned)}, drawn at random, were learned from.")
+    if not errors[TIME].useful:
+        return _hardly(TIME, errors[TIME])
+    models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
+    told = {name: _tell(model, grid) for name, (model, _) in models.items()}
+    found = [
+        _predicted(known[0], dict(zip(keys, point, strict=True)), {name: each[index] for name, each in told.items()})
+        for index, point in enumerate(missing)
+    ]
+    wanted = _least_certain(models, places, grid)
+    return Prediction(found, errors, [found[index] for index in wanted], notes)
+
+
+def sentences(prediction: Prediction | str) -> list[str]:
+    """What is predicted, with its error first."""
+    if isinstance(prediction, str):
+        return [f"No prediction: {prediction}."]
+    jobs = prediction.errors[TIME].jobs
+    said = [f"Predicted from {jobs} jobs: {len(prediction.points)} points of the grid that were not run."]
+    for name, error in prediction.errors.items():
+        off = f"{number(100 * error.median)} % off in the median, {number(100 * error.most)} % at most"
+        guess = f"the mean of the others would be {number(100 * error.guess)} %"
+        said.append(f"Left out one at a time, their {name} is {off} ({guess}); {error.within} of {jobs} lie within "
+                    "their 95 % interval.")  # fmt: skip
+    said += prediction.notes
+    fastest = min(prediction.points, key=lambda point: point.time_s.value)
+    said.append(f"The fastest of them: {fastest.title}: {interval(fastest.time_s, fastest.time_s.value)} an epoch.")
+    if metered := [point for point in prediction.points if point.power_w]:
+        least = min(metered, key=_joules)
+        said.append(f"The least energy of them: {least.title}: {number(_joules(least))} J an epoch.")
+    said.append("Most would be learned, one after the other, from:")
+    return [*said, *(point.command for point in prediction.next_three)]
+
+
+def grid(prediction: Prediction) -> Grid:
+    """What is predicted, the fastest first."""
+    ordered = sorted(prediction.points, key=lambda point: point.time_s.value)
+    rows = [
+        [point.title, spread(point.time_s), spread(point.power_w) if point.power_w else ABSENT, number(point.energy_j)]
+        for point in ordered[:LISTED]
+    ]
+    some = f", the {LISTED} fastest of {len(ordered)}" if len(ordered) > LISTED else ", the fastest first"
+    return Grid(f"Predicted, with 95 % intervals{some}", ["job", "s an epoch", "W", "J"], rows)
+
+
+def values(prediction: Prediction | str) -> dict[str, Any]:
+    """All of it in plain numbers, or why there is none."""
+    if isinstance(prediction, str):
+        return {"why_not": prediction}
+    return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
+
+
+# Of jobs, places: numbers from 0 to 1 for each key
+
+
+def _keys(known: Sequence[Cost]) -> list[str]:
+    """The keys that were typed and vary, but for those of repeats."""
+    every = dict.fromkeys(key for cost in known for row in cost.point.rows for key in row.keys)
+    mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
+    return [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
+
+
+def _setting(cost: Cost, key: str) -> str:
+    """What a key was typed as, or what it stood at."""
+    row = cost.point.rows[0]
+    if key in row.keys:
+        return row.keys[key]
+    found: Any = row.job
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return cost.point.value(key) if key in row.job else str(found)
+
+
+def _column(choices: Sequence[str]) -> dict[str, list[float]]:
+    """Value of a key -> its place: on a logarithmic scale where all are numbers, else one of as many corners."""
+    numbers = [_number(choice) for choice in choices]
+    if all(math.isfinite(each) for each in numbers):
+        scaled = [math.log(each) for each in numbers] if min(numbers) > 0 else numbers
+        scaled = [math.log1p(each) for each in numbers] if min(numbers) == 0 else scaled
+        low, high = min(scaled), max(scaled)
+        if low == high:  # 8 and 8.0
+            return {choice: [0.0] for choice in choices}
+        return {choice: [(each - low) / (high - low)] for choice, each in zip(choices, scaled, strict=True)}
+    if len(choices) == 2:
+        return {choice: [float(index)] for index, choice in enumerate(choices)}
+    return {choice: [float(choice == other) for other in choices] for choice in choices}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _place(point: Sequence[str], columns: Sequence[Mapping[str, list[float]]]) -> list[float]:
+    return [each for value, column in zip(point, columns, strict=True) for each in column[value]]
+
+
+def _drawn(known: Sequence[Cost]) -> list[Cost]:
+    """All, or as many as can be learned from, drawn at random: always the same ones."""
+    chosen = sorted(random.Random(0).sample(range(len(known)), min(len(known), MOST_JOBS)))
+    return [known[index] for index in chosen]
+
+
+# The process
+
+
+def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str, Any], dict[str, Error], list[str]]:
+    """Quantity -> (model, logarithms) and its error; and what to say of what is not predicted."""
+    logs = {TIME: [math.log(cost.time_s) for cost in learned]}
+    watts = [cost.power_w for cost in learned if cost.power_w]
+    why = no_energy([cost.point for cost in learned])
+    notes = []
+    if why or len(watts) < len(learned):
+        notes.append(f"No power is predicted: {(why or 'not all of these jobs have one').rstrip('.')}.")
+    else:
+        logs[POWER] = [math.log(watt) for watt in watts]
+    models = {name: (_fit(places, values), values) for name, values in logs.items()}
+    errors = {name: _left_out(places, values, model) for name, (model, values) in models.items()}
+    notes += [f"Not told: {_hardly(name, error)}." for name, error in errors.items() if not error.useful]
+    return models, errors, notes
+
+
+def _hardly(name: str, error: Error) -> str:
+    off, guess = (f"{number(100 * share)} %" for share in (error.median, error.guess))
+    return (
+        f"left out one at a time, jobs have their {name} predicted little better than by the mean of the others: {off} "
+        f"off in the median, that {guess}"
+    )
+
+
+def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, held: bool = False) -> Any:
+    """A process fitted to values at places; like another, from whose scales it sets out, or to which it is held."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), SCALES, nu=2.5)
+    free += WhiteKernel(1e-3, (1e-6, 0.5))
+    process = GaussianProcessRegressor(
+        like.kernel_ if like else free,
+        optimizer=None if held else "fmin_l_bfgs_b",
+        n_restarts_optimizer=0 if like else 2,
+        normalize_y=True,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is a key that plays no part
+        return process.fit(places, values)
+
+
+def _tell(model: Any, places: list[list[float]]) -> list[Estimate]:
+    """What the process expects at places, no longer as logarithms."""
+    means, deviations = model.predict(places, return_std=True)
+    pairs = zip(means.tolist(), deviations.tolist(), strict=True)
+    return [Estimate(*(math.exp(middle + side * NORMAL * off) for side in (0, -1, 1))) for middle, off in pairs]
+
+
+def _left_out(places: list[list[float]], values: Sequence[float], model: Any) -> Error:
+    """The errors of each where it is predicted from the others."""
+    held = len(places) > MOST_REFITTED
+    off, guess, within = [], [], 0
+    for index, value in enumerate(values):
+        others = [*range(index), *range(index + 1, len(values))]
+        told = [values[other] for other in others]
+        (found,) = _tell(_fit([places[other] for other in others], told, model, held), [places[index]])
+        off.append(math.log(found.value) - value)
+        guess.append(statistics.fmean(told) - value)
+        within += found.spans(math.exp(value))
+    shares, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (off, guess))
+    squares = [math.fsum(each**2 for each in logs) for logs in (off, guess)]
+    left = squares[0] / squares[1] if squares[1] else 0.0
+    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, len(values))
+
+
+def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]]) -> list[int]:
+    """Indices of the grid, each the least certain of all quantities together once those before it are believed."""
+    chosen: list[int] = []
+    current = dict(models)
+    at = list(places)
+    while len(chosen) < min(NEXT, len(grid)):
+        told = {name: model.predict(grid, return_std=True) for name, (model, _) in current.items()}
+        doubt = [sum(float(deviations[index]) ** 2 for _, deviations in told.values()) for index in range(len(grid))]
+        best = max((index for index in range(len(grid)) if index not in chosen), key=lambda index: doubt[index])
+        chosen.append(best)
+        at = [*at, grid[best]]
+        believed = {name: [*values, float(told[name][0][best])] for name, (_, values) in current.items()}
+        current = {name: (_fit(at, values, models[name][0], held=True), values) for name, values in believed.items()}
+    return chosen
+
+
+def _predicted(like: Cost, keys: Mapping[str, str], told: Mapping[str, Estimate]) -> Predicted:
+    title = ", ".join(f"{key} {value}" for key, value in keys.items())
+    return Predicted(title, keys, told[TIME], told.get(POWER), typed(like.point, keys))
+
+
+def _joules(point: Predicted) -> float:
+    return math.inf if point.energy_j is None else point.energy_j

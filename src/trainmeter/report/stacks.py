@@ -1,0 +1,145 @@
+"""Stacked bars: what an epoch's time and its energy are made of, the fastest job on top."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from trainmeter.report.axes import Shown, Value, axis, covers_told, fewer, sentence, steady
+from trainmeter.report.figures import (
+    BLACK,
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Bar,
+    Bars,
+    Stack,
+)
+from trainmeter.report.points import Point
+from trainmeter.report.words import number
+
+MOST = 40
+"""Bars of one picture."""
+PARTS = {"fetch stall": "fetch_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
+PHASES = {"fetch stall": "stall_energy_j", "copy": "copy_energy_j", "compute": "compute_energy_j",
+          "overhead": "overhead_energy_j"}  # fmt: skip
+STYLES = {"fetch stall": VERMILION, "copy": ORANGE, "compute": BLUE, "overhead": GRAY}
+"""A phase looks the same in time and in energy."""
+DOMAIN_STYLES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BLACK)
+DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
+REST = "what else"
+"""Of a total that its domains do not make up."""
+WITHIN = 0.02
+"""Share by which domains may miss the total that they make up: they are read one after the other."""
+
+
+class Pieces(NamedTuple):
+    """A job, and what its bar is made of."""
+
+    shown: Shown
+    parts: Mapping[str, float]
+    whole: Value
+
+
+def epoch_parts(every: Sequence[Shown]) -> Bars | None:
+    """Where the time of a steady epoch goes; None where no job tells of its four parts."""
+    said = "A steady epoch by what the device was doing; each part is measured by itself."
+    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", _ordered(every, "e2e_s"),
+                 lambda each, whole: _known(each.point, PARTS), said, STYLES)  # fmt: skip
+
+
+def energy_parts(every: Sequence[Shown]) -> list[Bars]:
+    """Energy of a steady epoch by domain and by phase; energies that are of different things have pictures apart."""
+    told: list[Bars | None] = []
+    groups: dict[str, list[Shown]] = {}
+    for each in every:
+        if each.covers:
+            groups.setdefault(each.covers, []).append(each)
+    for place, cover in enumerate(sorted(groups)):
+        apart = f"_{place}" if len(groups) > 1 else ""
+        ordered, covers, label = _ordered(groups[cover], "energy_j"), covers_told(groups[cover]), "Energy of an epoch"
+        told += [
+            _bars(f"energy_domains{apart}", "Where the energy goes: domains", label, "J", ordered,
+                  lambda each, whole: domains_of(each, whole.mean),
+                  sentence("A steady epoch by what used the energy.", covers)),
+            _bars(f"energy_phases{apart}", "Where the energy goes: phases", label, "J", ordered,
+                  lambda each, whole: _known(each.point, PHASES),
+                  sentence("A steady epoch by what the device was doing meanwhile.", covers), STYLES),
+        ]  # fmt: skip
+    return [picture for picture in told if picture]
+
+
+def domains_of(each: Shown, total_j: float) -> dict[str, float]:
+    """Joules of the domains that make up a total, none counted twice; empty where they do not.
+
+    A board's rails lie within the one that feeds the module: they stand beside what else that one fed.
+    """
+    names = {found[1] for row in each.point.rows for name in row.metrics if (found := DOMAIN.fullmatch(name))}
+    joules = _known(each.point, {name: f"energy_{name}_j" for name in sorted(names)})
+    if not joules:
+        return {}
+    if math.isclose(math.fsum(joules.values()), total_j, rel_tol=WITHIN):
+        return joules
+    covers = each.covers or ""
+    named = set(re.findall(r"\w+", covers))
+    total = joules.keys() & named or {name for name in joules if re.fullmatch(r"gpu\d+", name)}
+    within = {name: value for name, value in joules.items() if name not in total}
+    rest = total_j - math.fsum(within.values())
+    if covers.startswith("module") and total and within:
+        return {**within, REST: rest} if rest >= 0 else {}
+    made = {name: joules[name] for name in sorted(total)}
+    return made if math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN) else {}
+
+
+def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:
+    """Means of metrics by what they are called here; empty unless all are known."""
+    values = {called: steady(point, name) for called, name in names.items()}
+    return {called: value.mean for called, value in values.items() if value} if all(values.values()) else {}
+
+
+def _ordered(every: Sequence[Shown], name: str) -> list[tuple[Shown, Value]]:
+    """Jobs that have a metric, the least first."""
+    found = [(each, value) for each in every if (value := steady(each.point, name))]
+    return sorted(found, key=lambda pair: pair[1].mean)
+
+
+def _bars(
+    name: str, title: str, label: str, unit: str, ordered: Sequence[tuple[Shown, Value]],
+    parts_of: Callable[[Shown, Value], dict[str, float]], said: str, styles: Mapping[str, int] | None = None,
+) -> Bars | None:  # fmt: skip
+    """The first of these jobs that have parts; without styles their parts are domains, and have those of them."""
+    told = (Pieces(each, parts, whole) for each, whole in ordered if (parts := parts_of(each, whole)))
+    drawn = list(islice(told, MOST))
+    if not drawn:
+        return None
+    styles = styles or _domain_styles({part for each in drawn for part in each.parts})
+    x, size = axis(label, [each.whole.mean for each in drawn], unit, straight=True)
+    stacks = [
+        Stack(called, [_piece(each, called, unit, size) for each in drawn], style) for called, style in styles.items()
+    ]
+    kept = [stack for stack in stacks if any(piece and piece.value for piece in stack.pieces)]
+    few = fewer(len(ordered), MOST, "fastest" if unit == "s" else "most frugal")
+    if len(drawn) < min(MOST, len(ordered)):
+        few = f"{len(ordered) - len(drawn):,} of {len(ordered):,} jobs tell of no parts."
+    return Bars(name, title, sentence(said, few), x, [each.shown.title for each in drawn], kept)
+
+
+def _domain_styles(names: Collection[str]) -> dict[str, int]:
+    styles = {name: DOMAIN_STYLES[index % len(DOMAIN_STYLES)] for index, name in enumerate(sorted({*names} - {REST}))}
+    return styles | ({REST: GRAY} if REST in names else {})
+
+
+def _piece(each: Pieces, called: str, unit: str, size: float) -> Bar | None:
+    if called not in each.parts:
+        return None
+    value, whole = each.parts[called], each.whole.mean
+    share = f", {100 * value / whole:.0f} %" if whole else ""
+    lines = (f"{called} {number(value, whole)} {unit}{share}", f"in all {each.whole.told(unit)}")
+    return Bar(value / size, each.shown.told(*lines), each.shown.link)

@@ -1,0 +1,173 @@
+"""The answer in words, above all else that a report tells: what to choose, what bounds it, what to try next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from trainmeter.report import prediction as predicted
+from trainmeter.report.advice import Try
+from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
+from trainmeter.report.choices import Choice
+from trainmeter.report.costs import Cost, costs, measured
+from trainmeter.report.estimates import mean
+from trainmeter.report.pages import Page, Section
+from trainmeter.report.points import Point, titles, varied
+from trainmeter.report.prediction import Prediction
+from trainmeter.report.words import ABSENT, Grid, finite, interval, number, spread
+
+BEST = {
+    "fastest": "time",
+    "least_energy": "energy",
+    "tradeoff": "trade-off",
+    "within_slowdown": "energy within the slowdown",
+    "power_budget": "time on the power budget",
+    "deadline": "energy by the deadline",
+}
+LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
+"""Keys by which a job may need another number of epochs to learn as much."""
+ALIKE = 0.02
+"""Share by which the samples of epochs may differ and still be called the same."""
+KINDS = (COMPUTE, PREPROCESSING, STORAGE, DATA, COPY, OVERHEAD)
+
+
+def page(
+    points: Sequence[Point],
+    choices: Sequence[Choice],
+    bounds: Sequence[Bound],
+    prediction: Prediction | str | None = None,
+    what_next: Sequence[Try] = (),
+    notes: Sequence[str] = (),
+) -> Page | None:
+    """The top of a report; `notes` say why there is no choice where there is none (`choices.unmet`).
+
+    None where no point has a time: then there is nothing to answer.
+    """
+    known = {id(cost.point): cost for cost in costs(points)}
+    if not choices or not known:
+        return None
+    names = {id(point): title for point, title in zip(points, titles(points), strict=True)}
+    bound_of = {id(bound.point): bound for bound in bounds}
+    sections = [
+        _answer(choices, known, bound_of, [*notes, *caveats(points)]),
+        _bounded(choices, bounds, names) if bounds else None,
+        Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
+        _predicted(prediction) if prediction else None,
+    ]
+    values = {
+        "choices": [_plain(choice, known[id(choice.point)], bound_of.get(id(choice.point))) for choice in choices],
+        "bounds": Counter(bound.kind for bound in bounds),
+        "what_next": [{"command": each.command, "why": each.why} for each in what_next],
+        "prediction": predicted.values(prediction) if prediction else None,
+        "notes": list(notes),
+    }
+    numbers = sorted(run for cost in known.values() for run in cost.point.numbers)
+    return Page("answer", "The answer", [each for each in sections if each], finite(values), numbers)
+
+
+def caveats(points: Sequence[Point]) -> list[str]:
+    """What a reader has to keep in mind where epochs are put side by side."""
+    said = []
+    samples = [count for point in points for count in measured(point, "steady/samples")]
+    if samples and max(samples) > (1 + ALIKE) * min(samples):
+        span = f"{number(min(samples))} to {number(max(samples))}"
+        said.append(f"An epoch is not as much work in all of them: it has {span} samples.")
+    targeted = any(point.job.get(f"target_{name}") is not None for point in points for name in ("accuracy", "loss"))
+    learning = [key for key in varied(points) if key.partition(".")[0] in LEARNING]
+    if learning and not targeted:
+        keys = ", ".join(learning)
+        said.append(f"An epoch says nothing of how many it takes to learn, which {keys} may change: target_accuracy=.")
+    if len(points) > 1 and all(len(point.rows) == 1 for point in points):
+        said.append("Each job ran once, so that small differences may be chance: repeat=0,1,2 gives intervals.")
+    return said
+
+
+def _answer(
+    choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound], notes: Sequence[str]
+) -> Section:
+    """What to choose."""
+    first = known[id(choices[0].point)]
+    energy = f", {interval(mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
+    cost = f"{interval(mean(first.times_s), first.time_s)} an epoch{energy}"
+    if len(known) == 1:
+        return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *notes])
+    if len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1 and not choices[0].as_good:
+        said = [f"{first.title} is the best by all that was asked: {cost}."]
+    else:
+        said = [choice.sentence for choice in choices]
+    covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
+    if covers:
+        said.append(f"Energy is that of: {'; '.join(covers)}.")
+    return Section([*said, *notes], [grid(choices, known, bound_of)])
+
+
+def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound]) -> Grid:
+    """A row for each job that is the best by anything; `known` and `bound_of` by the id of its point."""
+    best: dict[int, list[str]] = {}
+    for choice in choices:
+        best.setdefault(id(choice.point), []).append(BEST[choice.name])
+    rows = []
+    for point, by in best.items():
+        cost, bound = known[point], bound_of.get(point)
+        joules = spread(mean(cost.joules)) if cost.joules else ABSENT
+        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(mean(cost.times_s))
+        kind = _kind(bound.kind) if bound else ABSENT
+        rows.append([cost.title, runs, seconds, joules, number(cost.power_w), kind, "; ".join(by)])
+    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bound by", "best by"], rows)
+
+
+def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
+    """What bounds how many, and where the time of each goes that was chosen."""
+    counts = Counter(bound.kind for bound in bounds)
+    told = [f"{count} by {_kind(kind)}" for kind, count in counts.most_common()]
+    if len(told) == 1:
+        which = "it" if len(bounds) == 1 else f"all {len(bounds)} jobs"
+        said = [f"What bounds {which}: {_kind(bounds[0].kind)}."]
+    else:
+        said = [f"What bounds {len(bounds)} jobs: {', '.join(told)}."]
+    if any(bound.point.devices != 1 for bound in bounds):
+        said.append("Of several devices one's stall is another's compute: who waits keeps the others waiting.")
+    chosen = dict.fromkeys(id(choice.point) for choice in choices)
+    of = {id(bound.point): bound for bound in bounds}
+    best = [of[point] for point in chosen if point in of]
+    kinds = [kind for kind in KINDS if any(kind in bound.shares for bound in best)]
+    rows = [
+        [names[id(bound.point)], *(number(_percent(bound.shares.get(kind)), 10) for kind in kinds)] for bound in best
+    ]
+    grids = [Grid("Where an epoch of the best goes, %", ["job", *map(_kind, kinds)], rows)] if best else []
+    return Section(said, grids)
+
+
+def _predicted(prediction: Prediction | str) -> Section:
+    grids = [] if isinstance(prediction, str) else [predicted.grid(prediction)]
+    return Section(predicted.sentences(prediction), grids)
+
+
+def _try(told: Try) -> str:
+    return f"{told.why[:1].upper()}{told.why[1:]}: {told.command}"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _kind(kind: str) -> str:
+    return "waiting for data" if kind == DATA else kind
+
+
+def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
+    return {
+        "name": choice.name,
+        "job": cost.title,
+        "runs": choice.point.numbers,
+        "value": choice.value,
+        "time_s": cost.time_s,
+        "energy_j": cost.energy_j,
+        "power_w": cost.power_w,
+        "energy_covers": cost.covers,
+        "bound": bound.kind if bound else None,
+        "shares": dict(bound.shares) if bound else None,
+        "as_good": [point.numbers for point in choice.as_good],
+        "sentence": choice.sentence,
+    }

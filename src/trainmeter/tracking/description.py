@@ -1,0 +1,31 @@
+"""What the page of an experiment in MLflow opens with: what its runs are, and how to read their numbers."""
+
+from __future__ import annotations
+
+SECTIONS = {
+    "`epoch/` `val/`": "a value an epoch: of its training, of the evaluation after it",
+    "`steady/` `spread/`": "mean and standard deviation over the epochs after the warm-up",
+    "`total/`": "the whole run, warm-up and evaluation included",
+    "`rank_max/`": "of several ranks the largest, where the rest are means",
+    "`model/`": "what the model is made of",
+    "`throughput/`": "between the two steps that were asked for",
+    "`step/` `power/`": "curves within the epochs: the loss, the power",
+}
+
+
+def description(energy_and_time: str, by_device_and_limit: str, reports: str) -> str:
+    """The experiment's description in Markdown, given the addresses of its views and of its reports."""
+    table = ["| metrics | |", "| --- | --- |", *(f"| {names} | {meaning} |" for names, meaning in SECTIONS.items())]
+    told = [  # a line each: MLflow breaks lines where the text does
+        "**Training runs that were measured: where the time of each epoch went, and what it cost in joules.**",
+        f"Look at [energy and time]({energy_and_time}) of the newest runs, at their means "
+        f"[by device and power limit]({by_device_and_limit}), or at the [reports]({reports}) of whole sweeps.",
+        "\n".join(table),
+        "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. What could not be measured is absent "
+        "and never 0; the tag `trainmeter.energy_reason` says why.",
+        "`trainmeter.energy_covers` says what a run's energy is that of (a module, GPUs, a CPU): where that differs, "
+        "runs are not compared by it. A run with `trainmeter.rehearsal=true` was asked for what its machine is not, "
+        "and is no result.",
+        "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are taken).",
+    ]
+    return "\n\n".join(told)

@@ -1,0 +1,96 @@
+"""A record's numbers, each at its step and its time: what MLflow and TensorBoard are shown alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from trainmeter.record import Record
+from trainmeter.resuming import since_resumed
+from trainmeter.tracking.describe import legal
+from trainmeter.tracking.state import ended_s, started_s
+
+POWER = "power/total_w"
+LOSS = "step/train_loss"
+LONGEST_TIMELINE = 500
+STEPS_A_POINT = 100
+NS_PER_MS = 1_000_000
+
+
+class Scalar(NamedTuple):
+    """A value of a curve."""
+
+    name: str
+    value: float
+    when_ms: int
+    """Wall time."""
+    step: int
+
+
+def of_windows(record: Record, windows: Sequence[Mapping[str, Any]], known: int = 0) -> Iterator[list[Scalar]]:
+    """The scalars of each window but the first so many: its metrics at its epoch, the losses in it at their steps.
+
+    A scalar's time is its window's, so that one logged twice is one point in MLflow's database.
+    """
+    curves = losses(record.losses(), windows) if known < len(windows) else []
+    for window, curve in islice(zip(windows, curves, strict=False), known, None):
+        when_ms = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
+        metrics = finite(window["metrics"]).items()
+        yield [
+            *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
+            *(Scalar(LOSS, loss, when_ms, step) for step, loss in curve),
+        ]
+
+
+def of_summary(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
+    """Means, spreads and totals, at the time that the run ended."""
+    when_ms = round(ended_s(record) * 1000)
+    return [Scalar(name, value, when_ms, 0) for name, value in finite(summary["metrics"]).items()]
+
+
+def of_power(record: Record, windows: Sequence[Mapping[str, Any]]) -> list[Scalar]:
+    """The power over the run, as a curve in milliseconds since it began; empty where nothing sampled it."""
+    powers = timeline(record)
+    if not powers or not windows:
+        return []
+    boot_ms, begun_ns = _boot_ms(record, windows, windows[-1]["epoch"]), powers[0][0]
+    return [
+        Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - begun_ns) // NS_PER_MS) for at_ns, watts in powers
+    ]
+
+
+def timeline(record: Record) -> list[tuple[int, float]]:
+    """The total's sampled power over the run, as (monotonic ns, watts), thinned to means of stretches alike."""
+    stretch = math.ceil(sum(1 for _ in record.total_powers()) / LONGEST_TIMELINE) or 1
+    powers = record.total_powers()  # read twice: of days of samples, no more than a stretch is held
+    stretches = iter(lambda: list(islice(powers, stretch)), [])
+    return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in stretches]
+
+
+def losses(of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]]) -> list[list[tuple[int, float]]]:
+    """For each window the loss over its steps, as (step of the run, mean of up to 100); nothing where it diverged."""
+    curves, end = [], 0
+    for window in windows:
+        begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
+        stretches = ((first, min(first + STEPS_A_POINT, end)) for first in range(begin, end, STEPS_A_POINT))
+        means = [(last, math.fsum(of_steps[first:last]) / (last - first)) for first, last in stretches]
+        known = end <= len(of_steps)
+        curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if known else [])
+    return curves
+
+
+def finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Metrics under names that MLflow takes; without the absent, and the infinite, which it would make 1.8e308."""
+    return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
+
+
+def _boot_ms(record: Record, windows: Sequence[Mapping[str, Any]], epoch: int) -> int:
+    """The wall time at which the monotonic clock stood at 0 that an epoch was timed by.
+
+    A record without a clock is taken to have opened its first window as it started.
+    """
+    clock = since_resumed(record.run(), epoch).get("clock")
+    clock = clock or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
+    return round(clock["wall_s"] * 1000) - clock["monotonic_ns"] // NS_PER_MS

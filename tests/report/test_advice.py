@@ -1,0 +1,130 @@
+"""What to try next: commands that change what bounds the best, were not tried, and are such as Hydra takes."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from sweeps import trained
+
+from trainmeter.report.advice import typed, what_next
+from trainmeter.report.bounds import bounds
+from trainmeter.report.choices import choices
+from trainmeter.report.points import points
+
+CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
+GPU = {"name": "cuda", "accelerator": "cuda", "rails": None}
+BOARD = {"name": "nano", "accelerator": "cuda", "rails": {"total": ["VDD_IN"]}}
+USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True, "precision": "fp32", "compile": False,
+         "timing": "deferred", "pin_memory": "auto"}  # fmt: skip
+
+
+def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, **keys):
+    shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "fetch_stall": 0.0, **(parts or {"compute": 1.0})}
+    steady = {f"{part}_s": share * e2e_s for part, share in shares.items()}
+    total = {} if limit_w is None else {"power_limit_w": limit_w}
+    told = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
+                   **{**USUAL, **keys})  # fmt: skip
+    return replace(told, cores=cores, keys={key: str(told.job[key]) for key in ("batch", "workers")})
+
+
+def waiting(number, read_s, preprocess_s, **more):
+    parts = {"fetch_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s}
+    return run(number, parts=parts, **more)
+
+
+def commands(*runs, **asked):
+    found = points(list(runs))
+    return [each.command for each in what_next(found, choices(found, **asked), bounds(found))]
+
+
+def changes(*runs):
+    """What each command changes in the job of the first run."""
+    kept = {f"{key}={value}" for key, value in runs[0].keys.items()}
+    return [" ".join(word for word in shlex.split(command)[2:] if word not in kept) for command in commands(*runs)]
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (waiting(0, 1.0, 9.0), ["workers=4", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=3), ["workers=3", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=2), ["dataset.layout=memory", "prefetch=4"]),
+        (waiting(0, 1.0, 9.0, workers=0), ["workers=1", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=0, workers=0), ["dataset.layout=memory"]),  # nothing to keep batches ready
+        (waiting(0, 1.0, 9.0, cores=None), ["workers=4", "dataset.layout=memory"]),
+        (waiting(0, 9.0, 1.0), ["cache=warm", "storage=nvme"]),
+        (waiting(0, 9.0, 1.0, storage={"name": "nvme"}), ["cache=warm", "workers=4"]),
+        (run(0), ["batch=128", "compile=true"]),
+        (run(0, device=GPU), ["precision=bf16", "batch=128"]),
+        (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
+        (run(0, parts={"copy": 1.0}), ["batch=128"]),
+        (run(0, parts={"copy": 1.0}, pin_memory=False), ["pin_memory=true", "batch=128"]),
+        (run(0, parts={"overhead": 1.0}), ["batch=128"]),
+        (run(0, parts={"overhead": 1.0}, timing="synchronous"), ["timing=deferred", "batch=128"]),
+    ],
+)
+def test_what_helps_follows_what_bounds_the_fastest(of, expected):
+    assert changes(of) == expected
+
+
+def test_a_loader_that_is_started_anew_is_kept():
+    of = waiting(0, 1.0, 9.0, persistent_workers=False)
+    slow = replace(of, metrics={**of.metrics, "steady/loader_start_s": 7.0})
+    assert changes(slow)[0] == "persistent_workers=true"
+    assert changes(of)[0] == "workers=4"
+
+
+def test_what_was_tried_is_not_told_again():
+    fast = waiting(0, 1.0, 9.0)
+    slower = waiting(1, 1.0, 9.0, e2e_s=11.0, workers=4)
+    assert changes(fast, slower) == ["dataset.layout=memory", "prefetch=4"]
+
+
+def test_a_larger_batch_is_larger_than_any_that_was_tried():
+    assert changes(run(0), run(1, e2e_s=12.0, batch=256))[0] == "batch=512"
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([run(0, energy_j=900.0, limit_w=100.0)], ["power_limit=70"]),
+        ([run(0, energy_j=900.0, limit_w=100.0), run(1, 9.9, energy_j=990.0, limit_w=150.0, batch=32)],
+         ["power_limit=70"]),
+        ([run(0, energy_j=900.0, limit_w=150.0), run(1, 9.9, energy_j=990.0, limit_w=100.0, batch=32)], []),
+        ([run(0, energy_j=2000.0, device=GPU)], ["power_limit=150"]),
+        ([run(0, energy_j=4000.0, device=GPU, strategy="ddp", ranks=2)], ["power_limit=150"]),
+        ([run(0, energy_j=50.0, device=BOARD)], []),  # its modes have names
+        ([run(0, energy_j=900.0)], []),  # no limit is known to be there
+        ([run(0, device=GPU)], []),
+    ],
+)  # fmt: skip
+def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(runs, expected):
+    assert [each for each in changes(*runs) if "power_limit" in each] == expected
+
+
+def test_repeats_are_asked_for_where_the_fastest_is_not_told_apart():
+    assert commands(run(0), run(1, batch=128))[-1] == "python src/train.py -m batch=64 workers=2 repeat=0,1,2"
+
+
+def test_a_point_whose_bound_is_not_known_has_no_advice():
+    assert commands(trained(0, 100.0, steady={"compute_s": None})) == []
+    assert what_next([], [], []) == []
+
+
+@pytest.mark.parametrize("value", ["/data/my pets", "it's", "a;b", "$HOME", "{a: 1}"])
+def test_a_value_is_quoted_for_the_shell(value):
+    (point,) = points([trained(0, 100.0, typed={"dataset.root": value, "repeat": "2", "tracking": "none"})])
+    words = shlex.split(typed(point, {"workers": "4"}))
+    assert words[:2] == ["python", "src/train.py"]
+    assert f"dataset.root={value}" in words
+    assert not any(word.startswith(("repeat", "tracking")) for word in words)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [waiting(0, 1.0, 9.0), waiting(0, 9.0, 1.0), run(0, device=GPU, energy_j=2000.0), run(0, parts={"overhead": 1.0})],
+)
+def test_commands_are_such_as_hydra_takes(composed, of):
+    """Each composes to a job; a board's and a GPU's limits are plain keys."""
+    for command in commands(of):
+        assert composed(*shlex.split(command)[2:]).batch

@@ -1,0 +1,264 @@
+"""What is drawn of points: known answers, what is said beside a picture, and what is absent."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from sweeps import trained
+
+from trainmeter.report.axes import shown, steady, unit_of
+from trainmeter.report.charts import charts
+from trainmeter.report.figures import Bars, Heatmap, Lines, Scatter
+from trainmeter.report.points import points
+from trainmeter.report.powers import Power
+from trainmeter.report.stacks import domains_of
+
+PARTS = {"fetch_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
+
+
+def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys):
+    """A run of 1000 samples that took so many seconds an epoch, and so many joules."""
+    energy = {} if energy_j is None else {"energy_j": energy_j}
+    found = trained(number, 1000 / e2e_s, steady={"compute_s": None, **energy, **(steady or {})}, **keys)
+    return found if energy_j is None else replace(found, energy_covers=covers)
+
+
+def drawn(rows, **more):
+    return {chart.name: chart for chart in charts(points(rows), **more)}
+
+
+def places(chart):
+    return {mark.told[0]: (mark.x, mark.y) for series in chart.series for mark in series.marks}
+
+
+def test_nothing_is_drawn_of_nothing():
+    assert charts([]) == []
+
+
+def test_time_alone_still_has_its_pictures():
+    assert [*drawn([ran(0, 10.0, steady=PARTS)])] == ["epoch_parts"]
+
+
+def test_energy_stands_against_time():
+    chart = drawn([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16)])["energy_by_time"]
+    assert isinstance(chart, Scatter)
+    assert (chart.x.title, chart.y.title) == ("Time of an epoch (s)", "Energy of an epoch (J)")
+    assert places(chart) == {"batch 8": (10.0, 500.0), "batch 16": (20.0, 300.0)}
+    assert [series.name for series in chart.series] == ["batch 8", "batch 16"]
+    assert "told apart by batch" in chart.caption
+    assert "Energy is that of: GPUs used." in chart.caption
+
+
+def test_repeats_are_one_mark_whose_bars_are_their_standard_deviation():
+    (series,) = drawn([ran(0, 10.0, 500.0), ran(1, 12.0, 520.0, repeat=1)])["energy_by_time"].series
+    (mark,) = series.marks
+    assert (mark.x, mark.y) == pytest.approx((11.0, 510.0))
+    assert (mark.x_half, mark.y_half) == pytest.approx((2**0.5, 200**0.5))
+    assert mark.told[1:] == ("time 11.0 ± 1.4 s", "energy 510 ± 14 J", "of GPUs used", "runs 0, 1")
+
+
+def test_the_only_run_of_a_job_has_the_spread_of_its_epochs():
+    alone = ran(0, 10.0)
+    (point,) = points([replace(alone, metrics={**alone.metrics, "spread/e2e_s": 0.3})])
+    assert steady(point, "e2e_s") == (10.0, 0.3, "epochs")
+
+
+def test_what_is_no_number_is_not_known():
+    (point,) = points([ran(0, 10.0, float("nan"))])
+    assert steady(point, "energy_j") is None
+    assert "energy_by_time" not in drawn([ran(0, 10.0, float("inf"))])
+
+
+def test_energies_of_different_things_are_told_apart_and_said_to_be_no_match():
+    rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16, covers="module (VDD_IN)")]
+    found = drawn(rows, pareto=points(rows))
+    chart = found["energy_by_time"]
+    assert [(series.name, series.covers) for series in chart.series] == [
+        (of, of) for of in ("GPUs used", "module (VDD_IN)")
+    ]
+    assert "CAUTION: the energies are of different things" in chart.caption
+    assert chart.fronts == [], "none has two corners of one kind"
+    assert "grid_energy" not in found
+
+
+def test_a_job_whose_runs_measured_different_things_has_no_energy():
+    rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
+            ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
+    chart = drawn(rows)["energy_by_time"]
+    assert [*places(chart)] == ["batch 16"]
+    assert "1 of 2 jobs have no energy of an epoch (their runs measured different things)." in chart.caption
+
+
+def test_jobs_without_energy_are_counted():
+    chart = drawn([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)])["energy_by_time"]
+    assert "1 of 2 jobs have no energy of an epoch (no meter here)." in chart.caption
+
+
+def test_the_front_and_what_was_chosen_are_marked():
+    rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16), ran(2, 30.0, 600.0, batch=32)]
+    first, second, _ = found = points(rows)
+    chosen = [SimpleNamespace(name=name, point=first) for name in ("fastest", "tradeoff")]
+    (chart, *_) = charts(found, chosen, [second, first])
+    assert chart.fronts == [[(10.0, 500.0), (20.0, 300.0)]]
+    assert chart.callouts == [("fastest, best trade-off", 10.0, 500.0)]
+
+
+def test_words_of_near_places_stand_below_one_another():
+    rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 11.0, 12.0, 30.0))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    chart = drawn(rows, choices=chosen)["energy_by_time"]
+    assert [callout.text for callout in chart.callouts] == ["choice 0", "choice 1", "choice 2", "choice 3"]
+    assert chart.levels == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("joules", "below"), [((500.0, 480.0, 490.0), True), ((500.0, 20.0, 490.0), False)])
+def test_words_stand_below_where_there_is_room_and_no_axis_goes_below_zero_for_them(joules, below):
+    rows = [ran(n, 10.0 + n, joules[n], batch=n + 1) for n in range(3)]
+    chart = drawn(rows, choices=[SimpleNamespace(name="least_energy", point=points(rows)[1])])["energy_by_time"]
+    low, high = chart.limits
+    assert 0 <= low < min(joules) < max(joules) < high
+    assert chart.words_below is below
+
+
+def test_what_is_the_best_in_all_has_one_word():
+    found = points([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 600.0, batch=16)])
+    chosen = [SimpleNamespace(name=name, point=found[0]) for name in ("fastest", "least_energy", "tradeoff")]
+    (chart, *_) = charts(found, chosen)
+    assert [callout.text for callout in chart.callouts] == ["the best in all"]
+
+
+def test_the_parts_of_an_epoch_are_stacked_the_fastest_on_top():
+    slow = {name: 2 * value for name, value in PARTS.items()}
+    chart = drawn([ran(0, 20.0, steady=slow, batch=8), ran(1, 10.0, steady=PARTS, batch=16)])["epoch_parts"]
+    assert isinstance(chart, Bars)
+    assert chart.bars == ["batch 16", "batch 8"]
+    assert {stack.name: [piece.value for piece in stack.pieces] for stack in chart.stacks} == {
+        "fetch stall": [2.0, 4.0],
+        "copy": [0.5, 1.0],
+        "compute": [7.0, 14.0],
+        "overhead": [0.5, 1.0],
+    }
+    assert chart.stacks[0].pieces[0].told == ("batch 16", "fetch stall 2.0 s, 20 %", "in all 10.0 s", "run 1")
+
+
+def test_of_many_jobs_the_fastest_have_bars_and_the_caption_says_so():
+    chart = drawn([ran(n, 10.0 + n, steady=PARTS, batch=n + 1) for n in range(50)])["epoch_parts"]
+    assert len(chart.bars) == 40
+    assert chart.bars[0] == "batch 1"
+    assert chart.caption.endswith("Here are the 40 fastest of 50 jobs.")
+
+
+def test_jobs_that_tell_of_no_parts_are_counted():
+    chart = drawn([ran(0, 10.0, steady=PARTS, batch=8), ran(1, 9.0, batch=16)])["epoch_parts"]
+    assert chart.bars == ["batch 8"]
+    assert chart.caption.endswith("1 of 2 jobs tell of no parts.")
+
+
+@pytest.mark.parametrize(
+    ("covers", "joules", "told"),
+    [
+        ("CPU packages and DRAM", {"cpu0": 60, "dram0": 40}, {"cpu0": 60, "dram0": 40}),
+        ("GPUs used (whole boards)", {"gpu0": 100, "gpu0_sampled": 99}, {"gpu0": 100}),
+        ("GPUs used (whole boards)", {"gpu0": 60, "gpu1": 40, "cpu0": 30}, {"gpu0": 60, "gpu1": 40}),
+        ("module (VDD_IN)", {"VDD_IN": 100, "VDD_GPU": 50, "CPU": 20}, {"VDD_GPU": 50, "CPU": 20, "what else": 30}),
+        ("module (VDD_IN)", {"VDD_IN": 100, "VDD_GPU": 150}, {}),
+        ("module (A + B)", {"A": 60, "B": 40}, {"A": 60, "B": 40}),
+        ("recording of VDD_IN", {"VDD_IN": 100, "VDD_GPU": 50}, {"VDD_IN": 100}),
+        ("GPUs used", {}, {}),
+    ],
+)  # fmt: skip
+def test_domains_are_counted_once(covers, joules, told):
+    domains = {f"energy_{name}_j": float(value) for name, value in joules.items()}
+    (each,) = shown(points([ran(0, 10.0, 100.0, covers=covers, steady={**domains, "energy_per_sample_j": 0.1})]))
+    assert domains_of(each, 100.0) == told
+
+
+def test_energies_of_different_things_have_pictures_of_their_own():
+    rows = [
+        ran(0, 10.0, 100.0, batch=8, steady={"energy_gpu0_j": 100.0}),
+        ran(1, 10.0, 90.0, batch=16, covers="CPU packages", steady={"energy_cpu0_j": 90.0}),
+    ]
+    found = drawn(rows)
+    assert [name for name in found if name.startswith("energy_domains")] == ["energy_domains_0", "energy_domains_1"]
+    assert found["energy_domains_0"].caption.endswith("Energy is that of: CPU packages.")
+
+
+def test_two_keys_make_a_grid():
+    rows = [ran(4 * i + j, 10.0 * (i + 1) + j, 100.0 - i, batch=batch, power_limit=limit)
+            for i, batch in enumerate((8, 128, 16)) for j, limit in enumerate((100, 90))]  # fmt: skip
+    chart = drawn(rows)["grid_time"]
+    assert isinstance(chart, Heatmap)
+    assert (chart.columns, chart.rows) == (["8", "16", "128"], ["90", "100"])
+    assert [[cell.value for cell in row] for row in chart.cells] == [
+        pytest.approx([11.0, 31.0, 21.0]),
+        pytest.approx([10.0, 30.0, 20.0]),
+    ]
+    assert chart.title == "Time by batch and power limit"
+
+
+def test_a_cell_is_the_least_over_what_else_varies_and_an_empty_one_is_absent():
+    rows = [ran(0, 10.0, batch=8, workers=0, precision="fp32"), ran(1, 8.0, batch=8, workers=0, precision="bf16"),
+            ran(2, 7.0, batch=16, workers=0), ran(3, 6.0, batch=16, workers=4)]  # fmt: skip
+    chart = drawn(rows)["grid_time"]
+    assert [[cell and cell.value for cell in row] for row in chart.cells] == [[8.0, 7.0], [None, 6.0]]
+    assert "the least over precision" in chart.caption
+
+
+def test_one_key_makes_no_grid():
+    assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
+
+
+def test_epochs_are_means_over_repeats_and_the_warm_up_is_marked():
+    epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
+    chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
+    assert isinstance(chart, Lines)
+    assert [(mark.x, mark.y) for mark in chart.series[0].marks] == [(0, 16.0), (1, 10.0), (2, 11.0)]
+    assert chart.bands == [(-0.5, 0.5, "warm-up")]
+
+
+def test_power_is_drawn_in_the_unit_that_suits_it():
+    one = ran(0, 10.0, 500.0)
+    chart = drawn([one], powers=[Power(one, [0.0, 1.0], [0.02, 0.05], 0.0)])["power"]
+    assert chart.y.title == "Power (mW)"
+    assert [mark.y for mark in chart.series[0].marks] == pytest.approx([20.0, 50.0])
+
+
+def target(number, seconds=None, joules=None, **keys):
+    total = {"time_to_target_s": seconds, "energy_to_target_j": joules}
+    known = {name: value for name, value in total.items() if value is not None}
+    return ran(number, 10.0, 100.0 if joules else None, total=known, target_accuracy=0.9, **keys)
+
+
+def test_what_reached_its_target_stands_by_time_and_energy_to_it():
+    chart = drawn([target(0, 100.0, 50.0, batch=8), target(1, 50.0, 80.0, batch=16), target(2, batch=32)])["target"]
+    assert places(chart) == {"batch 8": (100.0, 50.0), "batch 16": (50.0, 80.0)}
+    assert chart.fronts == [[(50.0, 80.0), (100.0, 50.0)]]
+    assert "1 of 3 jobs never reached it." in chart.caption
+
+
+def test_time_to_a_target_stands_alone_where_there_is_no_energy():
+    chart = drawn([target(0, 100.0, batch=8), target(1, 50.0, batch=16)])["target"]
+    assert isinstance(chart, Bars)
+    assert chart.bars == ["batch 16", "batch 8"]
+
+
+def test_a_target_that_none_reached_has_no_picture():
+    assert "target" not in drawn([target(0)])
+
+
+def test_scaling_efficiency_is_a_share_of_as_fast_as_so_many():
+    rows = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2), trained(2, 360.0, strategy="ddp", ranks=4)]
+    chart = drawn(rows)["scaling"]
+    assert chart.level.y == 100
+    (series,) = chart.series
+    assert {mark.x: mark.y for mark in series.marks} == pytest.approx({2: 95.0, 4: 90.0})
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(0.05, "ms"), (0.1, "s"), (10_000.0, "s"), (20_000.0, "h"), (0.0, "ms")])
+def test_a_unit_suits_the_largest_value(largest, unit):
+    assert unit_of([largest / 2, largest], "s").name == unit
+
+
+def test_values_that_are_far_apart_are_drawn_by_decades():
+    chart = drawn([ran(0, 1.0, 500.0, batch=8), ran(1, 100.0, 600.0, batch=16)])["energy_by_time"]
+    assert (chart.x.log, chart.y.log) == (True, False)

@@ -1,0 +1,85 @@
+"""A report as a whole: what it is made of, of what runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sweeps import row, rows, trained
+
+from trainmeter.report.composition import Asked, compose
+from trainmeter.report.rows import Sweep
+
+
+def sweep(*found, unreadable=None):
+    return Sweep(Path("multirun/2026-11-20_12-00-00-aa"), found, unreadable or {})
+
+
+def names(report):
+    return [page.name for page in report.pages]
+
+
+def test_a_sweep_of_stalls_tells_of_them():
+    parts = {"fetch_stall_s": 0.4, "copy_s": 0.1, "compute_s": 4.5, "overhead_s": 0.2}
+    told = compose(sweep(*rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1], steady=parts)), Asked())
+    assert "stalls" in names(told)
+    assert told.hints == []
+    assert told.charts
+
+
+def test_of_other_runs_it_is_said_what_to_run_for_an_analysis():
+    told = compose(sweep(trained(0, 100.0), trained(1, 110.0, batch=8)), Asked())
+    assert not {"stalls", "scaling", "targets"} & set(names(told))
+    assert "experiment=stalls" in told.hints[0]
+
+
+def test_it_is_told_of_the_runs_that_were_chosen_alone():
+    found = [trained(number, 100.0, batch=8 + number) for number in range(4)]
+    told = compose(sweep(*found), Asked(where={"batch": [8, 10]}))
+    assert [each.number for each in told.rows] == [0, 2]
+    assert told.notes == ["Chosen: 2 of 4 runs: batch 8 or 10."]
+
+
+def test_the_answer_comes_first_and_after_it_what_changed():
+    found = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
+    slower = [replace(each, sweep="before", metrics={**each.metrics, "steady/e2e_s": 20.0}) for each in found]
+    failed = replace(found[0], number=4, state="failed", left_out="not whole (failed)", sweep="before")
+    told = compose(sweep(*(replace(each, sweep="after") for each in found)), Asked(), sweep(*slower, failed))
+    assert names(told) == ["answer", "comparison"]
+    assert told.title == "after against before"
+    assert told.notes == ["before: Left out: 1 of 5 runs: not whole (failed)."]
+
+
+def test_what_is_asked_of_the_best_is_told():
+    found = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
+    (section, *_) = compose(sweep(*found), Asked(deadline_s=1.0)).pages[0].sections
+    assert any("within 1 s" in said for said in section.sentences)
+    with pytest.raises(ValueError, match=r"report\.eta=2"):
+        compose(sweep(*found), Asked(eta=2))
+
+
+def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else():
+    rehearsed = row(0, "cold", 1.0, rehearsal=["rehearse=true"])
+    told = compose(sweep(rehearsed), Asked())
+    assert told.banner == ["REHEARSAL, no result of what was asked: rehearse=true."]
+    told = compose(sweep(rehearsed, row(1, "cold", 1.0)), Asked())
+    assert told.banner == []
+    assert told.notes == ["Left out: 1 of 2 runs: a rehearsal (rehearse=true)."]
+
+
+def test_hosts_that_differ_are_on_the_page():
+    found = [
+        replace(trained(n, 100.0, batch=8 + n), differences={"CPU": cpu}) for n, cpu in enumerate(["Xeon", "EPYC"])
+    ]
+    assert names(compose(sweep(*found), Asked()))[-1] == "differences"
+    assert "differences" not in names(compose(sweep(*found[:1]), Asked()))
+
+
+def test_the_power_of_a_run_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"report\.power_of=7: no such run is told of\. There are: 0\."):
+        compose(sweep(trained(0, 100.0)), Asked(power_of=[7]))
+
+
+def test_runs_that_cannot_be_read_alone_are_told_of_as_such():
+    told = compose(sweep(unreadable={"0": "half of it"}), Asked())
+    assert (told.rows, told.charts) == ([], [])
+    assert told.notes == ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]

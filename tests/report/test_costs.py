@@ -1,0 +1,126 @@
+"""What an epoch of each point costs: absent is absent, repeats tell what is as good, none betters the front."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from sweeps import trained
+
+from trainmeter.report.costs import as_good, comparable, costs, front, max_power
+from trainmeter.report.points import points
+
+LIMIT = "the largest limit that was applied"
+
+
+def costing(number, time_s, energy_j=None, *, peak_w=None, limit_w=None, **keys):
+    """A run whose steady epoch took that."""
+    steady = {"e2e_s": time_s, "energy_j": energy_j, "power_peak_w": peak_w}
+    total = {} if limit_w is None else {"power_limit_w": limit_w}
+    return trained(number, 100.0, steady=steady, total=total, **keys)
+
+
+def of(*runs):
+    return costs(points(list(runs)))
+
+
+def test_repeats_are_one_cost_of_several_values():
+    (told,) = of(costing(0, 10.0, 100.0), costing(1, 12.0, 110.0, repeat=1))
+    assert (told.times_s, told.joules, told.covers) == ([10.0, 12.0], [100.0, 110.0], "GPUs used")
+    assert (told.time_s, told.energy_j, told.power_w) == pytest.approx((11.0, 105.0, 105 / 11))
+
+
+@pytest.mark.parametrize("time_s", [None, float("nan"), float("inf"), 0.0])
+def test_a_point_without_a_time_has_no_cost(time_s):
+    assert [told.title for told in of(costing(0, time_s), costing(1, 10.0, batch=128))] == ["batch 128"]
+
+
+@pytest.mark.parametrize("energy_j", [None, float("nan"), float("inf"), -1.0])
+def test_energy_that_a_run_lacks_is_absent_of_its_point(energy_j):
+    (told,) = of(costing(0, 10.0, 100.0), replace(costing(1, 10.0, energy_j, repeat=1), energy_covers="GPUs used"))
+    assert (told.joules, told.energy_j, told.power_w, told.covers) == ((), None, None, None)
+
+
+def test_energies_of_different_things_stand_apart():
+    module = replace(costing(2, 10.0, 50.0, batch=256), energy_covers="module")
+    told = comparable(of(module, costing(0, 10.0, 100.0), costing(1, 10.0, 100.0, batch=128), costing(3, 9.0, batch=8)))
+    assert {covers: [cost.title for cost in group] for covers, group in told.items()} == {
+        "GPUs used": ["batch 64", "batch 128"],
+        "module": ["batch 256"],
+    }
+
+
+def test_repeats_of_one_job_that_cover_different_things_have_no_energy():
+    module = replace(costing(1, 10.0, 50.0, repeat=1), energy_covers="module")
+    assert of(costing(0, 10.0, 100.0), module)[0].covers is None
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "expected"),
+    [
+        ([10.0], [10.0], True),
+        ([10.1], [10.0], False),
+        ([10.0, 10.0], [10.0, 10.0], True),
+        ([11.0, 11.0], [10.0, 10.0], False),
+        ([10.5, 11.5], [10.0, 11.0], True),
+        ([20.0, 20.1], [10.0, 10.1], False),
+        ([10.5], [10.0, 11.0, 10.2], True),  # within the other's interval
+        ([15.0], [10.0, 10.1, 10.2], False),
+        ([10.0, 11.0, 10.2], [10.5], True),
+    ],
+)
+def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
+    assert as_good(values, best) is expected
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([costing(0, 10.0, 100.0)], (10.0, "the largest mean power of an epoch")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, "the largest power sampled")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, LIMIT)),
+        # Of two GPUs each has its limit.
+        (
+            [costing(0, 10.0, 300.0, limit_w=20.0, strategy="ddp", ranks=2)],
+            (40.0, LIMIT),
+        ),
+        # What draws more than its limit has more in its energy than what is limited.
+        ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, "the largest power sampled")),
+        # One without a limit may draw more than those with one.
+        (
+            [costing(0, 10.0, 100.0, limit_w=20.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],
+            (33.0, "the largest power sampled"),
+        ),
+    ],
+)
+def test_max_power_says_what_it_is_read_from(runs, expected):
+    assert max_power(of(*runs)) == expected
+
+
+def test_without_energy_no_power_is_known():
+    with pytest.raises(ValueError, match="no energy, and so no power"):
+        max_power(of(costing(0, 10.0, peak_w=15.0)))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], []),
+        ([(1.0, 1.0)], [True]),
+        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], [True, True, True]),
+        ([(1.0, 1.0), (2.0, 2.0)], [True, False]),
+        ([(1.0, 2.0), (1.0, 3.0)], [True, False]),  # as good in one, worse in the other
+        ([(2.0, 1.0), (3.0, 1.0)], [True, False]),
+        ([(1.0, 1.0), (1.0, 1.0)], [True, True]),  # neither betters the other
+        ([(3.0, 1.0), (2.0, 2.5), (2.5, 2.5), (1.0, 3.0)], [True, True, False, True]),
+    ],
+)
+def test_the_front_is_what_none_other_betters(pairs, expected):
+    assert front(pairs) == expected
+
+
+def test_the_front_is_that_of_its_definition():
+    """Each point held against every other: another way to it."""
+    drawn = random.Random(5)
+    pairs = [(drawn.randrange(30), drawn.randrange(30)) for _ in range(200)]
+    bettered = [any(e <= energy and t <= time and (e, t) != (energy, time) for e, t in pairs) for energy, time in pairs]
+    assert front(pairs) == [not each for each in bettered]

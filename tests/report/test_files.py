@@ -1,0 +1,85 @@
+"""The files of a report: what is left where, and what is gone."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sweeps import row, trained
+
+from trainmeter.report import files
+from trainmeter.report.composition import Asked, compose
+from trainmeter.report.rows import Sweep
+
+
+def report(*rows, **asked):
+    return compose(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}), Asked(**asked))
+
+
+def parts(number, speed, **keys):
+    """A run that knows where its time went."""
+    steady = {"fetch_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
+    return trained(number, speed, steady=steady, **keys)
+
+
+def batches(*speeds):
+    return [
+        replace(parts(number, speed, batch=8 * 2**number, typed={"batch": str(8 * 2**number)}), sweep="some")
+        for number, speed in enumerate(speeds)
+    ]
+
+
+def left(told, folder):
+    said = []
+    written = files.leave(told, folder, said.append)
+    return [path.relative_to(folder).as_posix() for path in written], said
+
+
+def test_a_report_is_a_page_pictures_and_a_table(tmp_path):
+    written, said = left(report(*batches(100.0, 200.0)), tmp_path / "made")
+    assert said == []
+    assert written[0] == "report.html"
+    assert {"report.csv", "report.md", "report/epoch_parts.png", "report/epoch_parts.svg"} <= set(written)
+    assert all((tmp_path / "made" / name).stat().st_size for name in written)
+    with open(tmp_path / "made" / "report.csv", newline="") as file:
+        assert [line["batch"] for line in csv.DictReader(file)] == ["8", "16"]
+    assert (tmp_path / "made" / "report.md").read_text().startswith("# some\n")
+
+
+def test_an_analysis_has_its_numbers_and_a_page_of_its_own_too(tmp_path):
+    written, _ = left(report(trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)), tmp_path)
+    assert {"scaling.json", "scaling.md"} <= set(written)
+
+
+def test_pictures_of_an_earlier_report_are_gone_and_others_stay(tmp_path):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine.png").touch()
+    told = report(*batches(100.0, 200.0))
+    left(told, tmp_path)
+    assert (tmp_path / "report" / "mine.png").exists(), "no report lay there"
+    (tmp_path / "report" / "old.svg").touch()
+    written, _ = left(told, tmp_path)
+    assert not (tmp_path / "report" / "old.svg").exists()
+    assert "report/epoch_parts.svg" in written
+
+
+def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_rest_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("plotly", "itables") else name)
+    written, said = left(report(*batches(100.0, 200.0)), tmp_path)
+    assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
+    assert said == ["No page and no pictures: itables, plotly not installed. For them: make .venv/.with-report"]
+
+
+def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, capfd):
+    (tmp_path / "report").write_text("in the way")
+    with pytest.raises(RuntimeError, match="cannot be drawn"):
+        left(report(*batches(100.0, 200.0)), tmp_path)
+    assert "FileExistsError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "rows", [[row(0, "cold", 1.0)], [row(0, "cold", None)], [trained(0, 100.0, steady={"e2e_s": None})]]
+)
+def test_one_run_and_one_that_says_little_have_a_report_too(tmp_path, rows):
+    written, _ = left(report(*rows), tmp_path)
+    assert {"report.html", "report.csv", "report.md"} <= set(written)

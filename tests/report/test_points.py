@@ -1,0 +1,26 @@
+"""The points of a sweep: what makes runs one, and how they are called."""
+
+from dataclasses import replace
+
+from sweeps import trained
+
+from trainmeter.report.points import points, titles
+
+
+def test_repeats_of_a_job_are_one_point():
+    found = points([trained(number, 100.0, repeat=number, batch=8 + number // 2) for number in range(4)])
+    assert [point.numbers for point in found] == [[0, 1], [2, 3]]
+    assert titles(found) == ["batch 8", "batch 9"]
+
+
+def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
+    hosts = ["nano", "orin", "nano"]
+    found = points([replace(trained(number, 100.0), host=host) for number, host in enumerate(hosts)])
+    assert [point.numbers for point in found] == [[0, 2], [1]]
+    assert [title.rpartition(", ")[2] for title in titles(found)] == ["nano", "orin"]
+
+
+def test_points_that_no_word_tells_apart_are_called_by_their_runs():
+    found = points([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
+    assert len(set(titles(found))) == 2
+    assert "run 1" in titles(found)[1]

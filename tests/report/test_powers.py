@@ -1,0 +1,53 @@
+"""Power over time: which runs are drawn, and how many samples become few."""
+
+from dataclasses import replace
+
+import pytest
+from sweeps import trained
+
+from trainmeter.record import Record
+from trainmeter.report.points import points
+from trainmeter.report.powers import chosen, power, powers
+
+SECOND = 1_000_000_000
+
+
+def sampled(folder, number, watts):
+    run = folder / str(number)
+    run.mkdir()
+    times_ns = [7 * SECOND + index * SECOND for index in range(len(watts))]
+    Record(run).append_power(times_ns, {"total": watts})
+    return replace(trained(number, 100.0), folder=run)
+
+
+def test_samples_are_told_from_the_first_on(tmp_path):
+    told = power(sampled(tmp_path, 0, [5.0, 6.0, 7.0]))
+    assert (told.times_s, told.powers_w, told.mean_of_s) == ([0.0, 1.0, 2.0], [5.0, 6.0, 7.0], 0.0)
+
+
+def test_many_samples_are_means_of_stretches(tmp_path):
+    told = power(sampled(tmp_path, 0, [10.0, 20.0] * 1200))
+    assert len(told.times_s) == 600
+    assert told.mean_of_s == pytest.approx(4.0, rel=0.01)
+    assert told.powers_w == pytest.approx([15.0] * 600)
+
+
+@pytest.mark.parametrize("text", ["", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n1,2.0\n", "no,power\n1,2\n",
+                                  "monotonic_ns,total_w\none,two\n"])  # fmt: skip
+def test_a_record_that_holds_no_power_that_can_be_read_has_none(tmp_path, text):
+    row = replace(trained(0, 100.0), folder=tmp_path)
+    assert power(row) is None
+    (tmp_path / "power.csv").write_text(text)
+    assert power(row) is None
+
+
+def test_the_runs_that_are_asked_for_or_else_the_first_of_what_was_chosen(tmp_path):
+    found = points([trained(0, 100.0), trained(1, 101.0, repeat=1), trained(2, 90.0, batch=8)])
+    assert [row.number for row in chosen(found, [1, 2])] == [1, 2]
+    assert [row.number for row in chosen(found, [], [found[1], found[0], found[1]])] == [2, 0]
+    assert chosen(found) == []
+
+
+def test_runs_without_a_folder_or_power_are_passed_over_and_no_more_than_six_are_drawn(tmp_path):
+    rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(8))]
+    assert [told.row.number for told in powers(rows)] == [0, 1, 2, 3, 4, 5]

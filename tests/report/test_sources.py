@@ -1,0 +1,171 @@
+"""Where runs come from: folders, MLflow, a table; and what is said where there are none."""
+
+from dataclasses import replace
+
+import pytest
+from sweeps import row, trained, write
+
+from trainmeter.report import table
+from trainmeter.report.sources import found, linked, nested
+
+FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
+
+
+def none():
+    raise AssertionError("MLflow is not asked")
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    """Three sweeps: of an experiment, of none, and of it again."""
+    folder = tmp_path / "multirun"
+    for name, experiment, numbers in ((FIRST, "edge/grid", (0, 1)), (SECOND, None, (0,)), (THIRD, "edge/grid", (0, 3))):
+        for number in numbers:
+            typed = {"experiment": experiment} if experiment else {"batch": "64"}
+            write(folder / name, row(number, "cold", 1.0 + number, typed=typed))
+    (folder / "reports").mkdir()
+    return folder
+
+
+def names(sweep):
+    return [f"{each.number}:{each.name[-4:]}" for each in sweep.rows]
+
+
+def asked(multirun, *sweeps, experiment=None, source="records", shown=none):
+    return found(sweeps, experiment, source, multirun, shown)
+
+
+def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
+    sweep = asked(multirun)
+    assert (sweep.folder, sweep.title) == (multirun / THIRD, THIRD)
+    assert [each.number for each in sweep.rows] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "experiment", "told"),
+    [
+        ((FIRST, SECOND), None, ["0:aa/0", "1:aa/1", "2:bb/0"]),
+        (("2026-11-2[01]*",), None, ["0:aa/0", "1:aa/1", "2:bb/0"]),
+        ((FIRST, "*aa"), None, ["0:aa/0", "1:aa/1"]),
+        ((), "edge/grid", ["0:aa/0", "1:aa/1", "2:cc/0", "3:cc/3"]),
+        ((SECOND, THIRD), "edge/grid", ["0:cc/0", "3:cc/3"]),
+    ],
+)
+def test_several_sweeps_are_one_whose_runs_are_counted_through(multirun, sweeps, experiment, told):
+    assert names(asked(multirun, *sweeps, experiment=experiment)) == told
+
+
+def test_a_folder_by_its_path_or_one_run_of_it_will_do(multirun):
+    assert len(asked(multirun, str(multirun / FIRST)).rows) == 2
+    assert names(asked(multirun, str(multirun / FIRST / "1"))) == ["1:aa/1"]
+
+
+def test_broken_records_of_several_sweeps_are_named_by_both(multirun):
+    (multirun / FIRST / "1" / "job.json").write_text("{")
+    assert list(asked(multirun, FIRST, SECOND).unreadable) == [f"{FIRST}/1"]
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "experiment", "said"),
+    [
+        (("other",), None, f"sweep=other: no runs there: .* The last one that has is {THIRD}"),
+        (("reports",), None, "sweep=reports: no runs there"),
+        ((), "smoke", "experiment=smoke: no run took it. There are runs of: edge/grid."),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(multirun, sweeps, experiment, said):
+    with pytest.raises(ValueError, match=said):
+        asked(multirun, *sweeps, experiment=experiment)
+
+
+def test_without_any_run_it_says_what_to_run_first(tmp_path):
+    with pytest.raises(ValueError, match=r"There are no runs yet\. Run first: python src/train.py"):
+        asked(tmp_path / "multirun")
+
+
+PARAMS = {"model": "torchvision", "model.name": "resnet18", "model.classes": "10", "batch": "64",
+          "optimizer": "sgd", "optimizer.lr": "0.01", "strategy": "ddp", "strategy.name": "ddp", "strategy.ranks": "2",
+          "device": "cuda", "evaluate": "true", "dataset": "jpeg", "dataset.layout": "files"}  # fmt: skip
+METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0, "epoch/e2e_s": 2.4, "val/loss": 1.0}
+
+
+def as_shown(sweep, number, status="FINISHED", metrics=METRICS, **more):
+    tags = {"trainmeter.folder": f"/elsewhere/{sweep}/{number}", "trainmeter.host": "orin",
+            "trainmeter.rehearsal": "false", "trainmeter.energy_source": "counter",
+            "trainmeter.energy_covers": "GPUs used", **more}  # fmt: skip
+    return {"run_id": f"id{number}", "sweep_id": sweep, "params": {**PARAMS, "batch": str(64 + number)},
+            "metrics": metrics, "tags": tags, "status": status, "link": f"http://127.0.0.1/#/{number}"}  # fmt: skip
+
+
+def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
+    shown = [as_shown(FIRST, 0), as_shown(SECOND, 7), as_shown(SECOND, 3)]
+    sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
+    assert (sweep.folder, [each.number for each in sweep.rows]) == (tmp_path / SECOND, [3, 7])
+    told = sweep.rows[0]
+    assert told.job["model"] == {"name": "resnet18", "classes": 10}
+    assert (told.job["batch"], told.job["optimizer"], told.job["evaluate"]) == (67, {"lr": 0.01}, True)
+    assert told.metrics == {name: METRICS[name] for name in ("steady/e2e_s", "steady/energy_j", "total/energy_j")}
+    assert (told.left_out, told.energy_covers, told.energy_source) == (None, "GPUs used", "counter")
+    assert (told.host, told.link, told.devices, told.folder) == ("orin", "http://127.0.0.1/#/3", 2, None)
+    assert sweep.varied() == ["batch"], "what all have counts as not typed"
+
+
+def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):
+    rehearsed = {"trainmeter.rehearsal": "true", "trainmeter.not_applied": "rehearse=true"}
+    unmeasured = {"trainmeter.energy_source": "none", "trainmeter.energy_reason": "no meter here"}
+    shown = [
+        as_shown(FIRST, 0, status="FAILED"),
+        as_shown(FIRST, 1, status="RUNNING", metrics={}),
+        as_shown(FIRST, 2, **rehearsed),
+        as_shown(FIRST, 3, metrics={"steady/e2e_s": 1.0}, **unmeasured),
+        {**as_shown(FIRST, 4), "tags": {}},
+    ]
+    sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
+    assert [each.state for each in sweep.rows] == ["failed", "unfinished", "whole", "whole"]
+    assert [each.left_out for each in sweep.rows[:2]] == ["not whole (failed)", "not whole (unfinished)"]
+    assert sweep.rows[2].rehearsal == ["rehearse=true"]
+    assert (sweep.rows[3].energy_covers, sweep.rows[3].no_energy) == (None, "no meter here")
+    assert list(sweep.unreadable) == ["id4"]
+
+
+def test_sweeps_of_mlflow_are_named_or_matched(tmp_path):
+    shown = [as_shown(FIRST, 0), as_shown(SECOND, 1), as_shown(THIRD, 2)]
+    sweep = asked(tmp_path, "*", source="mlflow", shown=lambda: shown)
+    assert [each.number for each in sweep.rows] == [0, 1, 2]
+    with pytest.raises(ValueError, match=f"sweep=other: MLflow shows no run of it. There are: {FIRST}"):
+        asked(tmp_path, "other", source="mlflow", shown=lambda: shown)
+    with pytest.raises(ValueError, match="MLflow shows no runs yet"):
+        asked(tmp_path, source="mlflow", shown=list)
+
+
+def test_a_server_that_is_away_is_said(tmp_path):
+    def away():
+        raise ConnectionError("refused\nand pages of it")
+
+    with pytest.raises(ValueError, match=r"source=mlflow: no runs can be had from there: ConnectionError: refused$"):
+        asked(tmp_path, source="mlflow", shown=away)
+
+
+def test_runs_know_the_pages_that_mlflow_shows_of_them(multirun):
+    sweep = linked(asked(multirun, FIRST), {f"{FIRST}/1": "http://127.0.0.1/#/1"})
+    assert [each.link for each in sweep.rows] == [None, "http://127.0.0.1/#/1"]
+
+
+def test_keys_make_a_job_again():
+    assert nested({"a": "x", "a.b": "1", "a.c.d": "null", "e": "text", "f": '"8"'}) == {
+        "a": {"b": 1, "c": {"d": None}},
+        "e": "text",
+        "f": "8",
+    }
+
+
+def test_a_table_of_an_earlier_report_is_a_source(tmp_path):
+    rows = [replace(trained(number, 100.0), sweep=name) for number, name in enumerate((FIRST, FIRST, SECOND))]
+    table.write(rows, tmp_path / "report.csv")
+    told = asked(tmp_path, source=str(tmp_path / "report.csv"))
+    assert (told.rows, told.folder) == (rows, tmp_path)
+    assert len(asked(tmp_path, SECOND, source=str(tmp_path / "report.csv")).rows) == 1
+    with pytest.raises(ValueError, match="there is no such file"):
+        asked(tmp_path, source=str(tmp_path / "other.csv"))
+    with pytest.raises(ValueError, match="holds no run of it"):
+        asked(tmp_path, "other", source=str(tmp_path / "report.csv"))

@@ -1,0 +1,125 @@
+"""The table: all that rows hold, as a file that gives them back, and what people read of it."""
+
+import csv
+import re
+from dataclasses import replace
+
+import pytest
+from sweeps import row, trained
+
+from trainmeter.report import table
+
+MARKUP = "<script>alert(1)</script>"
+
+
+def awkward():
+    """A row of all that a row may hold, with names that would be something else elsewhere."""
+    told = trained(3, 100.0, steady={"energy_j": 1e-3, "e2e_s": 12.5}, typed={"optimizer.lr": "1e-3", "note": MARKUP})
+    return replace(
+        told,
+        job={**told.job, "optimizer": {"lr": 1e-3, "name": "sgd"}, "note": MARKUP, "mode": "15", "empty": {},
+             "none": None, "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
+        state="whole", sweep="a sweep, of 'mine'", host="1e3", link="http://127.0.0.1:5000/#/runs/a?b=1&c=2",
+        rehearsal=["storage=sd asked for"], left_out="a rehearsal (storage=sd asked for)", traced=True, cores=8,
+        energy_source="counter", experiment="edge/grid", storage={"medium": "nvme"},
+        differences={"CPU": "Xeon, 8 cores", "git commit": "0123"}, flaws=["steady/x is no finite number"],
+    )  # fmt: skip
+
+
+def test_a_row_comes_back_as_it_was_but_for_its_epochs_and_its_folder(tmp_path):
+    rows = [awkward(), row(4, "warm", 2.5, typed={"batch": "8"})]
+    table.write(rows, tmp_path / "report.csv")
+    assert table.read(tmp_path / "report.csv") == rows
+
+
+def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
+    table.write([awkward()], tmp_path / "report.csv")
+    with open(tmp_path / "report.csv", newline="") as file:
+        ((columns, values),) = zip(*[iter(csv.reader(file))] * 2, strict=True)
+    line = dict(zip(columns, values, strict=True))
+    assert (line["run.number"], line["optimizer.lr"], line["steady/e2e_s"]) == ("3", "0.001", "12.5")
+    assert line["mode"] == '"15"', "a text that looks like a number stays a text"
+    assert columns[0] == "run.number"
+    assert columns[-1].startswith("host."), "facts, keys, metrics, the host"
+
+
+def test_what_is_absent_is_an_empty_cell_and_never_a_zero(tmp_path):
+    rows = [row(0, "cold", 1.0, steady={"energy_j": 5.0}), row(1, "cold", 1.0)]
+    table.write(rows, tmp_path / "report.csv")
+    with open(tmp_path / "report.csv", newline="") as file:
+        assert [line["steady/energy_j"] for line in csv.DictReader(file)] == ["5.0", ""]
+    assert table.read(tmp_path / "report.csv")[1].steady("energy_j") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "no table of a report: it has no column run.number and no run.state"),
+        ("", "no table of a report"),
+        ("run.number,run.state,steady/e2e_s\n0,whole,1.0\n1,whole,fast\n", "line 3 cannot be read"),
+    ],
+)
+def test_what_is_no_table_of_a_report_is_said_to_be_none(tmp_path, text, said):
+    (tmp_path / "other.csv").write_text(text)
+    with pytest.raises(ValueError, match="source=") as error:
+        table.read(tmp_path / "other.csv")
+    assert said in str(error.value)
+
+
+def test_people_read_in_what_the_runs_differ_and_what_was_measured():
+    rows = [
+        trained(n, 100.0 + n, batch=b, typed={"batch": str(b), "model": "resnet152"}) for n, b in enumerate([8, 16])
+    ]
+    told = table.grid(rows)
+    assert told.columns == ["run", "batch", "e2e s", "compute s", "samples/s"]
+    assert told.rows == [["0", "8", "10.0", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
+
+
+def test_several_sweeps_are_told_apart():
+    rows = [replace(row(number, "cold", 1.0), sweep=name) for number, name in enumerate("ab")]
+    assert table.varied(rows) == ["sweep"]
+
+
+def test_a_key_that_was_not_typed_is_what_it_stood_at():
+    rows = [
+        trained(0, 100.0, typed={"batch": "64"}),
+        trained(1, 100.0, batch=8),
+        trained(2, 100.0, typed={"o.lr": "1"}),
+    ]
+    assert [table.value(each, "batch") for each in rows] == ["64", "8", "64"]
+    assert [table.value(each, "o.lr") for each in rows] == ["-", "-", "1"]
+    assert table.value(rows[0], "model") == "resnet152"
+
+
+def test_markdown_takes_no_text_for_markup():
+    rows = [row(number, "cold", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
+    page = table.markdown(rows, "some")
+    assert "| 0 | &lt;script&gt;alert(1)&lt;/script&gt; |" in page
+    assert "| 1 | a / b c |" in page
+
+
+def test_the_page_takes_no_text_for_markup_and_links_runs_alone():
+    safe, unsafe = "https://mlflow.example/#/runs/a?b=1&c=2", "javascript:alert(1)"
+    rows = [
+        replace(row(number, "cold", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(number)}), link=link)
+        for number, link in enumerate([safe, unsafe])
+    ]
+    page = table.html(rows)
+    assert MARKUP not in page
+    assert page.count("&lt;script&gt;alert(1)") >= 3
+    assert "runs/a?b=1&amp;c=2" in page
+    assert unsafe not in page
+    assert not re.search(r"https?://(?!mlflow\.example)[^\s\"']+\.js", page), "nothing is fetched"
+
+
+def test_the_page_has_all_rows_as_numbers_that_can_be_sorted():
+    page = table.html([row(number, "cold", 1.0 + number / 3, typed={"batch": str(number)}) for number in range(2000)])
+    assert "667.3" in page
+    assert "downsampl" not in page.rpartition("let dt_args")[2], "none is left out"
+
+
+def test_hosts_that_differ_are_put_side_by_side():
+    rows = [replace(row(n, "cold", 1.0), differences={"CPU": "Xeon", "torch": f"2.{n // 6}"}) for n in range(7)]
+    told = table.differences(rows)
+    assert told.rows == [["torch", "2.0", "6", "0, 1, 2, 3, 4, ..."], ["torch", "2.1", "1", "6"]]
+    assert table.differences(rows[:6]) is None

@@ -1,0 +1,133 @@
+"""The answer in words: from choices to sentences, and nothing of what is not known."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from sweeps import trained
+
+from trainmeter.report.advice import Try
+from trainmeter.report.bounds import bounds
+from trainmeter.report.choices import choices, unmet
+from trainmeter.report.points import points
+from trainmeter.report.verdict import caveats, page
+
+
+def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
+    parts = {"compute_s": None, "fetch_stall_s": None}
+    if time_s:
+        parts = {"compute_s": (0.9 - stall) * time_s, "fetch_stall_s": stall * time_s, "overhead_s": 0.1 * time_s,
+                 "copy_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 1.0}  # fmt: skip
+    return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
+
+
+def told(*runs, **more):
+    found = points(list(runs))
+    return page(found, choices(found), bounds(found), notes=unmet(found), **more)
+
+
+def said(found):
+    return [list(section.sentences) for section in found.sections]
+
+
+def test_the_answer_stands_first_then_what_bounds_it():
+    found = told(run(0, 10.0, 300.0, stall=0.8), run(1, 12.0, 200.0, batch=32), run(2, 15.0, 250.0, batch=16))
+    assert (found.name, found.title, found.numbers) == ("answer", "The answer", [0, 1, 2])
+    answer, bound = said(found)
+    assert answer[:3] == [
+        "Fastest: batch 64: 10.0 s an epoch, 300 J.",
+        "Least energy: batch 32: 200 J an epoch, 12.0 s.",
+        "Best trade-off: batch 32: 12.0 s and 200 J an epoch, the least 0.5 x energy + 0.5 x 30.0 W x time: 280 J. "
+        "30.0 W is the largest mean power of an epoch.",
+    ]
+    assert "Energy is that of: GPUs used." in answer
+    assert bound == ["What bounds 3 jobs: 2 by compute, 1 by preprocessing."]
+
+
+def test_the_tables_hold_the_numbers():
+    found = told(run(0, 10.0, 300.0, stall=0.8), run(1, 12.0, 200.0, batch=32))
+    (best,), (shares,) = (section.grids for section in found.sections)
+    assert best.rows == [
+        ["batch 64", "0", "10.0", "300", "30.0", "preprocessing", "time; energy within the slowdown"],
+        ["batch 32", "1", "12.0", "200", "16.7", "compute", "energy; trade-off"],
+    ]
+    assert shares.columns == ["job", "compute", "preprocessing", "storage", "copy", "overhead"]
+    assert shares.rows == [
+        ["batch 64", "10.0", "80.0", "0.0", "0.0", "10.0"],
+        ["batch 32", "80.0", "10.0", "0.0", "0.0", "10.0"],
+    ]
+
+
+def test_one_that_is_the_best_in_all_is_said_once():
+    answer = said(told(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)))[0]
+    assert answer[0] == ("batch 64 is the best by all that was asked: 10.0 s an epoch, 100 J.")
+    assert not any("Fastest" in text for text in answer)
+
+
+def test_a_job_alone_is_chosen_from_nothing():
+    answer, bound = said(told(run(0, 10.0, 100.0)))
+    assert answer == ["One job alone, and nothing to choose between: resnet152, batch 64: 10.0 s an epoch, 100 J."]
+    assert bound == ["What bounds it: compute."]
+
+
+def test_without_energy_time_is_told_and_why_there_is_no_more():
+    answer = said(told(run(0, 10.0), run(1, 12.0, batch=32)))[0]
+    assert answer[:2] == ["Fastest: batch 64: 10.0 s an epoch.",
+                          "No choice by energy: 2 of 2 runs measured none: no meter here."]  # fmt: skip
+
+
+@pytest.mark.parametrize("runs", [[], [run(0, None)], [run(0, float("nan"))]])
+def test_without_a_time_there_is_no_answer(runs):
+    assert told(*runs) is None
+
+
+def test_what_to_try_is_told_with_its_reason_and_why_nothing_is_predicted():
+    found = told(
+        run(0, 10.0),
+        run(1, 12.0, batch=32),
+        what_next=[Try("python src/train.py batch=128", "the fastest computes")],
+        prediction="too few",
+    )
+    assert said(found)[2:] == [
+        ["What to try next:", "The fastest computes: python src/train.py batch=128"],
+        ["No prediction: too few."],
+    ]
+
+
+def test_numbers_are_plain_for_machines():
+    found = told(run(0, 10.0, 300.0), run(1, 12.0, 200.0, batch=32))
+    values = json.loads(json.dumps(found.values, allow_nan=False))
+    assert values["choices"][0] == {
+        "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
+        "power_w": 30.0, "energy_covers": "GPUs used", "bound": "compute",
+        "shares": pytest.approx({"compute": 0.8, "preprocessing": 0.1, "storage": 0.0, "copy": 0.0, "overhead": 0.1}),
+        "as_good": [], "sentence": "Fastest: batch 64: 10.0 s an epoch, 300 J.",
+    }  # fmt: skip
+    assert values["bounds"] == {"compute": 2}
+    assert values["prediction"] is None
+
+
+# What to keep in mind
+
+
+def test_epochs_of_other_work_are_told():
+    few = run(1, 10.0, batch=32)
+    many = replace(few, number=2, job={**few.job, "batch": 8}, metrics={**few.metrics, "steady/samples": 50000.0})
+    assert caveats(points([few, many]))[0] == (
+        "An epoch is not as much work in all of them: it has 1000 to 50000 samples."
+    )
+
+
+def test_what_changes_how_a_job_learns_is_told_unless_there_is_a_target():
+    runs = [run(0, 10.0), run(1, 10.0, batch=32)]
+    assert any("which batch may change" in text for text in caveats(points(runs)))
+    targeted = [run(number, 10.0, batch=8 * (1 + number), target_accuracy=0.5) for number in range(2)]
+    assert not any("learn" in text for text in caveats(points(targeted)))
+
+
+def test_what_ran_once_is_told_and_repeats_end_that():
+    runs = [run(0, 10.0), run(1, 10.0, workers=8)]
+    assert caveats(points(runs)) == [
+        "Each job ran once, so that small differences may be chance: repeat=0,1,2 gives intervals."
+    ]
+    assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == []

@@ -1,0 +1,75 @@
+"""What MLflow shows is read back: every measured run once, and nothing that is made for being asked."""
+
+import pytest
+
+from trainmeter.tracking import runs as shown
+from trainmeter.tracking.publish import publish
+from trainmeter.tracking.reports import log_report
+from trainmeter.tracking.runs import links, runs
+
+
+def test_a_run_is_read_back_as_it_was_published(store, make_record):
+    record = make_record(batch=8, limit=100)
+    published = publish(record, store)
+    (run,) = runs(store.uri)
+    assert (run["run_id"], run["status"], run["sweep_id"]) == (published.run_id, "FINISHED", "sweep")
+    assert (run["params"]["batch"], run["params"]["power_limit"]) == ("8", "100")
+    assert record.summary()["metrics"].items() <= run["metrics"].items()
+    assert run["tags"]["trainmeter.energy_source"] == "counter"
+    assert f"/runs/{published.run_id}" in run["link"]
+
+
+def test_the_pages_of_a_sweep_are_found_by_the_numbers_of_its_runs(store, make_record):
+    published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
+    found = links(["sweep", "another", "o'clock"], uri=store.uri)
+    assert found.keys() == {"sweep/0", "sweep/3"}
+    assert all(f"/runs/{run_id}" in found[f"sweep/{number}"] for number, run_id in published.items())
+
+
+def test_what_is_not_known_is_not_there(store, make_record):
+    publish(make_record(limit=None, energy=False), store)
+    (run,) = runs(store.uri)
+    assert "power_limit" not in run["params"]
+    assert not [name for name in run["metrics"] if "energy" in name]
+
+
+@pytest.mark.parametrize("state", ["failed", "killed"])
+def test_a_run_that_failed_is_there_and_says_so(store, make_record, state):
+    publish(make_record(state=state), store)
+    assert [run["status"] for run in runs(store.uri)] == [state.upper()]
+
+
+def test_pages_are_put_together_in_the_order_in_which_runs_began(store, make_record, monkeypatch):
+    started = [f"2026-11-20T12:00:0{second}+00:00" for second in (3, 0, 4, 1, 2)]
+    for number, when in enumerate(started):
+        publish(make_record(number, started=when), store)
+    monkeypatch.setattr(shown, "A_PAGE", 2)
+    assert [run["tags"]["trainmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
+
+
+def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_record, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    (tmp_path / "report.html").write_text("<p>")
+    log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "trainmeter"})
+    store.client.create_run(store.experiment_id, run_name="somebody else's")
+    store.client.delete_run(publish(make_record(0), store).run_id)
+    assert runs(store.uri) == []
+    kept = publish(make_record(1), store)
+    assert [run["run_id"] for run in runs(store.uri)] == [kept.run_id]
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: show the runs first"):
+        runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
+    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, template, trainmeter "):
+        runs(store.uri, "mine")
+
+
+@pytest.mark.system
+def test_a_server_that_is_away_is_an_error(tmp_path):
+    with pytest.raises(Exception, match="9"):
+        runs("http://127.0.0.1:9")

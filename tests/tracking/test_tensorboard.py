@@ -1,0 +1,162 @@
+"""Event files are read back by TensorBoard's own reader, and hold what MLflow is shown."""
+
+import json
+import sys
+
+import pytest
+from events import event_files, scalars_of
+
+from trainmeter.record import Record
+from trainmeter.tracking import publisher as publishers
+from trainmeter.tracking import tensorboard
+from trainmeter.tracking.publish import publish
+from trainmeter.tracking.publisher import Publisher, Unpublished, WithEvents, publisher
+from trainmeter.tracking.state import EVENTS, ended_s
+from trainmeter.tracking.tensorboard import Events
+
+pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")
+
+
+def run_for_windows(record: Record, count: int) -> None:
+    """Cuts a record to its first windows, as it was while its run was under way."""
+    lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (record.folder / "epochs.jsonl").write_text("".join(lines[:count]))
+
+
+def test_the_file_holds_the_scalars_that_mlflow_is_shown_at_their_steps(store, make_record, points):
+    record = make_record()
+    record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
+    tensorboard.write(record)
+    shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
+    assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])
+
+
+def test_a_scalar_has_the_time_that_its_window_closed(make_record):
+    record = make_record(epochs=1, clock={"wall_s": 1e9, "monotonic_ns": 0})
+    tensorboard.write(record)
+    times = {scalar.name: scalar.when_ms for scalar in scalars_of(record)}
+    for window in record.windows():
+        assert times[f"{window['window']}/e2e_s"] == 1e12 + window["closed_ns"] // 10**6
+
+
+def test_curves_grow_with_the_record_and_can_be_read_meanwhile(make_record):
+    record = make_record(epochs=2, state=None)
+    every = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    events = Events(record)
+    events.open()
+    for count in range(len(every) + 1):
+        (record.folder / "epochs.jsonl").write_text("".join(every[:count]))
+        events.add()
+        ends = [scalar.step for scalar in scalars_of(record) if scalar.name.endswith("/e2e_s")]
+        assert ends == [json.loads(line)["epoch"] for line in every[:count]]
+    events.finish()
+
+
+def test_a_run_that_goes_on_begins_the_file_anew_so_that_no_step_is_there_twice(make_record):
+    record = make_record(epochs=3)
+    interrupted = Events(record)
+    interrupted.add()
+    run_for_windows(record, 4)
+    resumed = Events(record)
+    resumed.add()
+    resumed.finish()
+    steps = [scalar.step for scalar in scalars_of(record) if scalar.name == "epoch/e2e_s"]
+    assert steps == [0, 1]
+    interrupted.finish()
+
+
+def test_nothing_stands_for_what_is_absent(make_record):
+    record = make_record(energy=False, state=None, pid=2**22 + 1)
+    tensorboard.write(record)
+    names = {scalar.name for scalar in scalars_of(record)}
+    assert names == {name for window in record.windows() for name in window["metrics"]}
+    assert not [name for name in names if "energy" in name or "power" in name]
+
+
+def test_a_run_that_is_under_way_is_left_to_its_steward(make_record):
+    record = make_record(state=None, host="board-7")
+    tensorboard.write(record)
+    assert event_files(record) == []
+
+
+def test_the_file_is_no_part_of_the_record(store, make_record):
+    record = make_record(state="killed")
+    ended = ended_s(record)
+    tensorboard.write(record)
+    assert ended_s(record) == ended
+    there = {file.path for file in store.client.list_artifacts(publish(record, store).run_id)}
+    assert not [name for name in there if name.startswith(EVENTS)]
+
+
+def test_event_files_are_written_only_where_they_are_asked_for(make_record):
+    assert isinstance(publisher(make_record(0), name="mlflow"), Publisher)
+    assert isinstance(publisher(make_record(1), name="none", tensorboard=False), Unpublished)
+    record = make_record(2)
+    asked = publisher(record, name="none", tensorboard=True)
+    assert isinstance(asked, WithEvents)
+    asked.start()
+    asked.between()
+    assert asked.close() is None
+    assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
+
+
+def test_a_run_that_failed_before_its_first_window_has_an_empty_file(make_record):
+    record = make_record(epochs=0, state=None)
+    tracker = publisher(record, name="none", tensorboard=True)
+    assert tracker.close(ended="failed") is None
+    assert scalars_of(record) == []
+
+
+class Recording:
+    """A tracker that notes what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def start(self):
+        self.asked.append("start")
+
+    def between(self, limit_s):
+        self.asked.append(limit_s)
+
+    def close(self, limit_s, ended):
+        self.asked.append(ended)
+        return "where it is shown"
+
+
+def test_a_disk_that_takes_no_more_ends_the_file_and_harms_nothing_else(make_record, monkeypatch, caplog):
+    monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    beside = Recording()
+    tracker = WithEvents(beside, Events(make_record()))
+    tracker.start()
+    for _ in range(2):
+        tracker.between(0.5)
+    assert tracker.close(ended="whole") == "where it is shown"
+    assert beside.asked == ["start", 0.5, 0.5, "whole"]
+    assert [record.message for record in caplog.records] == [
+        "TensorBoard does not show all of this run: [Errno 28] No space left on device"
+    ]
+
+
+@pytest.mark.parametrize("tracking", [{"name": "none"}, {"tensorboard": False}, {"tensorboard": True}], ids=str)
+def test_what_can_be_had_is_not_refused(tracking):
+    tensorboard.check(tracking)
+
+
+def test_what_is_neither_true_nor_false_is_refused():
+    with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
+        tensorboard.check({"tensorboard": "yes please"})
+
+
+def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"Install it: make \.venv/\.with-tensorboard, or pip install tensorboard"):
+        tensorboard.check({"tensorboard": True})
+    tensorboard.check({"tensorboard": False})
+
+
+def test_the_package_is_not_imported_where_it_is_not_asked_for(make_record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
+    tracker = publishers.publisher(make_record(), name="none")
+    tracker.start()
+    assert tracker.close() is None
