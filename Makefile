@@ -9,6 +9,10 @@ UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
 BENCHES := overhead ranks start residual memory loader stalls staging energy phases report
 
+# A process a core, up to four: each makes a project of its own to copy from, which takes it seconds.
+# ARGS="-n0 tests/test_job.py" runs a file in one process, as a debugger needs it.
+SHARED_OUT := -n logical --maxprocesses 4 --dist loadscope
+
 # On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
@@ -47,7 +51,7 @@ bench: setup ## print the benchmarks' tables
 ##### Check
 
 test: setup $(call extra,dev) ## run the tests
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest $(SHARED_OUT) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
 	$(PYTHON) -m pytest -m system $(ARGS)
