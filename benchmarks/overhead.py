@@ -60,8 +60,8 @@ class Bench:
         self.learner = Learner(job, self.task, Single(1), CPU)
         self.link = link
         self.clock = Clock(HostTimeline(), observe=link.progress)
-        self.model = self.learner.model  # one for all ways: where in memory its weights lie makes up to 8 % of a step
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        # One for all ways: where in memory its weights and what is learned by lie makes up to 8 % of a step.
+        self.model, self.optimizer = self.learner.model, self.learner._optimizer
         samples = build(job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train"))
         order = RandomSampler(samples, num_samples=min(len(samples), steps * job["batch"]))
         self.by_hand_loader = DataLoader(samples, batch_size=job["batch"], sampler=order)

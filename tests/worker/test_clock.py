@@ -78,11 +78,11 @@ class Loader:
 
 
 def on_cpu(world, **how):
-    return Clock(HostTimeline(world.now), **{"host": world.now, "wall": world.now, **how})
+    return Clock(HostTimeline(world.now), **{"host": world.now, "wall": world.now, "together_ns": 0, **how})
 
 
 def on_device(world, **how):
-    return Clock(world.timeline, **{"host": world.now, "wall": world.now, **how})
+    return Clock(world.timeline, **{"host": world.now, "wall": world.now, "together_ns": 0, **how})
 
 
 def times(clock):
@@ -341,6 +341,17 @@ def test_the_observer_is_told_of_the_steps_that_have_passed_and_of_the_time():
     assert told == [(1, 14), (2, 29), (3, 36)]
 
 
+def test_short_steps_are_booked_several_at_once_and_come_to_the_same():
+    each, several = World(), World()
+    told = []
+    one = on_cpu(each)
+    other = on_cpu(several, together_ns=20 * MS, observe=lambda steps, now_ns: told.append((steps, now_ns // MS)))
+    for world, clock in ((each, one), (several, other)):
+        cpu_epoch(world, clock, [3, 4, 1])
+    assert told == [(2, 29)]
+    assert (times(other), rows_ms(other), other.parts()["steps"]) == (times(one), rows_ms(one), 3)
+
+
 def test_the_loop_gets_what_was_moved():
     clock = Clock(HostTimeline())
     clock.open()
@@ -349,7 +360,7 @@ def test_the_loop_gets_what_was_moved():
 
 def test_memory_grows_by_the_rows_alone():
     steps = 20_000
-    clock = Clock(HostTimeline())
+    clock = Clock(HostTimeline(), together_ns=0)
     tracemalloc.start()
     try:
         clock.open()

@@ -20,6 +20,8 @@ from array import array
 from trainmeter.worker.timeline import monotonic_ns, perf_counter_ns
 
 NANOSECOND = 1e-9
+BOOKED_NS = 20 * 1000 * 1000
+"""How long marks may lie before they are booked."""
 TOGETHER_NS = 50000
 """Readings of two clocks that lie no further apart are taken as one moment."""
 
@@ -28,16 +30,18 @@ class Clock:
     """Times one pass over a loader at a time: `open`, iterate over `batches`, `close`, then read `parts`.
 
     `synchronous` waits for the device after every step, as programs do that time each step by the host's clock;
-    `observe(steps, now_ns)` is told after every step.
+    `observe(steps, now_ns)` is told how many have passed, after steps that are `together_ns` apart or more: short
+    steps are booked several at once, which takes them half of what each by itself would.
     """
 
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns: None, host=perf_counter_ns,
-                 wall=monotonic_ns):  # fmt: skip
+                 wall=monotonic_ns, together_ns=BOOKED_NS):  # fmt: skip
         self._timeline = timeline
         self._synchronous = synchronous
         self._observe = observe
         self._host = host
         self._wall = wall
+        self._together_ns = together_ns
 
     def open(self):
         self._steps = 0
@@ -53,7 +57,7 @@ class Clock:
     def batches(self, loader, move):
         """The loader's batches, each passed through `move` to the device, with marks put down around them."""
         host, mark = self._host, self._timeline.mark
-        asked = host()
+        settled = asked = host()
         iterator = iter(loader)
         while True:
             try:
@@ -69,9 +73,11 @@ class Clock:
             mark()
             if self._synchronous:
                 self._timeline.synchronize()
-            self._settle()
-            self._observe(self._steps, host())
             asked = host()
+            if asked - settled >= self._together_ns:
+                self._settle()
+                self._observe(self._steps, asked)
+                settled = asked = host()
 
     def close(self):
         self._timeline.synchronize()

@@ -37,7 +37,7 @@ def timeline(device):
 
 def each(act, batch):
     """`act` on each tensor of a batch, whose parts may be tuples or lists again."""
-    return type(batch)(each(act, part) for part in batch) if isinstance(batch, (tuple, list)) else act(batch)
+    return type(batch)([each(act, part) for part in batch]) if isinstance(batch, (tuple, list)) else act(batch)
 
 
 def settle(device):
