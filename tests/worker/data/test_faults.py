@@ -8,11 +8,11 @@ from threading import Timer
 import pytest
 import torch
 
-from trainmeter.worker.failures import failure, words
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
 from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.data.timing import Batches, Timed
+from trainmeter.worker.failures import failure, words
 from trainmeter.worker.strategy import Single
 
 TORCHS_OWN = [
