@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sweeps import trained
 
-from trainmeter.report.points import points, titles
+from trainmeter.report.points import groups, points, titles
 
 
 def test_repeats_of_a_job_are_one_point():
@@ -24,3 +24,11 @@ def test_points_that_no_word_tells_apart_are_called_by_their_runs():
     found = points([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
     assert len(set(titles(found))) == 2
     assert "run 1" in titles(found)[1]
+
+
+def test_points_of_different_hosts_are_never_put_together():
+    def on(host, number, **keys):
+        return replace(trained(number, 100.0, **keys), host=host)
+
+    found = points([on("nano", 0, batch=8), on("h200", 1, batch=8), on("h200", 2, batch=16)])
+    assert [[point.numbers for point in group] for group in groups(found, ["batch"])] == [[[0]], [[1], [2]]]

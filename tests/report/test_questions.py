@@ -95,6 +95,11 @@ def test_where_the_first_epoch_loses_its_time():
     assert (told.slower, told.most) == (True, "loader start")
 
 
+def test_a_run_whose_epoch_has_no_time_tells_nothing_of_its_first():
+    untimed = {name: value for name, value in FIRST.items() if name != "epoch/e2e_s"}
+    assert first_epochs(points([trained(0, 100.0, epochs=[untimed, LATER, LATER])])) == []
+
+
 def test_the_answer_names_the_part_that_the_most_lies_in():
     assert said([trained(0, 100.0, epochs=[FIRST, LATER])], 2) == [
         "In 1 of 1 jobs epoch 0 is slower: it takes 1.67 times a later one.",

@@ -84,6 +84,14 @@ def test_a_sweep_over_more_gives_a_verdict_for_each_job():
     ]
 
 
+def test_runs_of_different_hosts_are_no_repeats_of_each_other():
+    nano, orin = ([replace(each, host=host) for each in rows(T1, T3, T2)] for host in ("nano", "orin"))
+    assert [analysis.title for analysis in analyses([*nano, *orin])] == [
+        "resnet18 on jpeg, batch 64, 4 workers, nano",
+        "resnet18 on jpeg, batch 64, 4 workers, orin",
+    ]
+
+
 def test_repeats_belong_to_one_job():
     found = [row(number, supply, 1.0 + number, job_keys={"repeat": number % 3})
              for number, supply in enumerate(["tensors"] * 3 + ["warm"] * 3 + ["cold"] * 3)]  # fmt: skip

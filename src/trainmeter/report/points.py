@@ -111,8 +111,8 @@ def titles(found: Sequence[Point]) -> list[str]:
 
 
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
-    """Points that differ in these keys alone, together."""
-    keyed = sorted(((same(point.job, but), index) for index, point in enumerate(found)))
+    """Points of one host that differ in these keys alone, together."""
+    keyed = sorted(((point.rows[0].host or "", same(point.job, but)), index) for index, point in enumerate(found))
     together = [[found[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
     return sorted(together, key=lambda group: group[0].numbers[0])
 

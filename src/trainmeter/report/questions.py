@@ -184,7 +184,7 @@ def first_epochs(points: Sequence[Point]) -> list[FirstEpoch]:
     told = []
     for point in points:
         since = max(1, point.job["warmup_epochs"])
-        if any(len(row.epochs) <= since for row in point.rows):
+        if any(len(row.epochs) <= since or not _timed(row.epochs) for row in point.rows):
             continue
         pairs = [(row.epochs[0], row.epochs[since:]) for row in point.rows]
         firsts, laters, parts = zip(*(_told(*pair) for pair in pairs), strict=True)
@@ -277,6 +277,10 @@ def larger_batches(points: Sequence[Point]) -> list[LargerBatch]:
 def title(point: Point, points: Sequence[Point], *but: str) -> str:
     """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
     return point.named([key for key in dict.fromkeys(["model", *varied(points)]) if key not in but])
+
+
+def _timed(epochs: Sequence[Mapping[str, float]]) -> bool:
+    return all("epoch/e2e_s" in epoch for epoch in epochs)
 
 
 def _told(first: Mapping[str, float], later: Sequence[Mapping[str, float]]) -> tuple[float, float, dict[str, float]]:

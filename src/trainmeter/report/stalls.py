@@ -149,12 +149,12 @@ def condition(job: Mapping[str, Any]) -> str | None:
 
 
 def analyses(rows: Sequence[Row]) -> list[Analysis | Incomplete]:
-    """One for each job of a sweep that was run under two of the conditions or more; rows are results, none left out."""
-    groups: dict[str, dict[str, list[Row]]] = {}
+    """One for each host and job that ran under two of the conditions or more; rows are results, none left out."""
+    groups: dict[tuple[str | None, str], dict[str, list[Row]]] = {}
     for row in rows:
         name = condition(row.job)
         if name:
-            groups.setdefault(_same(row.job), {}).setdefault(name, []).append(row)
+            groups.setdefault((row.host, _same(row.job)), {}).setdefault(name, []).append(row)
     groups = {key: group for key, group in groups.items() if len(group) > 1}
     titles = _titles([_first(group) for group in groups.values()])
     return [_told(title, group) for title, group in zip(titles, groups.values(), strict=True)]
@@ -363,11 +363,12 @@ def _titles(rows: Sequence[Row]) -> list[str]:
     known = {"model", "dataset", "batch", "workers", "supply", "experiment", *SET_BY_SUPPLY}
     keys = dict.fromkeys(key for row in rows for key in row.keys if key not in known)
     varied = [key for key in keys if len({row.keys.get(key) for row in rows}) > 1]
-    titles = []
+    titles, hosts = [], len({row.host for row in rows})
     for row in rows:
         name = _naming(row)
         workers = f"{name['workers']} worker{'' if name['workers'] == 1 else 's'}"
         extra = [f"{key}={row.keys[key]}" for key in varied if key in row.keys]
+        extra += [row.host or "unknown host"] if hosts > 1 else []
         titles.append(", ".join([f"{name['model']} on {name['dataset']}", f"batch {name['batch']}", workers, *extra]))
     return titles
 
