@@ -148,6 +148,8 @@ def test_a_point_without_energy_may_be_the_fastest_and_no_more():
     found = points([costing(0, 5.0), costing(1, 10.0, 300.0, batch=128), costing(2, 12.0, 200.0, batch=256)])
     assert chosen(choices(found)) == {"fastest": 64, "least_energy": 256, "tradeoff": 256, "within_slowdown": 128}
     assert unmet(found) == ["Not all energies can be put side by side: 1 of 3 runs measured none: no meter here."]
+    (within,) = (choice for choice in choices(found) if choice.name == "within_slowdown")
+    assert "within 1.1 times the fastest's time (of those with energy)" in within.sentence
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

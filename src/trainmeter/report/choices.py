@@ -54,7 +54,7 @@ def choices(
     found = [_fastest(known)]
     groups = comparable(known)
     for covers, group in groups.items():
-        of = f" ({covers})" if len(groups) > 1 else ""
+        of = f" ({covers})" if len(groups) > 1 else " (of those with energy)" if len(group) < len(known) else ""
         found += [_least_energy(group, of), _tradeoff(group, eta, of), _within_slowdown(group, max_slowdown, of)]
         if power_budget_w and (kept := [cost for cost in group if _power(cost) <= power_budget_w]):
             found.append(_on_budget(kept, power_budget_w, of))

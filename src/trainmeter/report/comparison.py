@@ -52,7 +52,9 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`differs`, `no difference`, or `cannot tell`."""
+        """`differs`, `no difference`, or `cannot tell`, as of one run by its epochs: the next run's are others."""
+        if self.by == EPOCHS:
+            return UNTELLABLE
         if self.same:
             return SAME
         return UNTELLABLE if self.ratio.low is None or self.ratio.spans(1) else DIFFERS
@@ -111,7 +113,7 @@ def sentences(told: Sequence[Difference]) -> list[str]:
         said.append(f"The most differs {most.title}: {times(most.ratio)} the time.")
     if any(each.by == EPOCHS for each in apart):
         said.append(
-            "Where a job ran once, its interval is from its epochs, which are not independent: repeat=0,1,2 tells more."
+            "Where a job ran once, its interval is of its epochs, and says nothing of another run: repeat=0,1,2 does."
         )
     if any(each.by == ONCE for each in apart):
         said.append("One run of one epoch gives no interval: repeat=0,1,2 does.")
