@@ -47,13 +47,14 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
     ended = report("tracking=none")
     assert ended.returncode == 0, ended.stderr
     said = " ".join(ended.stdout.split())
-    assert said.startswith("The answer Fastest: ready_batches true, cache cold: 5.55 s")
+    assert said.startswith("The answer Fastest: cache warm: 6.75 s"), "ready batches are none to choose from"
     assert "resnet18 on jpeg, batch 64, 4 workers: storage-bound: of 12.1 s an epoch" in said
+    assert "Not chosen from: 1 job on ready batches, which show but how fast the device is." in said
     assert "Not shown in MLflow: tracking=none." in said
     left = {path.name for path in folder.iterdir()}
     assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= left
     whole = read_json(folder / "answer.json")
-    assert whole["choices"][0]["runs"] == [0, 1]
+    assert whole["choices"][0]["runs"] == [2, 3]
 
 
 def test_a_table_makes_a_report_again_of_the_runs_that_are_asked_for(report, tmp_path):

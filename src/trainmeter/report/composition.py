@@ -63,15 +63,16 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     numbers = {row.number for row in selection.ended} | told.numbers
     _check_numbers(asked.power_of, numbers)
     found = points(selection.rows)
-    best = choices(found, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
+    real = [point for point in found if not point.job.get("ready_batches")] or found
+    best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     beside, of_other = _beside(found, sweep.title, against, asked) if against else ([], [])
     return Report(
         title=f"{sweep.title} against {against.title}" if against else sweep.title,
         rows=selection.ended,
-        pages=[*_answer(found, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
-        charts=charts(found, best, pareto(found), powers(chosen(found, asked.power_of, [each.point for each in best]))),
+        pages=[*_answer(real, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
+        charts=charts(found, best, pareto(real), powers(chosen(found, asked.power_of, [each.point for each in best]))),
         banner=selection.banner(numbers) or told.selection.banner(told.numbers),
-        notes=[*_where(asked.where, selection.count, sweep), *selection.below(numbers), *of_other],
+        notes=[*_controls(len(found) - len(real)), *_where(asked.where, selection.count, sweep), *selection.below(numbers), *of_other],
         hints=told.hints,
     )
 
@@ -97,6 +98,12 @@ def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) ->
     said = [*selection.banner(numbers), *selection.below(numbers)]
     page = comparison.page(points(selection.rows), found, (against.title, title))
     return [page], [f"{against.title}: {each}" for each in said]
+
+
+def _controls(count: int) -> list[str]:
+    """That jobs on ready batches are none to choose from: what they show is how fast the device would be."""
+    jobs = f"{count} job{'s' if count > 1 else ''}"
+    return [f"Not chosen from: {jobs} on ready batches, which show but how fast the device is."] if count else []
 
 
 def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
