@@ -72,7 +72,12 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
         pages=[*_answer(real, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
         charts=charts(found, best, pareto(real), powers(chosen(found, asked.power_of, [each.point for each in best]))),
         banner=selection.banner(numbers) or told.selection.banner(told.numbers),
-        notes=[*_controls(len(found) - len(real)), *_where(asked.where, selection.count, sweep), *selection.below(numbers), *of_other],
+        notes=[
+            *_controls(len(found) - len(real)),
+            *_where(asked.where, selection.count, sweep),
+            *selection.below(numbers),
+            *of_other,
+        ],
         hints=told.hints,
     )
 
