@@ -183,19 +183,15 @@ class Terminal:
         """When the target was reached, by what, and what it cost; nothing where it was not, or none was set."""
         if "total/epochs_to_target" not in metrics:
             return
-        epochs, seconds = int(metrics["total/epochs_to_target"]), metrics["total/time_to_target_s"]
-        cost = [f"{seconds:.3f} s"]
-        cost += [f"{metrics[name]:.1f} J" for name in ("total/energy_to_target_j",) if name in metrics]
-        last = [window["metrics"] for window in windows if window["epoch"] == epochs - 1]
-        scores = {name: value for told in last for name, value in told.items() if name in SCORES}
-        judged = [f"{name} {value:.4f}" for name, value in scores.items() if name.startswith("val/")] or [
-            f"{name} {value:.4f}" for name, value in scores.items()
-        ]
-        self.say(
-            f"The target was reached after {epochs} epoch{'s' if epochs > 1 else ''}, in {' and '.join(cost)} "
-            f"({', '.join(judged)}).",
-            style="green",
-        )
+        epochs = int(metrics["total/epochs_to_target"])
+        cost = f"{metrics['total/time_to_target_s']:.3f} s"
+        if "total/energy_to_target_j" in metrics:
+            cost += f" and {metrics['total/energy_to_target_j']:.1f} J"
+        # An evaluation decides, where there is one; it follows its epoch.
+        decided = [window["metrics"] for window in windows if window["epoch"] == epochs - 1][-1]
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in decided.items() if name in SCORES)
+        after = f"{epochs} epoch{'s' if epochs > 1 else ''}"
+        self.say(f"The target was reached after {after}, in {cost} ({scores}).", style="green")
 
     def sweep(self, outcomes: Sequence[Outcome]) -> None:
         """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""

@@ -152,8 +152,8 @@ def test_a_folder_of_an_overlay_lies_where_the_layer_does_that_has_it(tree, tmp_
     tree.disk(NVME, number, rotational=0)
     tree.mount(number, "/", "ext4")
     layers = f"rw,lowerdir=/nowhere:{str(lower).replace(' ', chr(92) + '040')},upperdir={upper},workdir=/w"
-    tree.mount("0:60", "/work", "overlay", "overlay", layers)
-    assert tree.find("0:60", "/work/data/digits") == Disk(("nvme0n1",), "nvme", "ext4")
+    tree.mount("0:60", "/container", "overlay", "overlay", layers)
+    assert tree.find("0:60", "/container/data/digits") == Disk(("nvme0n1",), "nvme", "ext4")
 
 
 @pytest.mark.parametrize("options", ["lowerdir=/l1:{},upperdir=/u", "lowerdir+=/l1,lowerdir+={},lowerdir+=/l2"])
@@ -163,8 +163,8 @@ def test_every_way_to_name_the_layers_is_read(tree, tmp_path, options):
     number = f"{os.major(number)}:{os.minor(number)}"
     tree.disk(SATA, number, rotational=0).mount(number, "/", "ext4")
     layer = f"{tmp_path}/with\\054comma"  # as the kernel writes it
-    tree.mount("0:60", "/work", "overlay", "overlay", "rw," + options.format(layer))
-    assert tree.find("0:60", "/work/data") == Disk(("sda",), "ssd", "ext4")
+    tree.mount("0:60", "/container", "overlay", "overlay", "rw," + options.format(layer))
+    assert tree.find("0:60", "/container/data") == Disk(("sda",), "ssd", "ext4")
 
 
 def test_an_overlay_whose_layers_are_out_of_sight_says_so(tree):
