@@ -16,18 +16,19 @@ WORKER = {name for name in SOURCES if name.startswith("trainmeter/worker/")}
 ON_A_BOARDS_PYTHON = {*WORKER, "trainmeter/record.py", "trainmeter/build.py"}
 STEWARD = SOURCES.keys() - WORKER
 ENTRIES = {name for name in SOURCES if "/" not in name}
+PLUGINS = {name for name in SOURCES if name.startswith("hydra_plugins/")}
 
 FLOORS = [
     {"entries"},
-    {"experiment", "report", "doctor"},
+    {"hydra_plugins"},
+    {"experiment", "fleet", "report", "doctor"},
     {"ending"},
     {"plan", "window", "terminal", "sweep", "fitted"},
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
-    {"job", "summary", "outcome", "throughput", "resuming"},
+    {"job", "summary", "outcome", "throughput", "resuming", "search", "state"},
     {"hints"},
-    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
-    {"hydra_plugins"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster", "slurm", "processes"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -35,8 +36,10 @@ ALONE_IN = {
     "torch": WORKER,
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
-    "hydra": {*ENTRIES, "trainmeter/job.py", "hydra_plugins/sample.py"},
-    "omegaconf": {*ENTRIES, "trainmeter/hints.py", "trainmeter/job.py", "trainmeter/schema.py"},
+    "hydra": {*ENTRIES, "trainmeter/job.py", *PLUGINS},
+    "optuna": {"trainmeter/search.py"},
+    "omegaconf": {*ENTRIES, *PLUGINS, "trainmeter/hints.py", "trainmeter/job.py", "trainmeter/schema.py"},
+    "submitit": {"trainmeter/fleet.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
         "trainmeter/machine/nvml_gauges.py",

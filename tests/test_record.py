@@ -56,10 +56,17 @@ def test_there_is_no_summary_while_the_run_goes_on(record):
 
 
 def test_a_run_is_whole_once_it_was_measured_to_its_end(record):
+    record.describe({}, {})
     assert not record.is_whole()
     record.conclude(WHOLE, "1d")
     assert record.is_whole()
     assert record.is_whole("1d")
+
+
+def test_an_end_that_no_job_stands_beside_is_no_runs(record):
+    """What a start that was killed left, as it set an earlier run aside."""
+    record.conclude(WHOLE, "1d")
+    assert not record.is_whole()
 
 
 def test_a_whole_run_of_another_job_is_not_this_one(record):

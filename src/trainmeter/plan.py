@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shlex
 import sys
@@ -25,6 +24,7 @@ from trainmeter.machine.disk import disk_of, serves
 from trainmeter.power.knobs.demands import demanded, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
+from trainmeter.processes import boot_id, this_process
 from trainmeter.record import Record, write_json
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
@@ -182,7 +182,7 @@ def _medium(job: Mapping[str, Any]) -> str | None:
 def desk_of(order: Order) -> Desk:
     """Where what knobs were at is kept while they are turned."""
     machine = order.job["machine"]
-    return Desk(machine["state_dir"], root=machine["root"], boot_id=host.boot_id(), command=command())
+    return Desk(machine["state_dir"], root=machine["root"], boot_id=boot_id(), command=command())
 
 
 def withdraw(order: Order) -> None:
@@ -234,9 +234,7 @@ def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str], nodes
         "command": command(),
         "started": _now(),
         # Whose process this is, for those who ask whether it still lives: never that of a machine replayed.
-        "host": platform.node(),
-        "pid": os.getpid(),
-        "boot_id": host.boot_id(),
+        **this_process()._asdict(),
         "rehearsal": rehearsal,
         "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
         "power_limit_applied": None,

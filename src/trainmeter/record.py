@@ -10,12 +10,19 @@
     summary.json  means, spreads, totals, and how the run ended
     whole.json    written last: the job was measured to its end
 
+Wherever a crash breaks off what writes here, the folder has one state that can be read. A file of JSON is there whole
+or not at all, lines and rows are only ever added, and `job.json` is the first that leaves and the last that comes:
+without it, whatever else lies there tells of no run. What has been written is on the disk, so that a power cut is no
+worse than a crash; all of that is waited for between windows.
+
 Runs on a board's own Python: 3.6 and the standard library.
 """
 
 import array
+import contextlib
 import csv
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -58,11 +65,13 @@ class Record:
         if not path.exists():
             return []
         with open(str(path), encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines if line.endswith("\n")]
+            return [json.loads(line) for line in _whole_lines(lines)]
 
     def is_whole(self, identity=None):
         """Whether the run was measured to its end, and, where an identity is given, is that very job's."""
         try:
+            if not (self.folder / "job.json").exists():
+                return False
             whole = read_json(self.folder / "whole.json")
         except (OSError, ValueError):
             return False
@@ -71,12 +80,20 @@ class Record:
     def describe(self, job, run):
         write_json(self.folder / "job.json", {"schema": SCHEMA, "job": job, "run": run})
 
+    @contextlib.contextmanager
+    def alone(self):
+        """Has one process at a time begin this run, close it for one that died, or make its place in MLflow."""
+        descriptor = os.open(str(self.folder), os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def append(self, window):
-        """Adds a closed window; it is on the disk when this returns."""
-        with open(str(self.folder / "epochs.jsonl"), "a", encoding="utf-8") as lines:
-            lines.write(json.dumps(window) + "\n")
-            lines.flush()
-            os.fsync(lines.fileno())
+        """Adds a closed window, whose steps were added before; it is on the disk when this returns."""
+        with _added(self.folder / "epochs.jsonl") as lines:
+            lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def conclude(self, summary, identity):
         """Writes the summary, and, last, where the run was measured to its end, that it is whole."""
@@ -109,26 +126,44 @@ class Record:
         write_whole(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
         for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
             os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
+        power = self.folder / "power.csv"
+        if power.exists():  # what is added must not begin in the middle of a line
+            os.truncate(str(power), power.read_bytes().rfind(b"\n") + 1)
         ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
-        self._aside([path for path in ends if path.exists()])
+        self._aside([path for path in ends if path.exists()], self._new_attempt())
 
     def set_aside(self):
-        """Moves what an earlier attempt left here into a folder of its own: nothing is lost, nothing is mixed."""
-        self._aside([path for path in self.folder.iterdir() if not path.name.startswith("attempt")])
+        """Moves what an earlier attempt left here into a folder of its own: nothing is lost, nothing is mixed.
 
-    def _aside(self, left):
+        What an earlier call that was broken off has left here follows the rest to where that is.
+        """
+        left = [path for path in self.folder.iterdir() if not path.name.startswith("attempt")]
+        left.sort(key=lambda path: path.name != "job.json")  # the first to go: what is left then tells of no run
+        new = self._new_attempt()
+        last = new.with_name("attempt{}".format(int(new.name[len("attempt") :]) - 1))
+        broken_off = last.exists() and not any(path.name == "job.json" or (last / path.name).exists() for path in left)
+        self._aside(left, last if broken_off else new)
+
+    def attempts(self):
+        """The records that earlier attempts have left."""
+        return [Record(path.parent) for path in sorted(self.folder.glob("attempt*/job.json"))]
+
+    def _new_attempt(self):
+        attempt = 1
+        while (self.folder / "attempt{}".format(attempt)).exists():
+            attempt += 1
+        return self.folder / "attempt{}".format(attempt)
+
+    def _aside(self, left, attempt):
         if left:
-            attempt = 1
-            while (self.folder / "attempt{}".format(attempt)).exists():
-                attempt += 1
-            aside = self.folder / "attempt{}".format(attempt)
-            aside.mkdir()
+            attempt.mkdir(exist_ok=True)
             for path in left:
-                path.rename(aside / path.name)
+                path.rename(attempt / path.name)
+            sync(self.folder)
 
     def append_steps(self, rows):
         """Adds an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
-        with open(str(self.folder / "steps.bin"), "ab") as file:
+        with _added(self.folder / "steps.bin") as file:
             _little_endian(rows).tofile(file)
 
     def steps(self):
@@ -141,7 +176,7 @@ class Record:
 
     def append_losses(self, losses):
         """Adds an epoch's losses: an `array('f')` of one for each row of its steps."""
-        with open(str(self.folder / "losses.bin"), "ab") as file:
+        with _added(self.folder / "losses.bin") as file:
             _little_endian(losses).tofile(file)
 
     def losses(self):
@@ -150,7 +185,7 @@ class Record:
         path = self.folder / "losses.bin"
         if path.exists():
             with open(str(path), "rb") as file:
-                losses.frombytes(file.read())
+                losses.fromfile(file, path.stat().st_size // losses.itemsize)
         return _little_endian(losses)
 
     def append_power(self, times_ns, watts):
@@ -161,12 +196,11 @@ class Record:
         if not times_ns:
             return
         path = self.folder / "power.csv"
-        begins = not path.exists()
-        with open(str(path), "a", encoding="utf-8") as file:
-            if begins:
-                file.write(",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n")
-            for row in zip(times_ns, *watts.values()):
-                file.write(",".join([str(row[0])] + ["" if w != w else "{:.4f}".format(w) for w in row[1:]]) + "\n")
+        lines = [] if path.exists() else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
+        for row in zip(times_ns, *watts.values()):
+            lines.append(",".join([str(row[0])] + ["" if w != w else "{:.4f}".format(w) for w in row[1:]]) + "\n")
+        with _added(path) as file:
+            file.write("".join(lines).encode("utf-8"))
 
     def total_powers(self):
         """Samples of the total's power, as (monotonic ns, watts), where it was read."""
@@ -174,7 +208,7 @@ class Record:
         if not path.exists():
             return
         with open(str(path), encoding="utf-8") as file:
-            for row in csv.DictReader(file):
+            for row in csv.DictReader(_whole_lines(file)):
                 if row["total_w"]:
                     yield int(row["monotonic_ns"]), float(row["total_w"])
 
@@ -197,6 +231,23 @@ def steps_of(windows):
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
 
+def _whole_lines(lines):
+    """Those that were written to their end: a number that was cut short would be another number."""
+    return (line for line in lines if line.endswith("\n"))
+
+
+@contextlib.contextmanager
+def _added(path):
+    """A file to add bytes to, on the disk in the end; so is its name, where it is new."""
+    new = not path.exists()
+    with open(str(path), "ab") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        sync(path.parent)
+
+
 def write_json(path, value):
     """Writes all of `value` or nothing: a reader never sees half a file."""
 
@@ -208,7 +259,7 @@ def write_json(path, value):
 
 
 def write_whole(path, write):
-    """Has `write(file)` write all of a text file or nothing."""
+    """Has `write(file)` write all of a text file or nothing; it is on the disk when this returns."""
     path = pathlib.Path(path)
     partial = path.with_name(".{}.{}".format(path.name, os.getpid()))
     try:
@@ -217,10 +268,20 @@ def write_whole(path, write):
             file.flush()
             os.fsync(file.fileno())
         os.replace(str(partial), str(path))
+        sync(path.parent)
     except BaseException:
         if partial.exists():
             partial.unlink()
         raise
+
+
+def sync(folder):
+    """Has a folder's list of files on the disk, as `fsync` has a file's content."""
+    descriptor = os.open(str(folder), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path):

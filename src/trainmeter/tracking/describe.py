@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmeter.job import measures
+from trainmeter.processes import Process
 from trainmeter.record import Record
 
 LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
@@ -35,7 +36,7 @@ def tags(record: Record) -> dict[str, str]:
     """What a run is found by, and what is known of how it was measured; what is not known has no tag."""
     run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
     ours = {
-        **{key: run[key] for key in ("record_id", "sweep_id", "identity", "host", "pid", "boot_id")},
+        **{key: run[key] for key in ("record_id", "sweep_id", "identity", *Process._fields) if key in run},
         "folder": str(record.folder.resolve()),
         "device": run["choices"].get("device"),
         "rehearsal": bool(run["rehearsal"]),

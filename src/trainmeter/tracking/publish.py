@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import platform
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainmeter.processes import Process, lives
 from trainmeter.record import Record
 from trainmeter.tracking import describe, scalars
 from trainmeter.tracking.scalars import Scalar
-from trainmeter.tracking.state import alive, ended_s, files, said, started_s, state
+from trainmeter.tracking.state import ended_s, files, said, started_s, state
 from trainmeter.tracking.store import Store
 
 if TYPE_CHECKING:
@@ -86,11 +87,9 @@ def reap(store: Store) -> list[str]:
 
 def reaping(store: Store) -> Iterator[str]:
     """Reaps a call at a time, and yields whose; what is left undone at a yield is done by the next reaping."""
-    query = f"attributes.status = 'RUNNING' and tags.`trainmeter.host` = '{socket.gethostname()}'"
+    query = f"attributes.status = 'RUNNING' and tags.`trainmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
-        tags = run.data.tags
-        pid, boot_id = int(tags["trainmeter.pid"]), tags.get("trainmeter.boot_id")
-        if not alive(tags["trainmeter.host"], pid, boot_id, run.info.start_time / 1000):
+        if not lives(_process_of(run)):
             for _ in _ending(run, store):
                 yield run.info.run_id
 
@@ -98,6 +97,16 @@ def reaping(store: Store) -> Iterator[str]:
 def records_below(folder: Path) -> list[Record]:
     """The records in a folder: its own, or those of the runs and sweeps below it."""
     return [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+
+
+def _process_of(run: Run) -> Process:
+    tags = run.data.tags
+    return Process(
+        host=tags["trainmeter.host"],
+        pid=int(tags["trainmeter.pid"]),
+        boot_id=tags.get("trainmeter.boot_id"),
+        began=tags.get("trainmeter.began"),
+    )
 
 
 def _check(record: Record) -> None:

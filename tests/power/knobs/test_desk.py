@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from trainmeter.power.knobs.desk import Desk, began
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.processes import began
 
 
 @pytest.fixture

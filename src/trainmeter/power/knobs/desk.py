@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmeter.processes import began
 from trainmeter.record import read_json, write_json
 
 
@@ -63,7 +64,6 @@ class Desk:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.file(memo), memo._asdict())
-            sync(self.folder)
         except OSError as error:
             raise RuntimeError(
                 f"no knob is turned unless what was there is written down, and that failed: {error}. "
@@ -106,20 +106,3 @@ class Desk:
             return Memo(**read_json(file))
         except (OSError, ValueError, TypeError) as error:
             raise RuntimeError(f"{file} tells what a knob was at, and cannot be read: {error}. Remove it.") from error
-
-
-def began(pid: int) -> str | None:
-    """When a process of this machine began, in the kernel's ticks since it started; None where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
-
-
-def sync(folder: Path) -> None:
-    """Has a folder's list of files on the disk, as `fsync` has a file's content."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

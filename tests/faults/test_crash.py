@@ -1,0 +1,135 @@
+"""A record whose writer crashes, wherever that is: its folder has one state, which can be read, and nothing is lost."""
+
+import os
+import shutil
+import sys
+from array import array
+from itertools import count, pairwise
+
+import pytest
+
+from trainmeter import record as records
+from trainmeter.processes import this_process
+from trainmeter.record import Record, write_json
+from trainmeter.state import state
+
+CRASHED = 86
+GONE = this_process()._replace(began="0")
+WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
+STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
+EARLIER = ("failed", "whole")
+"""How the attempts ended that the one which crashes finds."""
+
+
+@pytest.fixture(autouse=True)
+def _memory_is_the_disk(monkeypatch):
+    """What a process has written outlives it: a disk need not be waited for."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def live(record, identity, end):
+    """All that is written in a run's life, from what an earlier attempt left to its own end."""
+    with record.alone():
+        record.set_aside()
+        write_json(record.folder / "host.json", {"hostname": "here"})
+        record.describe({"batch": 16}, {"identity": identity, "record_id": identity, **GONE._asdict()})
+    for window in WINDOWS:
+        record.append_steps(STEP)
+        record.append_losses(LOSS)
+        record.append_power([1], {"total": [10.0]})
+        record.append(window)
+    record.conclude({"state": end, "metrics": {}, "notes": [], "failure": None}, identity)
+
+
+def crashes_at(line, record, act):
+    """Has a process of its own do the act, and crash before the given line of what writes records; whether it did."""
+    child = os.fork()
+    if not child:
+        left = count(-line)
+
+        def trace(frame, event, argument):
+            ours = frame.f_code.co_filename == records.__file__
+            if ours and event == "line" and next(left) == 0:
+                os._exit(CRASHED)
+            return trace if ours else None
+
+        sys.settrace(trace)
+        try:
+            act(record)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
+
+
+def kept(record):
+    """The windows that can be read of each run that was ever begun here."""
+    found = {}
+    for each in (record, *record.attempts()):
+        if state(each) != "planned":
+            found[each.run()["record_id"]] = each.windows()
+    return found
+
+
+def read(record):
+    """All that a reader asks of a record; its state."""
+    told = state(record)
+    if told == "planned":
+        assert not record.is_whole()
+    else:
+        assert record.job() == {"batch": 16}
+        assert record.windows() == WINDOWS[: len(record.windows())]
+        assert len(record.steps()) % len(STEP) == 0
+        assert len(record.steps()) >= len(record.windows()) * len(STEP)
+        assert (told == "whole") == record.is_whole(record.run()["identity"])
+    return told
+
+
+def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_ends_whole(tmp_path):
+    (tmp_path / "earlier").mkdir()
+    for number, end in enumerate(EARLIER):
+        live(Record(tmp_path / "earlier"), f"run{number}", end)
+    states = []
+    for line in count():
+        record = Record(shutil.copytree(tmp_path / "earlier", tmp_path / str(line)))
+        if not crashes_at(line, record, lambda record: live(record, "run2", "whole")):
+            break
+        states.append((read(record), "run2" in kept(record)))
+        crashed = kept(record).get("run2")
+        live(record, "run3", "whole")
+        assert read(record) == "whole"
+        runs = kept(record)
+        assert runs.pop("run2", None) == crashed
+        assert runs == {"run0": WINDOWS, "run1": WINDOWS, "run3": WINDOWS}
+    distinct = [states[0], *(later for earlier, later in pairwise(states) if later != earlier)]
+    assert distinct[:2] == [("whole", False), ("planned", False)], "what was whole before is so until it is set aside"
+    # A summary whose whole.json never came is a run that was measured, and never said to be whole.
+    assert distinct[2:] == [("killed", True), ("failed", True), ("whole", True)]
+    assert len(states) > 100
+
+
+def test_a_crash_at_any_line_of_going_back_leaves_what_the_run_goes_on_from(tmp_path):
+    for line in count():
+        record = Record(tmp_path / str(line))
+        record.folder.mkdir()
+        live(record, "run0", "killed")
+        if not crashes_at(line, record, lambda record: record.cut(1)):
+            break
+        assert read(record) == "killed"
+        assert record.windows()[:1] == WINDOWS[:1]
+        record.cut(1)
+        assert record.windows() == WINDOWS[:1]
+        assert (len(record.steps()), len(record.losses())) == (len(STEP), len(LOSS))
+    assert line > 20
+
+
+@pytest.mark.parametrize("name", ["epochs.jsonl", "steps.bin", "losses.bin", "power.csv"])
+def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_whole(tmp_path, name):
+    record = Record(tmp_path)
+    live(record, "run0", "killed")
+    whole = (tmp_path / name).read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / name).write_bytes(whole[:size])
+        assert record.windows() == WINDOWS[: len(record.windows())]
+        assert len(record.steps()) % len(STEP) == 0
+        assert record.losses() == LOSS * len(record.losses())
+        assert all(watts == 10.0 for _, watts in record.total_powers())
