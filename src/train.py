@@ -20,6 +20,7 @@ import hydra
 from omegaconf import DictConfig
 
 from trainmeter import cluster, hints, job, sweep
+from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
     from trainmeter.outcome import Outcome
@@ -27,21 +28,31 @@ if TYPE_CHECKING:
 
 def main() -> int:
     outcomes: list[Outcome] = []
+    last_words: list[str] = []
 
     # What follows is imported late: --help, --cfg and the completion of a key answer at once.
     @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
     def task(config: DictConfig) -> None:
-        from trainmeter import experiment
+        from trainmeter import experiment, fleet
+        from trainmeter.course import Course
+        from trainmeter.ending import close_dead
         from trainmeter.terminal import Terminal
 
         try:
             order = job.order(config)
         except ValueError as error:
-            sys.exit(str(error))
-        outcome = experiment.run(order, Terminal())
+            sys.exit(redacted(str(error)))
+        if not outcomes:
+            close_dead(order.folder.parents[1], Terminal().warn)
+        course = Course(sweep.points(order.folder.parent), outcomes)
+        run = fleet.learned if order.elsewhere else partial(experiment.run, course=course)
+        outcome = run(order, Terminal())
         outcomes.append(outcome)
         if outcome.stop:
             raise outcome.stop
+        if ended := course.ending(order.job["sweep"]["max_failures"]):
+            last_words.append(ended)
+            sys.exit(1)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
@@ -57,7 +68,7 @@ def main() -> int:
             print(hints.hints(sys.argv[1:]), end="", file=sys.stderr)
         raise
     finally:
-        show(outcomes)
+        show(outcomes, last_words)
     return int(any(outcome.state != "whole" for outcome in outcomes))
 
 
@@ -73,13 +84,13 @@ def stop(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def show(outcomes: list[Outcome]) -> None:
-    """The table of a sweep, and what its runs tell beside each other, if that is what they were for."""
+def show(outcomes: list[Outcome], last_words: list[str]) -> None:
+    """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal
 
         terminal = Terminal()
-        terminal.sweep(outcomes)
+        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number))
         from trainmeter.report.tell import tell, tell_pages
 
         supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
@@ -89,6 +100,8 @@ def show(outcomes: list[Outcome]) -> None:
                 tell(folder, terminal.console)
             else:
                 tell_pages(folder, terminal.console)
+        for text in last_words:
+            terminal.warn(text)
 
 
 if __name__ == "__main__":

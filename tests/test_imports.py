@@ -23,12 +23,12 @@ FLOORS = [
     {"hydra_plugins"},
     {"experiment", "fleet", "report", "doctor"},
     {"ending"},
-    {"plan", "window", "terminal", "sweep", "fitted"},
-    {"rehearsal", "supply"},
-    {"launch", "tracking", "machine", "power", "datasets"},
+    {"plan", "window", "terminal", "fitted"},
+    {"rehearsal", "supply", "cooling", "course"},
+    {"launch", "tracking", "machine", "power", "datasets", "sweep"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state"},
     {"hints"},
-    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster", "slurm", "processes"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster", "slurm", "processes", "pace"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

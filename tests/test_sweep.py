@@ -112,6 +112,16 @@ def test_a_folder_that_another_process_is_at_work_in_is_left_to_it(folder, multi
         process.communicate("")
 
 
+def test_a_command_goes_on_in_the_newest_folder_that_is_free_and_says_which_is_not(folder, multirun, capsys):
+    free = folder(now=datetime(2026, 11, 20, 11, 0, 0))
+    with start(multirun) as process:
+        theirs = Path(process.stdout.readline().strip())
+        assert theirs.name > free.name
+        assert folder(resume=True, now=LATER) == free
+        process.communicate("")
+    assert capsys.readouterr().out == f"Another process is at work on the same in {theirs.name}, which is left to it.\n"
+
+
 def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):
     with start(multirun) as process:
         theirs = Path(process.stdout.readline().strip())
@@ -127,6 +137,7 @@ def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):
         [*COMMAND, "tracking.experiment=mine"],
         [*COMMAND, "sweep.again=true"],
         [*COMMAND, "machine.lock_dir=/tmp"],
+        [*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "sweep.timeout_s=3600"],
     ],
 )
 def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_measurement(same):
@@ -141,6 +152,8 @@ def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_mea
         [*COMMAND, "trackings=1"],
         [*COMMAND, "sweep.sample=2"],
         [*COMMAND, "sweep.seed=1"],
+        [*COMMAND, "sweep.order=random"],
+        [*COMMAND, "sweep.repeats=3"],
     ],
 )
 def test_a_command_that_measures_something_else_is_another(other):
@@ -155,3 +168,35 @@ def test_the_same_command_on_another_host_is_another(monkeypatch):
 
 def test_a_single_run_and_a_sweep_of_the_same_keys_are_two_commands():
     assert sweep.command_hash(COMMAND, many=True) != sweep.command_hash(COMMAND, many=False)
+
+
+def test_a_grid_whose_keys_are_typed_in_another_order_has_other_numbers_and_is_another_command():
+    one, other = ["batch=8,16", "workers=0,4", "seed=1"], ["workers=0,4", "batch=8,16", "seed=1"]
+    assert sweep.command_hash(one, many=True) != sweep.command_hash(other, many=True)
+    assert sweep.command_hash(one, many=True) == sweep.command_hash(["seed=1", *one[:2]], many=True)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_repeats_are_the_same_command_as_the_repeat_that_they_stand_for(at):
+    typed = [*COMMAND[:at], "sweep.repeats=3", *COMMAND[at:]]
+    assert sweep.command_hash(typed, many=True) == sweep.command_hash(["repeat=0,1,2", *COMMAND], many=True)
+
+
+def test_of_a_single_run_what_concerns_many_says_nothing():
+    typed = [*COMMAND, "sweep.repeats=3", "sweep.order=random"]
+    assert sweep.command_hash(typed, many=False) == sweep.command_hash(COMMAND, many=False)
+
+
+def test_points_that_are_noted_are_read_with_what_tells_them_apart_and_which_were_whole(tmp_path):
+    typed = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
+    sweep.keep_points(tmp_path, typed)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "whole.json").write_text("{}")
+    assert sweep.points(tmp_path) == (typed, {"batch=8", "batch=16"}, {1})
+
+
+@pytest.mark.parametrize("text", [None, "", '{"points": [["batch=8"'], ids=["none", "empty", "cut short"])
+def test_points_that_are_not_noted_are_none(tmp_path, text):
+    if text is not None:
+        (tmp_path / "points.json").write_text(text)
+    assert sweep.points(tmp_path) == ((), frozenset(), frozenset())

@@ -1,8 +1,8 @@
 """The story of one run.
 
     compose and check the job -> (sweep) skip it if it is whole -> take the lock of the devices it uses
-    -> make the dataset ready on its storage -> hold the knobs -> open the meter and the gauges, measure idle power
-    -> start the worker
+    -> make the dataset ready on its storage -> let the devices rest -> hold the knobs
+    -> open the meter and the gauges, measure idle power -> start the worker
     for each window the worker opens:
         prepare the page cache -> read every counter -> go -> ... -> read every counter -> record -> publish
     -> trace window -> idle power again -> put the knobs back -> summary -> release
@@ -13,10 +13,12 @@ Whatever ends it, `ending` tells how.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
-from trainmeter import launch
+from trainmeter import cooling, launch
+from trainmeter.course import ALONE, Course
 from trainmeter.datasets.ready import ready
 from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
@@ -40,9 +42,12 @@ FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
 
 
-def run(order: Order, terminal: Terminal) -> Outcome:
-    """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again."""
-    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
+def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
+    """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again.
+
+    `course` is that of the sweep it is one of.
+    """
+    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder, began_s=time.monotonic())
     try:
         with foremost():
             put_back(desk_of(order), terminal.warn)
@@ -51,11 +56,12 @@ def run(order: Order, terminal: Terminal) -> Outcome:
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
             outcome.rehearsal = plan.run["rehearsal"]
-            terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan))
+            terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan), course)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
                 put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
                 outcome.notes += plan.begin()
-                (measure if plan.node.is_first else assist)(plan, outcome, terminal)
+                (measure if plan.node.is_first else assist)(plan, outcome, terminal, course)
+                outcome.ended_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
         outcome.fails("job", str(error))
         terminal.failed(outcome)
@@ -66,13 +72,14 @@ def run(order: Order, terminal: Terminal) -> Outcome:
     return outcome
 
 
-def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
+def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
     """The run itself, its record begun and its devices held; whatever ends it is the outcome."""
     job = plan.job
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+        cool(plan, outcome, terminal, course)
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
@@ -89,12 +96,13 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
             keep_powers(panel.meter, plan.record)
 
 
-def assist(plan: Plan, outcome: Outcome, terminal: Terminal) -> None:
+def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
     """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
     job = plan.job
     try:
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+        cool(plan, outcome, terminal, course)
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))
@@ -133,7 +141,20 @@ def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
 
 def training(plan: Plan) -> AbstractContextManager[launch.Worker]:
     """The worker, or this node's ranks of it."""
-    return launch.started(plan.record.folder, plan.job["device"]["python"], plan.gpus, plan.ranks, plan.node)
+    job = plan.job
+    limit_s = job["sweep"]["timeout_s"]
+    return launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks, plan.node, limit_s)
+
+
+def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
+    """Lets the device rest before a run as long as its sweep asks; what that was stands in the record."""
+    asked = plan.job["sweep"]
+    if not cooling.is_asked(asked):
+        return
+    with closing(open_gauges(gpus=plan.gpus, root=plan.job["machine"]["root"])) as gauges:
+        rested = cooling.rest(asked, course.rests_since_s, gauges, terminal.say)
+    plan.describe(rest=rested.facts)
+    outcome.notes += [note for note in rested.notes if note not in course.notes]
 
 
 @contextmanager
@@ -187,6 +208,7 @@ def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
                 plan.mark({**window.marks, "knob_changed": " ".join(drifted)})
                 outcome.notes += window.notes + drifted
                 terminal.closed()
+                terminal.measured(window.line, job["epochs"])
                 publish.between()
                 worker.answer(stop=ends(job, window.line))
             case "note":

@@ -30,7 +30,7 @@ GROUPS = (
     *("meter", "profiler", "tracking"),
 )
 PREPROCESSING = ("resize", "crop", "pad")
-UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir")
+UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir", "device.slurm")
 """Keys that change no measurement, and so are no part of a job's identity."""
 
 
@@ -44,6 +44,8 @@ class Order:
     overrides: list[str]
     folder: Path
     of_sweep: bool
+    elsewhere: bool = False
+    """Whether a node of a cluster makes it, rather than this process."""
 
     @property
     def number(self) -> int:
@@ -71,7 +73,11 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
         if not answer:
             many = _root_.hydra.mode == RunMode.MULTIRUN
             again = _root_.sweep.again or not (many or _root_.sweep.resume)
-            answer.append(str(sweep_folder(list(_root_.hydra.overrides.task), many, again)))
+            typed = _root_.hydra.overrides
+            # A search and a grid number their runs by rules of their own, a fleet makes them elsewhere: each has a
+            # folder of its own.
+            how = [override for override in typed.hydra if override.startswith(("hydra/sweeper=", "hydra/launcher="))]
+            answer.append(str(sweep_folder([*typed.task, *how], many, again)))
         return answer[0]
 
     ConfigStore.instance().store("schema", Schema)
@@ -84,12 +90,16 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
 def order(config: DictConfig) -> Order:
     """The order that Hydra is at."""
     hydra = HydraConfig.get()
+    sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
+    if sent and hydra.mode != RunMode.MULTIRUN:
+        raise ValueError("hydra/launcher=slurm sends the runs of a sweep: add -m, for one run as well.")
     return Order(
         job=plain(config),
         choices={group: str(hydra.runtime.choices[group]) for group in GROUPS},
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
-        of_sweep=not OmegaConf.is_missing(hydra.job, "num"),
+        of_sweep=hydra.mode == RunMode.MULTIRUN,
+        elsewhere=sent,
     )
 
 
@@ -179,7 +189,7 @@ def check(job: Mapping[str, Any]) -> None:
     every = job["checkpoint"]["every"]
     if every is not None and every < 1:
         wrong.append(f"checkpoint.every={every}: give 1 or more, or null for none")
-    wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"])
+    wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"]) + wrong_pauses(job["sweep"])
     if job["throughput"]["exit"] and dataset.get("on_bad") == "skip":
         wrong.append("throughput.exit=true: give dataset.on_bad=error, since a batch that is skipped is no step")
     if job["strategy"]["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
@@ -221,6 +231,22 @@ def wrong_steps(throughput: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def wrong_pauses(sweep: Mapping[str, Any]) -> list[str]:
+    """What is wrong with how long the runs of a sweep may rest and take, and how many of them fail."""
+    least = {"cooldown_s": 0, "cool_wait_s": 0, "max_failures": 1}
+    wrong = [
+        f"sweep.{key}={sweep[key]:g}: give {low} or more"
+        for key, low in least.items()
+        if sweep[key] is not None and not low <= sweep[key] < math.inf
+    ]
+    limit_s, below_c = sweep["timeout_s"], sweep["cool_below_c"]
+    if limit_s is not None and not 0 < limit_s < math.inf:
+        wrong.append(f"sweep.timeout_s={limit_s:g}: give seconds above 0, or null for no limit")
+    if below_c is not None and not math.isfinite(below_c):
+        wrong.append(f"sweep.cool_below_c={below_c:g}: give degrees Celsius, or null")
+    return wrong
+
+
 def layouts(dataset: Mapping[str, Any]) -> list[str]:
     """What a dataset's layout may be: those that it says how to open; with but one way to, what it is said to be."""
     opened = dataset["open"]
@@ -238,6 +264,7 @@ def identity(job: Mapping[str, Any], digest: str | None, nodes: int = 1) -> str:
     """The hash of all that affects the measurement: the job, the host, how many nodes, and the dataset's digest."""
     measured = {key: value for key, value in job.items() if key not in UNMEASURED}
     measured["machine"] = {"root": job["machine"]["root"]}
+    measured["device"] = {key: value for key, value in job["device"].items() if key != "slurm"}
     if nodes > 1:
         measured["nodes"] = nodes
     return digest_of([measured, platform.node(), digest])

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,8 +78,12 @@ class Worker:
     started them says how one of them ended.
     """
 
-    def __init__(self, process: subprocess.Popen, log: Path, ended: int, oom_kills: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen, log: Path, ended: int, oom_kills: int, limit_s: float | None = None
+    ) -> None:
         self.pid = process.pid
+        self._limit_s = limit_s
+        self._begun_s = time.monotonic()
         self._process = process
         self._log = log
         self._ended = ended
@@ -94,7 +99,9 @@ class Worker:
     def join(self, listener: socket.socket, processes: int) -> None:
         """Takes the lines of so many processes; of fewer, where the worker ends before all have joined."""
         while len(self._lines) < processes:
-            ready, _, _ = select.select([listener.fileno(), self._ended], [], [])
+            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._left_s())
+            if not ready:
+                raise self._too_long()
             if listener.fileno() not in ready:
                 break
             connection, _ = listener.accept()
@@ -109,10 +116,13 @@ class Worker:
         """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
         lines = list(self._lines)
         while True:
-            patience_s = PATIENCE_S if self._troubled else None
+            left_s = self._left_s()
+            patience_s = PATIENCE_S if self._troubled else left_s
             waited: list[Any] = [*lines, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
             heard: list[Line] = [line for line in ready if line is not self._ended]
+            if left_s == 0 or not (ready or self._troubled):
+                raise self._too_long()
             if not heard:
                 raise self.death() if ready or not self._failed else self._failed
             for line in heard:
@@ -152,6 +162,13 @@ class Worker:
         for line in self._lines:
             line.connection.close()
 
+    def _left_s(self) -> float | None:
+        """How long it may still take; None without a limit."""
+        return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
+
+    def _too_long(self) -> WorkerError:
+        return WorkerError("timeout", f"the worker took longer than sweep.timeout_s={self._limit_s:g}, and was ended")
+
     def _noted(self, message: dict, line: Line) -> bool:
         """Whether a message tells of a process alone; WorkerError where it tells of its end."""
         match message["kind"]:
@@ -190,12 +207,17 @@ class Worker:
 
 @contextmanager
 def started(
-    folder: Path, python: str | None, gpus: Sequence[str] = (), ranks: int | None = None, node: Node = ALONE
+    folder: Path,
+    python: str | None,
+    gpus: Sequence[str] = (),
+    ranks: int | None = None,
+    node: Node = ALONE,
+    limit_s: float | None = None,
 ) -> Iterator[Worker]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
 
     Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
-    many `ranks` that torchrun starts on this node.
+    many `ranks` that torchrun starts on this node. One that takes longer than `limit_s` has failed.
     """
     log = folder / "worker.log"
     worker, ended = None, None
@@ -205,7 +227,7 @@ def started(
             command = _command(folder, python, ranks, node)
             process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
             ended = _end_of(process)
-            worker = Worker(process, log, ended, oom_kills_before)
+            worker = Worker(process, log, ended, oom_kills_before, limit_s)
             worker.join(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):

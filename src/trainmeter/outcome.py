@@ -28,6 +28,9 @@ class Outcome:
     run_link: str | None = None
     compare_link: str | None = None
     unpublished: str | None = None
+    began_s: float = 0.0
+    ended_s: float | None = None
+    """By the monotonic clock, where it came so far as to use its devices."""
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
 
@@ -35,6 +38,19 @@ class Outcome:
     def keys(self) -> list[str]:
         """What was typed for it, or swept over."""
         return [override.partition("=")[0] for override in self.overrides]
+
+    @property
+    def lasted_s(self) -> float | None:
+        """How long it took, with all that goes before it and after it; None where nothing was measured by it."""
+        return None if self.ended_s is None else self.ended_s - self.began_s
+
+    def ended_as(self, record: Record) -> None:
+        """Takes over how a run ended that another process measured, as its record says."""
+        run, summary = record.run(), record.summary()
+        failure = summary["failure"] or {"kind": None, "message": None}
+        self.state, self.kind, self.failure = summary["state"], failure["kind"], failure["message"]
+        self.metrics, self.notes = summary["metrics"], summary["notes"]
+        self.rehearsal, self.no_energy = run["rehearsal"], run["energy"]["reason"]
 
     def was_whole(self, record: Record) -> Outcome:
         """The outcome of a run that an earlier command measured."""

@@ -51,6 +51,11 @@ class Fan(Choice):
     max = "max"
 
 
+class GridOrder(Choice):
+    grid = "grid"
+    random = "random"
+
+
 @dataclass
 class Machine:
     root: str = MISSING
@@ -75,7 +80,14 @@ class Sweep:
     again: bool = MISSING
     resume: bool = MISSING
     sample: int | None = None
+    repeats: int | None = None
+    order: GridOrder = MISSING
     seed: int = MISSING
+    cooldown_s: float = MISSING
+    cool_below_c: float | None = None
+    cool_wait_s: float = MISSING
+    max_failures: int | None = None
+    timeout_s: float | None = None
 
 
 @dataclass

@@ -1,42 +1,115 @@
-"""A sweep's folder: `multirun/<date_time>-<command hash>`, which holds a run's folder for each number."""
+"""A sweep's folder: `multirun/<date_time>-<command hash>`, which holds a run's folder for each number.
+
+points.json   the overrides of each of its runs, by their numbers; written before the first
+0, 1, ...     the runs' records
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmeter.job import digest_of, measures
+from trainmeter.record import read_json, write_json
 
-DRAWS = ("sweep.sample", "sweep.seed")
-"""Keys that change no run's measurement, but which of a grid's points there is a run for."""
+DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
+"""Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
+REPEAT, REPEATS = "repeat", "sweep.repeats"
+POINTS = "points.json"
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 
 
-def folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
+def folder(
+    multirun: Path,
+    now: datetime,
+    command: Sequence[str],
+    many: bool,
+    again: bool,
+    say: Callable[[str], None] = print,
+) -> Path:
     """The folder for this command's runs, made and held for this process alone.
 
-    The newest folder of the same command on this host, of `many` runs or of one, is opened again, unless another
-    process is at work in it or all is to be measured `again`.
+    The newest folder of the same command on this host, of `many` runs or of one, in which no other process is at work
+    is opened again, unless all is to be measured `again`.
     """
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
     if not again:
-        for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True)[:1]:
+        for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True):
             if _hold(earlier):
                 return earlier
+            say(f"Another process is at work on the same in {earlier.name}, which is left to it.")
     return _made(multirun, now.strftime("%Y-%m-%d_%H-%M-%S"), key)
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
-    """What makes two commands one: their overrides in any order, less those that change no measurement and no grid."""
-    keys = ((override.partition("=")[0], override) for override in command)
-    kept = sorted(override for key, override in keys if measures(key) or (many and key in DRAWS))
-    return digest_of([kept, many, platform.node()])[:8]
+    """What makes two commands one: their overrides, less those that change no measurement and no grid.
+
+    They are in any order, but for those of a grid that may be swept over: their order is that of its runs.
+    """
+    typed = spelled(command) if many else command
+    kept = [each for each in typed if measures(key_of(each)) or (many and key_of(each) in DRAWS)]
+    axes = [each for each in kept if many and is_axis(each)]
+    return digest_of([sorted(set(kept) - set(axes)), axes, many, platform.node()])[:8]
+
+
+def is_axis(override: str) -> bool:
+    """Whether an override may be one that is swept over, which Hydra alone can tell: of a list, or a function's."""
+    return any(sign in override.partition("=")[2] for sign in ",(")
+
+
+def spelled(command: Sequence[str]) -> list[str]:
+    """The same in the one way that folders know: `sweep.repeats=3` is `repeat=0,1,2` before all else."""
+    counts = [override for override in command if key_of(override) == REPEATS]
+    others = [override for override in command if override not in counts]
+    last = counts[-1].partition("=")[2] if counts else ""
+    return [repeated(int(last)), *others] if last.isdecimal() else others
+
+
+def repeated(count: int) -> str:
+    """The override that runs each point so many times."""
+    return f"{REPEAT}={','.join(map(str, range(count)))}"
+
+
+def key_of(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def keep_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
+    """Notes what the runs of a sweep are, by their numbers, for all that are at work in it or look at it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / POINTS, {"points": points})
+
+
+class Points(NamedTuple):
+    """What the runs of a sweep are, by their numbers, as it began."""
+
+    typed: Sequence[Sequence[str]] = ()
+    """The overrides of each."""
+    varied: frozenset[str] = frozenset()
+    """Those of them that not all have."""
+    whole: frozenset[int] = frozenset()
+    """The numbers of those that were measured to their end before."""
+
+
+@lru_cache(maxsize=1)
+def points(folder: Path) -> Points:
+    """The points of a sweep; none where they are not noted, as of a single run."""
+    try:
+        typed = read_json(folder / POINTS)["points"]
+    except (OSError, ValueError, KeyError):
+        return Points()
+    alike = set(typed[0]).intersection(*typed)
+    whole = (path.parent.name for path in folder.glob("*/whole.json"))
+    return Points(typed, frozenset(chain(*typed)) - alike, frozenset(int(name) for name in whole if name.isdecimal()))
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from trainmeter.course import Course
 from trainmeter.outcome import Outcome
+from trainmeter.pace import about, left_s
+from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
 
 ABSENT = "-"
@@ -45,6 +50,7 @@ DATA = {
     "cached_share_after": "{:.0%} after",
 }
 SCORES = ("epoch/train_loss", "epoch/train_accuracy", "val/loss", "val/accuracy")
+LINE_S = 1.0
 STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
 
 
@@ -60,7 +66,10 @@ class Voice(logging.Handler):
 
 
 class Terminal:
-    """Prints as a run goes on; a progress line where a person watches, none in a file."""
+    """Prints as a run goes on: a progress line where a person watches, a line for each epoch in a file.
+
+    Of epochs that take less than `LINE_S` some have none.
+    """
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -74,22 +83,29 @@ class Terminal:
             console=self.console,
             auto_refresh=False,
             transient=True,
-            disable=not self.console.is_terminal,
+            disable=not self._draws,
         )
+        self._opened_s: list[float] = []
+        """When each epoch opened."""
+        self._told_s = 0.0
         self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("trainmeter").handlers = [Voice(self)]
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
+        text = redacted(text)
         self.console.print(escape(text), style=style, soft_wrap="://" in text or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
         self.say(text, style="yellow")
 
-    def begun(self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str]) -> None:
-        """The first lines of a run."""
+    def begun(self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], course: Course) -> None:
+        """The first lines of a run; of a sweep's, which of them it is, and when it and they will end."""
         self._rehearsal(rehearsal)
-        self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
+        number = int(folder.name)
+        self.say(f"{course.place(number) or name}  ->  {shown_path(folder)}", style="bold")
+        if forecast := course.forecast(number, datetime.now()):
+            self.say(forecast, style="dim")
         for warning in warnings:
             self.warn(warning)
 
@@ -105,7 +121,12 @@ class Terminal:
 
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         verb = {"epoch": "training", "val": "evaluating"}[window]
-        self._progress.reset(self._task, description=f"epoch {epoch} of {epochs}, {verb}", total=steps, loss="")
+        what = f"epoch {epoch} of {epochs}, {verb}{self._left(epochs - epoch - (window == 'val'))}"
+        if window == "epoch":
+            now_s = time.monotonic()
+            self._opened_s.append(now_s)
+            self._told_s = self._told_s or now_s
+        self._progress.reset(self._task, description=what, total=steps, loss="")
         self._progress.start()
         self._progress.refresh()
 
@@ -115,6 +136,29 @@ class Terminal:
 
     def closed(self) -> None:
         self._progress.stop()
+
+    def measured(self, line: Mapping[str, Any], epochs: int) -> None:
+        """A window's line, where no progress is drawn: an epoch's own numbers, and how long the others will take."""
+        now_s = time.monotonic()
+        if self._draws or line["window"] != "epoch" or now_s - self._told_s < LINE_S:
+            return
+        self._told_s = now_s
+        forms = {"e2e_s": "{:.3f} s", "fetch_stall_s": "{:.3f} s stalled", "energy_j": "{:.1f} J",
+                 "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.4f}"}  # fmt: skip
+        known = [(form, line["metrics"].get(f"epoch/{name}")) for name, form in forms.items()]
+        told = ", ".join(form.format(value) for form, value in known if value is not None)
+        left = self._left(epochs - line["epoch"] - 1)
+        self.say(f"epoch {line['epoch']} of {epochs}: {told}{left}")
+
+    @property
+    def _draws(self) -> bool:
+        """Whether a progress line can be drawn over and over again."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
+    def _left(self, epochs: int) -> str:
+        """How long so many epochs will take; nothing where there are none, or nothing to tell from."""
+        seconds = left_s(self._opened_s, time.monotonic(), epochs)
+        return f"; {about(seconds)} left" if seconds else ""
 
     def concluded(self, windows: Sequence[Mapping], warmup: int, outcome: Outcome, of_sweep: bool) -> None:
         """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""

@@ -96,6 +96,11 @@ class Gauges:
         """Takes a sample now, at a window's border."""
         self._rounds.now()
 
+    def now(self, quantity: str) -> float | None:
+        """A quantity as it is now, of all its instruments; None where it cannot be read."""
+        self.mark()
+        return self._samples[-1].values.get(quantity) if self._samples else None
+
     def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
         """The means and peaks between two moments; a quantity that was not read then has none.
 

@@ -1,0 +1,98 @@
+"""A sweep over a grid: which of its points it goes through, how often, and in which order.
+
+    -m batch=8,16,32 power_limit=100,130 sweep.sample=3 sweep.repeats=3 sweep.order=random
+
+Hydra takes its plugins from the namespace package `hydra_plugins` alone, and imports them whenever it starts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.errors import CompactHydraException
+
+from trainmeter.sweep import REPEAT, keep_points, key_of, repeated
+
+Point = list[str]
+"""The overrides of a run."""
+
+
+class GridSweeper(BasicSweeper):
+    """Hydra's own sweeper, which goes through the whole grid as it was typed; through `sample` of its points.
+
+    Each point is run `repeats` times, in rounds of all points. The same grid, `sample`, `repeats`, `order` and `seed`
+    are the same runs with the same numbers.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int | None,
+        params: dict[str, str] | None,
+        sample: int | None,
+        repeats: int | None,
+        order: Enum,
+        seed: int,
+    ) -> None:
+        super().__init__(max_batch_size, params)
+        self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
+
+    def sweep(self, arguments: list[str]) -> object:
+        for key, count, without in (("sample", self.sample, "the whole grid"), ("repeats", self.repeats, "one run")):
+            if count is not None and count < 1:
+                raise CompactHydraException(f"sweep.{key}={count}: give 1 or more, or null for {without}.")
+        if self.repeats is None:
+            return super().sweep(arguments)
+        if twice := [argument for argument in arguments if key_of(argument) == REPEAT]:
+            raise CompactHydraException(f"{twice[0]} and sweep.repeats={self.repeats} say the same: give one of them.")
+        return super().sweep([repeated(self.repeats), *arguments])
+
+    def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
+        """The points in batches, of which Hydra checks each before it starts the first of its runs."""
+        (grid,) = BasicSweeper.split_arguments(overrides, None)
+        some = drawn(grid, self.sample, self.seed)
+        points = shuffled(some, self.seed) if self.order == "random" else some
+        if self.sample is not None:
+            there, taken = len(bare(grid)), len(bare(points))
+            few = "" if self.sample <= there else f" There are no {self.sample}."
+            print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
+        assert self.config is not None
+        keep_points(Path(self.config.hydra.sweep.dir), points)
+        return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
+
+
+def drawn(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
+    """`sample` of the grid's points, in its order; all of them where there are no more, or none is asked for.
+
+    A point that is drawn is drawn with all of its repeats.
+    """
+    points = bare(grid)
+    if sample is None or sample >= len(points):
+        return list(grid)
+    chosen = {points[index] for index in random.Random(seed).sample(range(len(points)), sample)}
+    return [point for point in grid if _bare(point) in chosen]
+
+
+def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
+    """The points at random, so that no drift of the machine or of the room poses as an effect of what varies.
+
+    Repeats make whole blocks, one after another, each a permutation of all points of its own: a randomized complete
+    block design (R. A. Fisher, The Design of Experiments, 1935, chapter IV).
+    """
+    blocks: dict[str, list[Point]] = {}
+    for point in points:
+        blocks.setdefault(next((override for override in point if key_of(override) == REPEAT), ""), []).append(point)
+    chance = random.Random(seed)
+    return [point for block in blocks.values() for point in chance.sample(block, len(block))]
+
+
+def bare(points: Sequence[Point]) -> list[tuple[str, ...]]:
+    """The different points that there are, whatever their repeat."""
+    return list(dict.fromkeys(map(_bare, points)))
+
+
+def _bare(point: Point) -> tuple[str, ...]:
+    return tuple(override for override in point if key_of(override) != REPEAT)

@@ -1,0 +1,59 @@
+"""A worker that trains nothing: it asks and tells as a real one does, of epochs that take as long as they are told to.
+
+`device.python=PROGRAM` has the steward start it; the rest of a run, up to its record and MLflow, is what it always is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from array import array
+from pathlib import Path
+
+from trainmeter.record import INTERVALS, Record
+from trainmeter.worker.link import Link, die_with_parent
+
+STEPS, SAMPLES = 4, 64
+EPOCH_S = "TRAINMETER_STUB_S"
+"""The variable of the environment that tells how long an epoch takes."""
+JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2}
+"""What a job has to say for a worker that has neither data nor a model."""
+
+
+def program(folder: Path) -> Path:
+    """The worker as a program of its own, without what a Python imports that is to find packages."""
+    path = folder / "stub"
+    path.write_text(f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+                    "import stub\nstub.main(sys.argv[-1])\n")  # fmt: skip
+    path.chmod(0o755)
+    return path
+
+
+def main(folder: str) -> None:
+    die_with_parent()
+    record, link = Record(folder), Link(os.environ["TRAINMETER_SOCKET"])
+    link.ask("built", model={"parameters": 1}, training={"accelerator": "cpu", "torch": "none"}, notes=[])
+    for epoch in range(record.job()["epochs"]):
+        if trained(epoch, record, link)["stop"]:
+            break
+    link.ask("trained")
+    link.say("done")
+
+
+def trained(epoch: int, record: Record, link: Link) -> dict:
+    """An epoch that only takes its time."""
+    link.ask("open", window="epoch", epoch=epoch, steps=STEPS)
+    opened_ns = time.monotonic_ns()
+    time.sleep(float(os.environ.get(EPOCH_S, "0.001")))
+    closed_ns = time.monotonic_ns()
+    link.ask("closed", opened_ns=opened_ns, closed_ns=closed_ns)
+    e2e_s = (closed_ns - opened_ns) * 1e-9
+    record.append_steps(array("f", [0.0, 0.0, 0.0, e2e_s / STEPS] * STEPS))
+    record.append_losses(array("f", [1.0] * STEPS))
+    assert len(INTERVALS) == 4
+    times = {"opened_ns": opened_ns, "closed_ns": closed_ns}
+    parts = dict.fromkeys(("fetch_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
+    parts |= {"e2e_s": e2e_s, "compute_s": e2e_s, "steps": STEPS, "samples": SAMPLES}
+    measured = {**times, "parts": parts, "weight": SAMPLES, "loss_sum": SAMPLES, "right": SAMPLES / 2, "bad": []}
+    return link.ask("measured", ranks=[measured], nodes=[])
