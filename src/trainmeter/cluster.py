@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+from trainmeter.slurm import ask
 
 PORTS = range(16384, 32768)
 """Where the ranks of a job's nodes meet: below what a kernel gives away by itself."""
-PATIENCE_S = 10.0
 
 
 class Node(NamedTuple):
@@ -65,11 +66,8 @@ def first_host(listed: str) -> str:
 def node_address(name: str) -> str:
     """The address of a node, which may go by another name on the network than in Slurm."""
     try:
-        said = subprocess.run(
-            ["scontrol", "show", "node", name],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        said = ask("scontrol", "show", "node", name)
+    except RuntimeError:
         return name
     told = re.search(r"\bNodeAddr=(\S+)", said)
     return told.group(1) if told else name
@@ -100,3 +98,8 @@ def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callab
         return folder
 
     return of_one_run
+
+
+def train(root: str, arguments: Sequence[str]) -> NoReturn:
+    """Turns this process, a job on a node, into the training command of the project at `root`."""
+    os.execv(sys.executable, [sys.executable, os.path.join(root, "src", "train.py"), *arguments])

@@ -1,9 +1,7 @@
 """A real Slurm of two nodes, both on this host: the same command as elsewhere, under srun."""
 
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,74 +10,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+import slurm
 
 from trainmeter.record import Record
 
 pytestmark = pytest.mark.system
-CONF = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-MpiDefault=none
-ReturnToService=2
-SlurmdParameters=config_overrides
-NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2
-PartitionName=all Nodes=n0,n1 Default=YES State=UP
-"""
-JOINING_S = 30
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """The environment in which srun finds two nodes."""
-    if not all(map(shutil.which, ("slurmctld", "slurmd", "srun"))) or os.geteuid() != 0:
-        pytest.skip("needs Slurm (Debian: apt-get install slurm-wlm) and root, who runs its daemons")
-    folder = tmp_path_factory.mktemp("slurm")
-    for name in ("state", "spool-n0", "spool-n1"):
-        (folder / name).mkdir()
-    conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(host=socket.gethostname().partition(".")[0], folder=folder, ports=free_ports(3)))
-    environment = {**os.environ, "SLURM_CONF": str(conf)}
-    commands = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in ("n0", "n1"))]
-    daemons = []
-    try:
-        for command in commands:
-            with open(folder / f"{command[0]}{command[-1]}.log", "wb") as log:
-                daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-        until = time.monotonic() + JOINING_S
-        asked = ["sinfo", "--noheader", "--format=%T %D"]
-        while subprocess.run(asked, env=environment, capture_output=True, text=True).stdout.strip() != "idle 2":
-            assert time.monotonic() < until, (folder / "slurmctld-D.log").read_text()[-2000:]
-            time.sleep(0.2)
-        yield environment
-    finally:
-        for daemon in daemons:
-            daemon.terminate()
-        for daemon in daemons:
-            daemon.wait(30)
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    if not slurm.is_here():
+        pytest.skip(slurm.LACK)
+    with slurm.running(tmp_path_factory.mktemp("slurm"), {"n0": "", "n1": ""}) as found:
+        yield found.environment
 
 
 @pytest.fixture
@@ -91,7 +35,7 @@ def srun(cluster, project):
         asked["machine.lock_dir"] = "locks$SLURM_PROCID"  # a node's own, though they are one host
         command = f"exec {sys.executable} src/train.py {' '.join(project.quick(*flags, **asked))}"
         process = subprocess.Popen(
-            ["srun", "-N2", f"-n{tasks}", "bash", "-c", command],
+            ["srun", "-N2", f"-n{tasks}", "--exclusive", "bash", "-c", command],
             cwd=project.root,
             env={**cluster, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,

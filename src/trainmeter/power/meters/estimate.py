@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments, Meter
+from trainmeter.slurm import company
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -18,6 +19,8 @@ def open_estimate(
     *, gpus: Sequence[str], root: str | PathLike[str], tdp_w: float | None = None, because: str | None = None
 ) -> Meter:
     """Joules by busy share x `tdp_w`; absent without `tdp_w`. `because` is why nothing better counts."""
+    if others := company(os.environ):
+        return Absent(others)
     because = because or "meter=estimate measures nothing."
     if tdp_w is None:
         return Absent(f"{because} For an estimate give the CPU's rated power in watts: meter=estimate meter.tdp_w=65")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from trainmeter.metrics import NANOSECOND
 from trainmeter.power.meter import Absent, Domain, Instruments, Meter
 from trainmeter.power.meters.module import covered, total_of
 from trainmeter.power.series import Powers, Sampling, Series
+from trainmeter.slurm import company
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +101,8 @@ def open_jtop(
 
     `rails` is the board's table, as `open_rails` has it. Absent, with the reason, where the service cannot be used.
     """
+    if others := company(os.environ):
+        return Absent(others)
     if Path(root) != Path("/"):
         return Absent(f"jtop's service tells of this machine, not of the one below {root}.")
     with ExitStack() as opened:

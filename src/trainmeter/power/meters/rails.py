@@ -18,6 +18,7 @@ from trainmeter.power.meter import Absent, Domain, Instruments, Meter, Power
 from trainmeter.power.meters.jtop import open_jtop
 from trainmeter.power.meters.module import covered, total_of
 from trainmeter.power.sampler import Sampler
+from trainmeter.slurm import company
 
 SHUNT_STEP_V = 40e-6
 """The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""
@@ -40,6 +41,8 @@ def open_rails(
     `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else the sum of all rails. A
     board that shows no sensor is asked through jtop's service.
     """
+    if others := company(os.environ):
+        return Absent(others)
     found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"))}
     if not found:
         other = open_jtop(gpus=gpus, root=root, rails=rails)

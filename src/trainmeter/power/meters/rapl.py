@@ -4,6 +4,7 @@ Read here and not through zeus, which takes psys (the whole board) for one more 
 counter in a process of its own that imports our program anew, and knows no `machine.root`.
 """
 
+import os
 import re
 import threading
 import time
@@ -12,9 +13,10 @@ from os import PathLike
 from pathlib import Path
 
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power.meter import Counter, Domain, Instruments, Meter, Power
+from trainmeter.power.meter import Absent, Counter, Domain, Instruments, Meter, Power
 from trainmeter.power.meters.estimate import open_estimate
 from trainmeter.power.sampler import Sampler
+from trainmeter.slurm import company
 
 PERIOD_S = 0.001
 """How often a counter is renewed."""
@@ -29,6 +31,8 @@ def open_rapl(
 
     Every `period_s` they are read for the power in between; so often, no wrap goes unseen.
     """
+    if others := company(os.environ):
+        return Absent(others)
     try:
         zones = find_zones(Path(root) / "sys/class/powercap")
     except RuntimeError as reason:

@@ -1,0 +1,64 @@
+"""Sends the runs of a sweep to the nodes of a cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
+
+Hydra takes its plugins from the namespace package `hydra_plugins` alone, and imports them whenever it starts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn, run_job, setup_globals
+from hydra.errors import CompactHydraException
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+
+class SlurmLauncher(Launcher):
+    """A job of Slurm's for each run; the task is called here once that has ended, to tell of it.
+
+    Ctrl-C cancels what has not ended. Any other end of this process leaves the jobs alone: the same command finds
+    them again.
+    """
+
+    def __init__(self, **keys: Any) -> None:
+        self.keys = {key: OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+                     for key, value in keys.items()}  # fmt: skip
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.task, self.config = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from trainmeter import job
+        from trainmeter.fleet.errand import errand
+        from trainmeter.fleet.waiting import carry_out
+
+        setup_globals()
+        configs = {number: self._composed(number, typed) for number, typed in enumerate(job_overrides, initial_job_idx)}
+        told: dict[int, JobReturn] = {}
+
+        def tell(number: int) -> None:
+            told[number] = self._run(configs[number], self.task)
+
+        try:
+            orders = [self._run(config, job.order).return_value for config in configs.values()]
+            errands = [errand(order, self.keys) for order in orders]
+            carry_out(errands, Path(self.config.hydra.sweep.dir), self.keys, tell)
+        except (ValueError, RuntimeError) as error:
+            raise CompactHydraException(str(error)) from error
+        return [told[number] for number in configs]
+
+    def _composed(self, number: int, typed: Sequence[str]) -> DictConfig:
+        config = self.context.config_loader.load_sweep_config(self.config, list(typed))
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = number
+        return config
+
+    def _run(self, config: DictConfig, task: TaskFunction) -> JobReturn:
+        return run_job(
+            hydra_context=self.context,
+            task_function=task,
+            config=config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )

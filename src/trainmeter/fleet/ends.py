@@ -1,0 +1,79 @@
+"""How runs ended that nodes made, told and published from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmeter import slurm
+from trainmeter.ending import shown
+from trainmeter.fleet.ledger import Ledger
+from trainmeter.job import Order
+from trainmeter.outcome import Outcome
+from trainmeter.plan import withdraw
+from trainmeter.record import Record
+from trainmeter.summary import summarize
+from trainmeter.terminal import Terminal, shown_path
+from trainmeter.tracking.publisher import publisher
+
+ENDS = {
+    "NODE_FAIL": ("node", "its node {node} dropped out"),
+    "TIMEOUT": ("timeout", "its time on {node} was up: give hydra.launcher.time= more"),
+    "DEADLINE": ("timeout", "its deadline has passed"),
+    "OUT_OF_MEMORY": ("oom", "it had more memory than Slurm gave it on {node}: give hydra.launcher.mem= more"),
+    "CANCELLED": ("stopped", "it was canceled"),
+    "PREEMPTED": ("stopped", "it had to make way for another job"),
+    "BOOT_FAIL": ("node", "its node {node} did not start"),
+    slurm.GONE: ("node", "it left no end, and Slurm no longer knows of it"),
+}
+"""Why a run has not said how it ended, by the state of its job."""
+
+
+def learned(order: Order, terminal: Terminal) -> Outcome:
+    """How a run ended that a node made: as its record says, or else Slurm; published from here."""
+    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
+    record, ledger = Record(order.folder), Ledger(order.folder.parent)
+    entry = ledger[order.number]
+    if entry["earlier"]:
+        return outcome.was_whole(record)
+    if not (order.folder / "job.json").exists():
+        outcome.fails("job", unbegun(entry, ledger.folder))
+        withdraw(order)
+    else:
+        if record.summary() is None:
+            conclude(record, entry, outcome)
+        outcome.ended_as(record)
+        shown(publisher(record, **order.job["tracking"]).close(ended=outcome.state), outcome)
+    ledger.note({order.number: {"told": True}})
+    terminal.say(f"run {order.number} {outcome.state}" + (f" on {entry['node']}." if entry["node"] else "."))
+    return outcome
+
+
+def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None:
+    """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
+    kind, why = ENDS.get(entry["state"], ("killed", "its process ended without a word"))
+    outcome.fails(kind, f"{why.format(**entry)} (Slurm's job {entry['job']}: {entry['state']})")
+    windows = record.windows()
+    record.conclude(
+        {
+            "state": outcome.state,
+            "metrics": summarize(windows, record.steps(), record.job()) if windows else {},
+            "notes": [],
+            "failure": {"kind": outcome.kind, "message": outcome.failure},
+        },
+        record.run()["identity"],
+    )
+
+
+def unbegun(entry: Mapping[str, Any], logs: Path) -> str:
+    """Why a job has left no record: what it said last, or, of one that never spoke, what Slurm says."""
+    job, state = entry["job"], entry["state"]
+    if state in ENDS and state != slurm.GONE:
+        return f"it had not begun when {ENDS[state][1].format(**entry)} (Slurm's job {job}: {state})"
+    log = logs / f"{job}_0_log.out"
+    if not log.exists():
+        return f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("submitit ")]
+    return f"{said[-1] if said else 'it said nothing'} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"

@@ -1,0 +1,148 @@
+"""Runs -> jobs: what has not been measured is sent to nodes of its kind, once."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainmeter import cluster, slurm
+from trainmeter.fleet.errand import Errand, check
+from trainmeter.fleet.ledger import Ledger
+from trainmeter.job import ROOT
+from trainmeter.record import CHECKPOINT, Record
+from trainmeter.terminal import shown_path
+
+ARRAY_LIMIT = 1000
+"""Jobs in an array: Slurm takes 1001 unless its MaxArraySize says otherwise."""
+NOTICE_S = 90
+"""How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
+
+Say = Callable[[str], None]
+
+
+def taken_up(errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], say: Say) -> dict[int, str]:
+    """The jobs to wait for, by the numbers of their runs: sent now, or by an earlier start that was ended.
+
+    ValueError for a device that no node has the feature of, RuntimeError where Slurm or submitit is not there or
+    refuses.
+    """
+    there = slurm.machines(launcher["partition"])
+    for each in errands:
+        check(each, there)
+    known = slurm.jobs(ledger.name)
+    forget(known, ledger, say)
+    entries, awaited, unsent, whole = ledger.entries(), {}, [], {}
+    for each in errands:
+        entry, record = entries.get(each.number, {}), Record(each.folder)
+        same = entry.get("digest") == each.digest
+        job = known.get(entry.get("job", ""))
+        under_way = job is not None and not job.has_ended
+        if under_way and not same:
+            raise ValueError(
+                f"run {each.number} is under way as job {entry['job']}, sent before a default was changed: "
+                f"wait for it, or end it: scancel {entry['job']}"
+            )
+        if under_way or (same and record.is_whole() and not entry["told"]):
+            awaited[each.number] = entry["job"]
+        elif same and record.is_whole():
+            whole[each.number] = {"earlier": True}
+        else:
+            unsent.append(each)
+    ledger.note(whole)
+    if awaited:
+        say(f"{counted(len(awaited), 'run')} sent by an earlier start: waited for, not sent again.")
+    return {**awaited, **sent(unsent, ledger, launcher, there, say)}
+
+
+def forget(known: Mapping[str, slurm.Job], ledger: Ledger, say: Say) -> None:
+    """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between."""
+    ours = {entry.get("job") for entry in ledger.entries().values()}
+    strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
+    if strays:
+        say(f"{counted(len(strays), 'job')} of an earlier start, which was killed while it sent them: canceled.")
+        slurm.cancel(strays)
+
+
+def sent(
+    errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], there: Sequence[slurm.Machine], say: Say
+) -> dict[int, str]:
+    """Sends errands, an array for each kind of node, and writes down what they became; all of them, or none."""
+    kinds = defaultdict(list)
+    for each in errands:
+        kinds[each.python, tuple(sorted(each.asked.items()))].append(each)
+    jobs: dict[int, str] = {}
+    try:
+        for (python, asked), alike in kinds.items():
+            options = dict(asked)
+            serving = slurm.serving(options.get("constraint"), there)
+            for first in range(0, len(alike), ARRAY_LIMIT):
+                array = alike[first : first + ARRAY_LIMIT]
+                for each in array:
+                    clear(Record(each.folder))
+                ids = submitted(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
+                jobs |= {each.number: job_id for each, job_id in zip(array, ids, strict=True)}
+                ledger.note({
+                    each.number: {"job": jobs[each.number], "digest": each.digest, "told": False, "earlier": False}
+                    for each in array
+                })  # fmt: skip
+                say(departure(array, ids, serving))
+    except BaseException:
+        slurm.cancel(jobs.values())
+        raise
+    if jobs:
+        say(f"What they say: {shown_path(ledger.folder)}/*_log.out")
+    return jobs
+
+
+def departure(array: Sequence[Errand], job_ids: Sequence[str], serving: Sequence[slurm.Machine]) -> str:
+    """What was sent, where to, and whether it has long to wait."""
+    devices = ", ".join(dict.fromkeys(each.device for each in array))
+    out = [each for each in serving if not each.is_in_use]
+    waits = f", of which {', '.join(f'{each.name} is {each.state}' for each in out)}" if out else ""
+    job = job_ids[0].partition("_")[0]
+    return f"{counted(len(array), 'run')} for device={devices}: job {job}, on {counted(len(serving), 'node')}{waits}."
+
+
+def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], setup: Sequence[str], at_once: int,
+              ledger: Ledger) -> list[str]:  # fmt: skip
+    """The ids of the jobs that errands of one kind became."""
+    try:
+        from submitit import SlurmExecutor
+        from submitit.core.utils import FailedJobError
+    except ImportError as error:
+        raise RuntimeError(
+            "hydra/launcher=slurm sends runs by submitit, which is not installed here: pip install submitit "
+            "(here, and for the Python of each node)."
+        ) from error
+    # The job becomes the command, so that Slurm's signals reach it and no one else's memory or time is metered; and not
+    # by srun, whose steps have one core unless told otherwise.
+    path = f"{shlex.quote(str(ROOT / 'src'))}${{PYTHONPATH:+:$PYTHONPATH}}"
+    executor = SlurmExecutor(ledger.folder, python=f"exec env PYTHONPATH={path} {python}")
+    executor.update_parameters(
+        job_name=ledger.name,
+        time=None,  # or 5 minutes, which is submitit's own
+        wckey=None,
+        setup=list(setup),
+        use_srun=False,
+        stderr_to_stdout=True,
+        array_parallelism=at_once,
+        additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **asked},
+    )
+    try:
+        with executor.batch():
+            jobs = [executor.submit(cluster.train, str(ROOT), each.arguments) for each in array]
+    except FailedJobError as error:
+        raise RuntimeError(f"Slurm refuses the runs for device={array[0].device}: {error}") from error
+    return [job.job_id for job in jobs]
+
+
+def clear(record: Record) -> None:
+    """Sets aside what an earlier attempt left, so that no end of that is taken for one of the next."""
+    if record.folder.exists() and not (record.folder / CHECKPOINT).exists():
+        record.set_aside()
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,110 @@
+"""Waits for the jobs of a sweep, and tells of each run as it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmeter import slurm
+from trainmeter.course import Course
+from trainmeter.fleet.errand import Errand
+from trainmeter.fleet.ledger import Ledger
+from trainmeter.fleet.sending import Say, counted, taken_up
+from trainmeter.sweep import points
+from trainmeter.terminal import Terminal
+
+SETTLING_S = 10.0
+"""How long what a node has written may take to be seen on another host."""
+LEAVING_S = 60.0
+"""How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
+SIGNALED = 128
+"""Above it, an exit code tells the signal that this process was ended by."""
+
+
+def carry_out(
+    errands: Sequence[Errand], sweep: Path, launcher: Mapping[str, Any], tell: Callable[[int], object]
+) -> None:
+    """Has Slurm's nodes make these runs, and tells of each as it ends, or at once where it was whole before.
+
+    Ctrl-C cancels what has not ended, and goes on once those that had begun are told of; so does a sweep that is to
+    end. A signal leaves them: they need no one here. Raises as `taken_up` does.
+    """
+    ledger, terminal = Ledger(sweep), Terminal()
+    poll_s = launcher["poll_s"]
+    awaited: dict[int, str] = {}
+    try:
+        awaited |= taken_up(errands, ledger, launcher, terminal.say)
+        for each in errands:
+            if each.number not in awaited:
+                tell(each.number)
+        for number in ended(awaited, ledger, poll_s, terminal.say):
+            tell(number)
+    except KeyboardInterrupt:
+        recall(ledger, terminal.warn)
+        begun = {number: job for number, job in awaited.items() if (sweep / str(number) / "job.json").exists()}
+        for number in ended(begun, ledger, poll_s, terminal.say, LEAVING_S):
+            tell(number)
+        raise
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code > SIGNALED:
+            jobs = counted(len(awaited), "job")
+            terminal.warn(f"{jobs} of Slurm's left to go on: the same command finds what became of them.")
+        else:  # what was told has ended the sweep
+            recall(ledger, terminal.warn)
+        raise
+
+
+def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limit_s: float = math.inf) -> Iterator[int]:
+    """The numbers of runs as they end, each taken from `awaited`; those still there after a limit are left there.
+
+    How a job ended is in the ledger when its number comes.
+    """
+    course = Course(points(ledger.folder.parent))
+    until = time.monotonic() + limit_s
+    began: set[int] = set()
+    over: dict[int, float] = {}
+    silent = False
+    while True:
+        try:
+            known = slurm.jobs(ledger.name)
+        except RuntimeError as error:
+            if not silent:
+                say(f"{error}. The jobs go on; it is asked again every {poll_s:g} s.")
+            silent = True
+        else:
+            silent = False
+            for number, job_id in list(awaited.items()):
+                job = known.get(job_id, slurm.Job(job_id, slurm.GONE))
+                if not job.has_ended:
+                    if job.state == "RUNNING" and number not in began:
+                        began.add(number)
+                        say(f"{job.node}: {course.place(number)}")
+                elif seen(ledger.folder.parent / str(number), over.setdefault(number, time.monotonic())):
+                    del awaited[number]
+                    ledger.note({number: {"state": job.state, "node": job.node}})
+                    yield number
+        if not awaited or time.monotonic() > until:
+            return
+        time.sleep(poll_s)
+
+
+def seen(folder: Path, ended_s: float) -> bool:
+    """Whether a run's end is to be seen here, or has had the time that a shared file system may take."""
+    if folder.is_dir():
+        os.listdir(folder)  # which has NFS look again
+    return (folder / "summary.json").exists() or time.monotonic() > ended_s + SETTLING_S
+
+
+def recall(ledger: Ledger, say: Say) -> None:
+    """Cancels what was sent and has not ended, after saying so."""
+    left = [job.job_id for job in slurm.jobs(ledger.name).values() if not job.has_ended]
+    if left:
+        say(
+            f"Canceling {counted(len(left), 'job')} (scancel --name={ledger.name}). "
+            "What is whole is kept; the same command goes on with the rest."
+        )
+        slurm.cancel(left)

@@ -1,0 +1,136 @@
+"""`-m hydra/launcher=slurm` on a real Slurm of two nodes, both on this host: one is a nano, the other an agx."""
+
+import json
+import re
+import signal
+
+import pytest
+import slurm
+
+pytestmark = pytest.mark.system
+KINDS = {"n0": "nano", "n1": "agx"}
+LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
+LIMIT_S = 500
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if not slurm.is_here():
+        pytest.skip(slurm.LACK)
+    pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
+    with slurm.running(tmp_path_factory.mktemp("slurm"), KINDS) as found:
+        yield found
+
+
+@pytest.fixture
+def fleet(cluster, project):
+    """A project whose sweeps go to that cluster: fleet.start(device="nano,agx") -> the command, begun."""
+
+    def start(**overrides):
+        asked = project.quick("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", workers=0, **overrides)
+        # Two nodes, though they are one host: each has locks of its own.
+        asked.append("machine.lock_dir=" + str(project.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}")
+        return project.start("train", *asked, **{**cluster.environment, "OMP_NUM_THREADS": "1"})
+
+    project.send, project.cluster = start, cluster
+    yield project
+    cluster.ask("scancel", "--user=root")
+    slurm.until(lambda: not cluster.ask("squeue", "--noheader"))
+
+
+def said(process):
+    out, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out + errors
+
+
+def nodes_of(project):
+    """The node that each run was made on, by the run's number."""
+    (ledger,) = project.root.glob("multirun/*/slurm/jobs.json")
+    return {int(number): entry["node"] for number, entry in json.loads(ledger.read_text()).items()}
+
+
+def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_the_host_that_sent_them(fleet):
+    code, told = said(fleet.send(device="nano,agx", tracking="mlflow"))
+    assert code == 0, told
+    devices = {int(record.folder.name): record.job()["device"]["name"] for record in fleet.records()}
+    assert devices == {0: "nano", 1: "agx"}
+    assert {number: KINDS[node] for number, node in nodes_of(fleet).items()} == devices
+    assert all(record.is_whole() for record in fleet.records())
+    assert all(record.job()["tracking"]["name"] == "none" for record in fleet.records()), "a job leaves a record alone"
+    assert fleet.shown("status") == ["FINISHED"] * 2
+    for node, number in (("n0", 0), ("n1", 1)):
+        assert f"{node}: run {number} ({number + 1} of 2): device={KINDS[node]}" in told
+        assert f"run {number} whole on {node}." in told
+    assert len(re.findall(r"^\d .*whole", told, re.M)) == 2, "the table of the sweep"
+
+    code, again = said(fleet.send(device="nano,agx", tracking="mlflow"))
+    assert (code, again.count("whole before")) == (0, 2)
+    assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2"]
+
+
+def test_a_device_that_no_node_is_fails_before_anything_is_sent(fleet):
+    code, told = said(fleet.send(device="nano,orin_nx"))
+    assert code == 1
+    assert "device=orin_nx asks for a node with the feature orin_nx, and no node has it: 2 nodes" in told
+    assert "their features: agx, nano. Give its nodes the feature in slurm.conf (Features=orin_nx)" in told
+    assert fleet.records() == []
+    assert not fleet.cluster.ask("squeue", "--noheader")
+
+
+def test_what_slurm_refuses_is_told_in_its_words_and_nothing_stays_sent(fleet):
+    code, told = said(fleet.send(device="nano,agx", **{"hydra.launcher.options": "{qos: gold, nodes: 9}"}))
+    assert code == 1
+    assert "Slurm refuses the runs for device=nano: " in told
+    assert not fleet.cluster.ask("squeue", "--noheader")
+
+
+def test_a_sender_that_is_killed_finds_its_runs_again_and_ctrl_c_cancels_them(fleet):
+    killed = fleet.send(device="nano,agx", **LONG)
+    fleet.until(lambda: len(fleet.records()) == 2)
+    killed.kill()
+    killed.wait()
+    jobs = fleet.cluster.ask("squeue", "--noheader", "--format=%i").split()
+
+    again = fleet.send(device="nano,agx", **LONG)
+    assert again.stdout.readline() == "2 runs sent by an earlier start: waited for, not sent again.\n"
+    assert sorted(again.stdout.readline()[:3] for _ in range(2)) == ["n0:", "n1:"]
+    assert fleet.cluster.ask("squeue", "--noheader", "--format=%i").split() == jobs
+    fleet.until(lambda: sum(bool(record.windows()) for record in fleet.records()) == 2, LIMIT_S)
+
+    again.send_signal(signal.SIGINT)
+    code, told = said(again)
+    assert code == 128 + signal.SIGINT
+    assert "Canceling 2 jobs (scancel --name=trainmeter-" in told
+    assert [record.summary()["state"] for record in fleet.records()] == ["killed", "killed"]
+    assert [fleet.at_work_in(record.folder) for record in fleet.records()] == [[], []]
+
+
+def test_a_node_that_drops_out_ends_its_run_as_failed_which_is_then_measured_anew(fleet):
+    begun = fleet.send(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow")
+    fleet.until(lambda: sum(bool(record.windows()) for record in fleet.records()) == 2, LIMIT_S)
+    fleet.cluster.drop_out("n1")
+    try:
+        code, told = said(begun)
+    finally:
+        fleet.cluster.come_back("n1")
+    assert code == 1, told
+    assert "run 0 whole on n0." in told
+    lost = fleet.records()[1]
+    assert lost.summary()["state"] == "failed"
+    assert "its node n1 dropped out (Slurm's job" in lost.summary()["failure"]["message"]
+    assert sorted(fleet.shown("status")) == ["FAILED", "FINISHED"]
+
+    code, told = said(fleet.send(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow"))
+    assert code == 0, told
+    assert [record.is_whole() for record in fleet.records()] == [True, True]
+    assert re.search(r"^0 .*whole before", told, re.M)
+
+
+def test_a_shared_node_meters_no_energy_that_is_not_its_jobs_alone(fleet):
+    shared = {"hydra.launcher.exclusive": "false", "hydra.launcher.mem": "null"}
+    code, told = said(fleet.send(device="cpu", meter="estimate", **{"meter.tdp_w": 65, **shared}))
+    assert code == 0, told
+    energy = fleet.record().run()["energy"]
+    assert energy["source"] == "none"
+    assert "shares its node with others" in energy["reason"]
+    assert "hydra.launcher.exclusive=true" in told
