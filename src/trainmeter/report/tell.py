@@ -1,6 +1,7 @@
 """Tells of a sweep what its runs have to say beside each other, in the terminal and in files beside them.
 
-What is told is chosen by what the runs are: of the three supplies of samples, on several devices, with a target.
+What is told is chosen by what the runs are: of the three supplies of samples, on several devices, with a target, of a
+search.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json, write_whole
-from trainmeter.report import answers, pages, scaling, table, targets, words
+from trainmeter.report import answers, pages, scaling, searches, table, targets, words
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.records import read
 from trainmeter.report.rows import Sweep
@@ -89,9 +90,9 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     found = analyses(selection.rows)
     whole = [stalls_page(found)] if any(isinstance(analysis, Analysis) for analysis in found) else []
     hints = [] if whole else [words.incomplete(told) for told in found if isinstance(told, Incomplete)]
-    others, wider = _others(selection), select(sweep, where, (*include, *MEASURED_TO_THE_END))
+    others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
-        others = _others(wider)
+        others = _others(wider, sweep.folder)
         selection = wider if others else selection
     if not (found or others):
         hints = [f"No stall analysis: these are no runs of one. Run: {words.WHAT_TO_RUN}"]
@@ -134,6 +135,11 @@ def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
     return paths
 
 
-def _others(selection: Selection) -> list[Page]:
-    told = [scaling.page(selection.rows), answers.page(selection.rows), targets.page(selection.ended)]
+def _others(selection: Selection, folder: Path) -> list[Page]:
+    told = [
+        scaling.page(selection.rows),
+        answers.page(selection.rows),
+        targets.page(selection.ended),
+        searches.page(selection.ended, folder),
+    ]
     return [page for page in told if page]

@@ -1,0 +1,158 @@
+"""A search of a space for the points that none other betters, by Optuna: `-m hydra/sweeper=optuna batch=8,16,32
+'optimizer.lr=tag(log, interval(0.001, 0.1))'`.
+
+Hydra takes its plugins from the namespace package `hydra_plugins` alone, and imports them whenever it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.core.plugins import Plugins
+from hydra.errors import CompactHydraException
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from trainmeter.record import Record, write_json
+from trainmeter.search import (
+    SAMPLERS,
+    SEARCH,
+    Axis,
+    Interval,
+    Measured,
+    Point,
+    Search,
+    SearchError,
+    WholeInterval,
+    choices,
+    chosen,
+    search,
+)
+
+OF_A_GRID = {
+    "sample": "Give hydra.sweeper.trials, the points to measure",
+    "repeats": "Measure what is found again: -m repeat=0,1,2 with the overrides of its points",
+}
+"""Keys that say nothing of a search, and what to do in their place."""
+
+
+class SearchSweeper(Sweeper):
+    """Runs one after another, each of the point that those before it let expect the most of.
+
+    What a run gave is read from its record, and so is which points were tried: the same command goes on with the
+    search, with as many `trials` and by whatever `objectives` and `sampler` it then asks for.
+    """
+
+    def __init__(
+        self,
+        params: dict[str, str] | None,
+        trials: int,
+        objectives: list[str] | None,
+        sampler: str,
+        seed: int,
+    ) -> None:
+        self.params = params or {}
+        self.trials, self.objectives, self.sampler, self.seed = trials, objectives, sampler, seed
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        assert self.config is not None
+        assert self.hydra_context is not None
+        launcher: Any = self.launcher
+        typed = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(typed)
+        last = {override.get_key_element(): override for override in parsed}
+        fixed = [f"{key}={one.get_value_element_as_str()}" for key, one in last.items() if not one.is_sweep_override()]
+        try:
+            asked = self.asked(
+                self.config, [axis(override) for override in last.values() if override.is_sweep_override()]
+            )
+            self.validate_batch_is_legal(probes(asked.axes, fixed))
+            folder = Path(self.config.hydra.sweep.dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
+
+            def measure(number: int, point: Point) -> Measured:
+                (done,) = launcher.launch([[*fixed, *point]], initial_job_idx=number)
+                _ = done.return_value  # raises what the run did not take for its own end
+                return measured(folder / str(number))
+
+            search(asked, tried(folder, asked), measure, say)
+        except SearchError as error:
+            raise CompactHydraException(f"hydra/sweeper=optuna: {error}.") from error
+
+    def asked(self, config: DictConfig, axes: Sequence[Axis]) -> Search:
+        """What is searched; SearchError for what cannot be."""
+        if find_spec("optuna") is None:
+            raise SearchError("there is no Optuna here. Install it: pip install 'trainmeter[optuna]'")
+        if self.trials < 1:
+            raise SearchError(f"hydra.sweeper.trials={self.trials}: give 1 or more")
+        if self.sampler not in SAMPLERS:
+            raise SearchError(f"hydra.sweeper.sampler={self.sampler}: give one of {', '.join(SAMPLERS)}")
+        for key, instead in OF_A_GRID.items():
+            if config.sweep.get(key) is not None:
+                raise SearchError(f"sweep.{key}={config.sweep[key]} is of a grid. {instead}")
+        to_target = any(config[key] is not None for key in ("target_accuracy", "target_loss"))
+        objectives, optional = chosen(self.objectives, to_target)
+        return Search(axes, objectives, optional, self.trials, self.sampler, self.seed)
+
+
+def axis(override: Override) -> Axis:
+    """The axis that a sweep over one key is; SearchError for an interval that is none."""
+    key, swept = override.get_key_element(), override.value()
+    if not isinstance(swept, IntervalSweep):
+        return choices(key, override.sweep_string_iterator())
+    low, high, log = swept.start, swept.end, "log" in swept.tags
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if low > high or (log and low <= 0):
+        least = " above 0" if log else ""
+        raise SearchError(f"{key}: interval({low}, {high}): give a lower end{least} and an upper one that is no lower")
+    if isinstance(low, int) and isinstance(high, int):
+        return WholeInterval(key, low, high, log)
+    return Interval(key, float(low), float(high), log)
+
+
+def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[list[str]]:
+    """Points that tell whether a job can be made of each value: one axis is gone through, the others stay."""
+    first = [axis.probes()[0] for axis in axes]
+    return [[*fixed, *first[:place], probe, *first[place + 1 :]]
+            for place, axis in enumerate(axes) for probe in axis.probes()]  # fmt: skip
+
+
+def tried(folder: Path, asked: Search) -> dict[int, Point | None]:
+    """What the runs that have a number are of, in the order of these; None of what is no point of this search."""
+    numbers = sorted(int(run.name) for run in folder.iterdir() if run.name.isdecimal() and (run / "job.json").exists())
+    return {number: point_of(Record(folder / str(number)), asked) for number in numbers}
+
+
+def point_of(record: Record, asked: Search) -> Point | None:
+    try:
+        return asked.point_of(record.run()["overrides"])
+    except (OSError, ValueError, KeyError):  # it was cut short, or is of another form
+        return None
+
+
+def measured(folder: Path) -> Measured:
+    """What the run of a folder tells."""
+    record = Record(folder)
+    summary = record.summary()
+    if summary is None or summary["state"] != "whole":
+        return Measured()
+    metrics = summary["metrics"]
+    return Measured(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
