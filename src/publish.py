@@ -2,6 +2,7 @@
 
     python src/publish.py                                   repairs whatever is missing
     python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
+    python src/publish.py --uri http://board:5000            to that server, rather than where each run was to go
     python src/publish.py --tensorboard                      and their event files (make tensorboard)
 
 The record is the truth and MLflow its index: a database that was lost is rebuilt, and a run that was deleted in
@@ -12,46 +13,71 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from trainmeter.ending import close_dead
 from trainmeter.job import ROOT
 from trainmeter.record import Record
-from trainmeter.tracking import tensorboard, views
+from trainmeter.state import RUNNING, state
+from trainmeter.tracking import queue, tensorboard, views
 from trainmeter.tracking.publish import publish, reap, records_below
 from trainmeter.tracking.publisher import reason
-from trainmeter.tracking.store import EXPERIMENT, Store, open_store, tracking_uri
+from trainmeter.tracking.store import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
-    parser.add_argument("--experiment", default=EXPERIMENT, help="the experiment in MLflow (%(default)s)")
+    parser.add_argument("--uri", help="the server or the database (default: each run's own)")
+    parser.add_argument("--experiment", help="the experiment in MLflow (default: each run's own)")
     parser.add_argument("--tensorboard", action="store_true", help="write their event files for TensorBoard as well")
     asked = parser.parse_args(arguments)
     try:
         tensorboard.check({"tensorboard": asked.tensorboard})
     except ValueError as error:
         parser.error(str(error))
+    close_dead(ROOT / "multirun", print)
     folders = asked.folders or [ROOT / "multirun"]
     records = [record for folder in folders for record in records_below(folder)]
     empty = [folder for folder in asked.folders if not records_below(folder)]
     for folder in empty:
         print(f"{folder}: no record there: no job.json in it or below it", file=sys.stderr)
+    by_place: dict[Place, list[Record]] = {}
+    for record in records:
+        own = place_of(record)
+        where = Place(asked.experiment or own.experiment, asked.uri or own.uri)
+        by_place.setdefault(where, []).append(record)
+    shown = [show(there, where, asked.tensorboard) for where, there in by_place.items()]
+    return 0 if all(shown) and not empty else 1
+
+
+def place_of(record: Record) -> Place:
+    """Where a record is meant to be shown; the usual place where it was not meant to be, or cannot be read."""
+    with suppress(*queue.UNREADABLE):
+        if asked := place(record.job()["tracking"]):
+            return asked
+    return Place(EXPERIMENT, tracking_uri())
+
+
+def show(records: Sequence[Record], where: Place, events: bool) -> bool:
+    """Publishes the records to one place; whether all are shown there."""
     try:
-        store = open_store(asked.experiment)
+        store = open_store(*where, patience_s=PATIENT_S)
     except Exception as error:
-        print(f"MLflow at {tracking_uri()} is not there: {reason(error)}", file=sys.stderr)
-        return 1
-    shown = [show(record, store, asked.tensorboard) for record in records]
+        print(f"MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
+        return False
+    shown = [show_one(record, store, events) for record in records]
     reap(store)
     views.save(store)
     # The view compares what is whole: of other runs alone it would be an empty page.
     compared = f": {views.link(store)}" if any(record.is_whole() for record in records) else ""
     print(f"{sum(shown)} of {len(records)} records shown{compared}")
-    return 0 if all(shown) and not empty else 1
+    return all(shown)
 
 
-def show(record: Record, store: Store, events: bool) -> bool:
+def show_one(record: Record, store: Store, events: bool) -> bool:
     """Publishes a record and says so on a line; one that fails keeps no other from being shown."""
     try:
         if events:
@@ -60,6 +86,8 @@ def show(record: Record, store: Store, events: bool) -> bool:
     except Exception as error:
         print(f"{record.folder}: not shown: {reason(error)}", file=sys.stderr)
         return False
+    if state(record) != RUNNING:
+        queue.drop(record)
     return True
 
 

@@ -33,19 +33,20 @@ def main() -> int:
     # What follows is imported late: --help, --cfg and the completion of a key answer at once.
     @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
     def task(config: DictConfig) -> None:
-        from trainmeter import experiment, fleet
+        from trainmeter import experiment
         from trainmeter.course import Course
         from trainmeter.ending import close_dead
+        from trainmeter.fleet.ends import learned
         from trainmeter.terminal import Terminal
 
         try:
             order = job.order(config)
         except ValueError as error:
             sys.exit(redacted(str(error)))
-        if not outcomes:
+        if not (outcomes or order.elsewhere):  # of what a node leaves behind, Slurm knows more
             close_dead(order.folder.parents[1], Terminal().warn)
         course = Course(sweep.points(order.folder.parent), outcomes)
-        run = fleet.learned if order.elsewhere else partial(experiment.run, course=course)
+        run = learned if order.elsewhere else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
         if outcome.stop:

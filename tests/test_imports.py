@@ -39,7 +39,7 @@ ALONE_IN = {
     "hydra": {*ENTRIES, "trainmeter/job.py", *PLUGINS},
     "optuna": {"trainmeter/search.py"},
     "omegaconf": {*ENTRIES, *PLUGINS, "trainmeter/hints.py", "trainmeter/job.py", "trainmeter/schema.py"},
-    "submitit": {"trainmeter/fleet.py"},
+    "submitit": {"trainmeter/fleet/sending.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
         "trainmeter/machine/nvml_gauges.py",

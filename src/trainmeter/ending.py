@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from trainmeter import launch
 from trainmeter.fitted import exhausted
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
+from trainmeter.record import Record
+from trainmeter.redaction import redacted_tree
+from trainmeter.state import FAILED, KILLED, said, state
 from trainmeter.stopping import foremost, held_off
 from trainmeter.summary import summarize, unsteady
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
-from trainmeter.tracking import views
+from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
+UNSAID = "trainmeter was killed, or its machine went down, before it had told an end"
 
 
 @contextmanager
@@ -58,27 +63,47 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
 
 def conclude(plan: Plan, outcome: Outcome) -> None:
     """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
-    record = plan.record
+    outcome.notes += resumable(plan) if outcome.state != "whole" else []
+    try:
+        plan.record.conclude(told(plan.record, plan.job, plan.run, outcome), plan.run["identity"])
+    except OSError as error:
+        outcome.fails("exception", unwritten(error))
+
+
+def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
+    """Tells the ends of runs that never did: of those in the queue whose process, of this host, is gone.
+
+    One that cannot be read or written keeps no other from its end.
+    """
+    for record in queue.waiting(multirun):
+        with suppress(*queue.UNREADABLE), record.alone():
+            ended = state(record)
+            if ended in (FAILED, KILLED) and not said(record):
+                job, run = record.job(), record.run()
+                outcome = Outcome(run["number"], run["overrides"])
+                outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
+                record.conclude(told(record, job, run, outcome), run["identity"])
+                say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")
+
+
+def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """What the summary holds: the outcome, with the means and totals of what was measured."""
     windows = record.windows()
     outcome.notes = merged(outcome.notes)
     if windows:
-        outcome.no_energy = plan.run["energy"]["reason"]
-        outcome.metrics = summarize(windows, record.steps(), plan.job)
+        outcome.no_energy = run["energy"]["reason"]
+        outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += unsteady(outcome.metrics)
-        between = throughput(windows, record.steps(), plan.job)
+        between = throughput(windows, record.steps(), job)
         outcome.metrics.update(between.metrics)
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
-        epochs, warmup = outcome.metrics["total/epochs"], plan.job["warmup_epochs"]
+        epochs, warmup = outcome.metrics["total/epochs"], job["warmup_epochs"]
         if epochs <= warmup and outcome.state == "whole" and not between.metrics:
             outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
-    outcome.metrics.update(known(plan.run))
-    outcome.notes += resumable(plan) if outcome.state != "whole" else []
+    outcome.metrics.update(known(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
-    try:
-        record.conclude(summary, plan.run["identity"])
-    except OSError as error:
-        outcome.fails("exception", unwritten(error))
+    return redacted_tree(summary)
 
 
 def resumable(plan: Plan) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from trainmeter.cluster import Node, node
@@ -26,9 +27,12 @@ from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.processes import boot_id, this_process
 from trainmeter.record import Record, write_json
+from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
+from trainmeter.tracking import queue
+from trainmeter.tracking.store import check as check_store
 from trainmeter.tracking.tensorboard import check as check_events
 
 
@@ -37,7 +41,6 @@ class Plan:
     job: dict[str, Any]
     run: dict[str, Any]
     """What is known of this run beside its job; it grows as the run goes on."""
-    host: dict[str, Any]
     record: Record
     gpus: list[str]
     """UUIDs of the GPUs that are metered."""
@@ -73,13 +76,15 @@ class Plan:
         """
         start = {"started": _now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
         try:
-            earlier = left(self.record, self.job, self.run)
-            if earlier.epochs is None:
-                self.record.set_aside()
-                write_json(self.record.folder / "host.json", self.host)
-                self.describe(**start)
-            else:
-                self._go_on(earlier, start)
+            with self.record.alone():
+                earlier = left(self.record, self.job, self.run)
+                if earlier.epochs is None:
+                    self.record.set_aside()
+                    self._queue(self.run["record_id"])
+                    self._describe_host()
+                    self.describe(**start)
+                else:
+                    self._go_on(earlier, start)
         except OSError as error:
             raise RuntimeError(unwritten(error)) from error
         if earlier.reason:
@@ -91,16 +96,26 @@ class Plan:
         # Samples of power are timed by a clock that begins with the boot.
         elsewhen = [] if earlier.run["boot_id"] == self.run["boot_id"] else ["power.csv"]
         self.record.cut(earlier.epochs, also=elsewhen)
-        write_json(self.record.folder / "host.json", self.host)
+        self._describe_host()
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
+        self._queue(earlier.run["record_id"])
         self.describe(**{key: earlier.run[key] for key in KEPT}, resumed=starts)
+
+    def _queue(self, record_id: str) -> None:
+        """Notes that a run begins; what a node keeps that is not the first is no record."""
+        if self.node.is_first:
+            queue.put(self.record, record_id)
+
+    def _describe_host(self) -> None:
+        """Writes what the machine is as the run begins: to find that out takes a while, and is not for a whole one."""
+        write_json(self.record.folder / "host.json", host.describe(self.job["machine"]["root"], ROOT))
 
     def describe(self, **facts: Any) -> None:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
         self.run.update(facts)
         if self.run["dataset"]:
             self.run["identity"] = identity(self.job, self.run["dataset"]["digest"], self.node.nodes)
-        self.record.describe(self.job, self.run)
+        self.record.describe(redacted_tree(self.job), redacted_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned."""
@@ -131,7 +146,7 @@ def settle(order: Order) -> Plan:
     check_numbers(order.overrides, order.choices, order.job)
     check(order.job)
     check_events(order.job["tracking"])
-    described = host.describe(root, ROOT)
+    check_store(order.job["tracking"])
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)
     accelerator = here.job["device"]["accelerator"]
@@ -139,7 +154,7 @@ def settle(order: Order) -> Plan:
     strategy = here.job["strategy"]
     among = node(os.environ)
     check_nodes(strategy, among)
-    used = gpus.used(described.get("gpus", ()), os.environ, count=strategy["ranks"]) if on_gpu else []
+    used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
     demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
@@ -151,8 +166,7 @@ def settle(order: Order) -> Plan:
         here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
     return Plan(
         job=here.job,
-        run=_run(here, described, rehearsal, among.nodes),
-        host=described,
+        run=_run(here, rehearsal, among.nodes),
         record=Record(order.folder),
         gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
         devices=_metered(order, facts) + ([f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]),
@@ -218,10 +232,10 @@ def unwritten(error: OSError) -> str:
 
 def command() -> str:
     """The command that this process was started by."""
-    return shlex.join([os.path.basename(sys.executable), *sys.argv])
+    return redacted(shlex.join([os.path.basename(sys.executable), *sys.argv]))
 
 
-def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str], nodes: int) -> dict[str, Any]:
+def _run(order: Order, rehearsal: list[str], nodes: int) -> dict[str, Any]:
     job = order.job
     return {
         "record_id": uuid.uuid4().hex,
@@ -259,4 +273,4 @@ def _name(order: Order) -> str:
     last = ("model", "dataset", "device")
     typed = [(override.partition("=")[0], override) for override in order.overrides]
     first = [text for key, text in typed if key not in (*last, "machine.root") and measures(key)]
-    return " ".join([*first, *(order.choices[group] for group in last)])
+    return redacted(" ".join([*first, *(order.choices[group] for group in last)]))

@@ -55,7 +55,8 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
     outcome, windows, summary = state(record, ended), record.windows(), record.summary()
     if (told := record.checkpoint()) and outcome != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < told["epochs"]], None
-    run = _found(record, store) or _created(record, store)
+    with record.alone():  # of two that publish at once, the second finds what the first has made
+        run = _found(record, store) or _created(record, store)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
     for _ in _log_facts(record, store, run):
@@ -115,8 +116,15 @@ def _check(record: Record) -> None:
 
 
 def _found(record: Record, store: Store) -> Run | None:
+    """The run that shows the record.
+
+    A server that makes one only after it was no longer waited for leaves another: one and the same is kept always.
+    """
     query = f"tags.`{RECORD_ID}` = '{record.run()['record_id']}'"
-    return next(iter(store.client.search_runs([store.experiment_id], query, max_results=1)), None)
+    found = sorted(store.client.search_runs([store.experiment_id], query), key=lambda run: run.info.run_id)
+    for double in found[1:]:
+        store.client.delete_run(double.info.run_id)
+    return found[0] if found else None
 
 
 def _created(record: Record, store: Store) -> Run:

@@ -9,15 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainmeter.record import Record
-from trainmeter.tracking import views
+from trainmeter.redaction import redacted
+from trainmeter.state import RUNNING, state
+from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published, publishing, reaping
-from trainmeter.tracking.store import EXPERIMENT, Store, load_mlflow, open_store
+from trainmeter.tracking.store import EXPERIMENT, Store, load_mlflow, open_store, place
 from trainmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
+CATCHING_UP_S = 10.0
+"""How long a run, once it is shown, may take to show what earlier ones have left: the next one goes on with it."""
 AT_WORK = threading.Lock()
 """Held by the one publisher that works: a later run's waits for an earlier one's last call."""
 
@@ -41,7 +45,7 @@ class Publisher:
     start ....... MLflow is imported and the run made, earlier runs whose process died are ended and the views saved,
                   while the worker starts
     between ..... what the record holds by now is published; a call in flight is the most that a window sees
-    close ....... the end is published
+    close ....... the end is published, and then what earlier runs have left in the queue while MLflow was away
     """
 
     def __init__(self, record: Record, open_store: Callable[[], Store] = open_store):
@@ -58,7 +62,7 @@ class Publisher:
 
     def start(self) -> None:
         """Begins, and returns at once."""
-        self._ask(math.inf)
+        self._ask(math.inf, self._steps)
 
     def between(self, limit_s: float = 1.0) -> None:
         """Publishes what the record holds, for so long at most; what is left waits until asked again.
@@ -77,31 +81,38 @@ class Publisher:
         """
         self._ended = ended
         self._publish_within(limit_s)
-        if isinstance(self._outcome, Published):
-            return self._outcome
-        why = self._outcome if isinstance(self._outcome, str) else f"no answer within {limit_s:g} s"
+        shown = self._outcome
+        if isinstance(shown, Published):
+            queue.drop(self._record)
+            if any(queue.waiting(queue.multirun_of(self._record))):
+                self._work_within(CATCHING_UP_S, self._catching_up)
+            return shown
+        why = shown or f"no answer within {limit_s:g} s"
         return (
             f"MLflow does not show all of this run: {why}. Nothing is lost, its record is complete. "
             f"When MLflow is back: python src/publish.py {self._record.folder}"
         )
 
     def _publish_within(self, limit_s: float) -> None:
+        self._work_within(limit_s, self._steps)
+
+    def _work_within(self, limit_s: float, steps: Callable[[], Iterator[None]]) -> None:
         self._deadline = time.monotonic() + limit_s
         if self._thread.is_alive():  # a call that was asked for earlier may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
-            self._ask(self._deadline)
+            self._ask(self._deadline, steps)
             self._thread.join(max(0.0, self._deadline - time.monotonic()))
 
-    def _ask(self, deadline: float) -> None:
+    def _ask(self, deadline: float, steps: Callable[[], Iterator[None]]) -> None:
         self._outcome, self._deadline = None, deadline
-        self._thread = threading.Thread(target=self._publish, name="publisher", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(steps,), name="publisher", daemon=True)
         self._thread.start()
 
-    def _publish(self) -> None:
+    def _work(self, steps: Callable[[], Iterator[None]]) -> None:
         with AT_WORK:
             try:
-                for _ in self._steps():
+                for _ in steps():
                     if time.monotonic() > self._deadline:
                         return
             except Exception as error:  # whatever MLflow raises, the run goes on
@@ -132,9 +143,23 @@ class Publisher:
             for _ in reaping(store):
                 yield
 
+    def _catching_up(self) -> Iterator[None]:
+        """Publishes what earlier runs have left, as far as it is meant for the same place."""
+        if self._store:
+            here = place(self._record.job()["tracking"])
+            for record in queue.waiting(queue.multirun_of(self._record)):
+                with suppress(*queue.UNREADABLE):  # one bad record keeps no other from being shown
+                    if place(record.job()["tracking"]) == here and state(record) != RUNNING:
+                        for _ in publishing(record, self._store):
+                            yield
+                        queue.drop(record)
+
 
 class Unpublished:
     """Stands for a publisher where nothing is to be shown: `tracking=none`."""
+
+    def __init__(self, record: Record):
+        self._record = record
 
     def start(self) -> None:
         pass
@@ -143,7 +168,7 @@ class Unpublished:
         pass
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
-        pass
+        queue.drop(self._record)
 
 
 class WithEvents:
@@ -174,13 +199,14 @@ class WithEvents:
             logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", reason(error))
 
 
-def publisher(record: Record, name: str, experiment: str = EXPERIMENT, tensorboard: bool = False) -> Tracker:
-    """The tracker that `tracking=` asks for."""
-    tracker = Unpublished() if name == "none" else Publisher(record, partial(open_store, experiment))
-    return WithEvents(tracker, Events(record)) if tensorboard else tracker
+def publisher(record: Record, **tracking: Any) -> Tracker:
+    """The tracker that `tracking=` asks for, by its keys."""
+    where = place({"experiment": EXPERIMENT, **tracking})
+    tracker = Publisher(record, partial(open_store, *where)) if where else Unpublished(record)
+    return WithEvents(tracker, Events(record)) if tracking.get("tensorboard") else tracker
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, which with MLflow may go on for pages."""
-    text = str(error).partition("\n")[0] or type(error).__name__
+    """The first line of an error, which with MLflow may go on for pages, less any secret in it."""
+    text = redacted(str(error).partition("\n")[0]) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}..."

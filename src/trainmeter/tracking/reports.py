@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import reason
-from trainmeter.tracking.store import PATIENT_S, Store, open_store, tracking_uri
+from trainmeter.tracking.store import PATIENT_S, Store, open_store, place
 from trainmeter.tracking.views import NOTE, OF_REPORTS, REPORT, artifact_link, artifact_page
 
 if TYPE_CHECKING:
@@ -26,14 +26,15 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
     Raises RuntimeError where MLflow does not take them.
     """
     paths = [path.absolute() for path in files]
-    if tracking["name"] == "none" or not paths:
+    where = place(tracking)
+    if where is None or not paths:
         return None
     try:
-        store = open_store(tracking["experiment"], patience_s=PATIENT_S)
+        store = open_store(*where, patience_s=PATIENT_S)
         return _logged(sweep, _places(paths), store)
     except Exception as error:
         raise RuntimeError(
-            f"MLflow at {tracking_uri()} does not show the report: {reason(error)}. Its files lie in "
+            f"MLflow at {where} does not show the report: {reason(error)}. Its files lie in "
             f"{paths[0].parent}. When MLflow is back, make the report again."
         ) from error
 

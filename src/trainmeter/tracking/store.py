@@ -1,4 +1,5 @@
-"""Where runs are shown: the server that MLFLOW_TRACKING_URI names, or one database in the project's root.
+"""Where runs are shown: the server that tracking.uri or MLFLOW_TRACKING_URI names, or one database in the project's
+root.
 
 `python -m trainmeter.tracking.store` makes that database, which takes a second that no run then has to spend, also
 where the runs are shown by a server: that one may be away.
@@ -9,13 +10,14 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmeter.job import ROOT
+from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,9 +49,47 @@ LOCAL = f"{SQLITE}{ROOT / 'mlflow.db'}"
 """The project's own database, whatever the working directory."""
 
 
+class Place(NamedTuple):
+    """Where runs are shown."""
+
+    experiment: str
+    uri: str
+
+    def __str__(self) -> str:
+        """The address as it may be shown."""
+        return redacted(self.uri)
+
+
+def place(tracking: Mapping[str, Any]) -> Place | None:
+    """Where the runs of a job are to be shown that is tracked so; None where they are not to be."""
+    if tracking["name"] == "none":
+        return None
+    return Place(tracking["experiment"], tracking.get("uri") or tracking_uri())
+
+
 def tracking_uri() -> str:
     """The user's server or database, or else that of the project."""
     return os.environ.get(VARIABLE) or LOCAL
+
+
+def check(tracking: Mapping[str, Any]) -> None:
+    """Refuses what is no server to `tracking=server`, and an address that holds a password; ValueError."""
+    uri = tracking.get("uri")
+    if uri and redacted(uri) != uri:
+        raise ValueError(
+            f"tracking.uri={redacted(uri)}: an address that holds a secret would stand in every record. Give it as "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or as MLFLOW_TRACKING_TOKEN, in the environment."
+        )
+    if tracking["name"] != "server":
+        return
+    found = uri or os.environ.get(VARIABLE)
+    if not found:
+        raise ValueError(f"tracking=server: give tracking.uri=http://HOST:5000, or set {VARIABLE}.")
+    if not found.startswith(("http://", "https://")):
+        raise ValueError(
+            f"tracking=server at {redacted(found)}: give the address of an MLflow server, which begins with http:// or "
+            "https://; its database stands behind it."
+        )
 
 
 def load_mlflow(patience_s: int = PATIENCE_S) -> None:
@@ -87,7 +127,9 @@ def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s
     """Opens an experiment to be read: nothing is made of what is missing, which is a LookupError."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-        raise LookupError(f"no database at {uri}: show the runs first (python src/publish.py), or set {VARIABLE}.")
+        raise LookupError(
+            f"no database at {redacted(uri)}: show the runs first (python src/publish.py), or set {VARIABLE}."
+        )
     load_mlflow(patience_s)
     from mlflow import MlflowClient
 
@@ -95,7 +137,8 @@ def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s
     found = client.get_experiment_by_name(experiment)
     if found is None or found.lifecycle_stage == "deleted":
         there = ", ".join(sorted(each.name for each in client.search_experiments()))
-        raise LookupError(f"no experiment '{experiment}' at {uri}: name one of {there} by tracking.experiment=NAME.")
+        at = redacted(uri)
+        raise LookupError(f"no experiment '{experiment}' at {at}: name one of {there} by tracking.experiment=NAME.")
     return Store(client, uri, found.experiment_id)
 
 
@@ -137,4 +180,4 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
 
 
 if __name__ == "__main__":
-    print(f"{open_store(uri=LOCAL).uri} is there; runs are shown from {tracking_uri()}")
+    print(f"{open_store(uri=LOCAL).uri} is there; runs are shown from {redacted(tracking_uri())}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
+from trainmeter.redaction import without_user
 from trainmeter.tracking.description import description
 from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import Store
@@ -153,7 +154,7 @@ def _address(shown: Published | Store, page: str, query: Mapping[str, str] | Non
 
 
 def _base(shown: Published | Store) -> str:
-    return shown.uri.rstrip("/") if shown.uri.startswith("http") else LOCAL
+    return without_user(shown.uri.rstrip("/")) if shown.uri.startswith("http") else LOCAL
 
 
 def _page_of(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:

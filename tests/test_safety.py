@@ -1,0 +1,86 @@
+"""What no source does that could run what a file, an archive or a person's text says: read from the sources."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("src", "benchmarks", "docs", "tests")
+SOURCES = {str(path.relative_to(ROOT)): path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items() if path.name != "test_safety.py"}
+PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+GUARDED = {"src/trainmeter/datasets/cifar.py"}
+"""Reads the pickles that CIFAR is, by an unpickler that makes nothing but plain values and arrays."""
+RUNS_TEXT = {"os.system", "os.popen", "eval", "exec", "subprocess.getoutput", "subprocess.getstatusoutput"}
+LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"}
+
+
+def calls(tree):
+    """Every call: what is called, as it stands there, and its arguments by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), {argument.arg: ast.unparse(argument.value) for argument in node.keywords}
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+
+
+def faults(tree):
+    """What a source does that none should."""
+    for called, named in calls(tree):
+        if called in RUNS_TEXT | LOADS:
+            yield called
+        if named.get("shell", "False") != "False":
+            yield f"{called}(shell={named['shell']})"
+        if named.get("allow_pickle", "False") != "False" or named.get("weights_only") == "False":
+            yield f"{called} of a pickle"
+        if called.endswith((".extractall", ".extract")):
+            yield called
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value == "0.0.0.0":
+            yield "a server that everyone can reach"
+
+
+def test_no_shell_is_asked_no_text_is_run_and_nothing_is_served_to_all():
+    assert {name: found for name, tree in TREES.items() if (found := list(faults(tree)))} == {}
+
+
+def test_nothing_is_unpickled():
+    unpickling = {name for name, tree in TREES.items() if PICKLES & set(imported(tree))}
+    assert {name for name in unpickling if not name.startswith("tests/")} == GUARDED
+
+
+def test_the_one_unpickler_makes_nothing_that_it_is_not_told_to():
+    """`find_class` is where a pickle's program names what it calls."""
+    for name in GUARDED:
+        read_by = {called for called, _ in calls(TREES[name])}
+        assert not read_by & {"pickle.load", "pickle.loads"}
+        assert "find_class" in {node.name for node in ast.walk(TREES[name]) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "subprocess.run(x, shell=True)",
+        "os.system(x)",
+        "yaml.load(x)",
+        "archive.extractall(x)",
+        "numpy.load(x, allow_pickle=True)",
+        "torch.load(x, weights_only=False)",
+        "serve(host='0.0.0.0')",
+        "eval(x)",
+    ],
+)
+def test_the_rule_sees_what_it_forbids(written):
+    assert list(faults(ast.parse(written)))
+
+
+def test_the_rule_lets_pass_what_is_safe():
+    safe = "subprocess.run([x])\nyaml.safe_load(x)\nmodel.eval()\nmodel.load(x)"
+    assert list(faults(ast.parse(safe))) == []
