@@ -413,3 +413,55 @@ def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpre
     assert argv[-3:] == ["-m", "trainmeter.worker", str(tmp_path)]
     assert environment["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // 2))
     assert environment["SEEN"] == "None"
+
+
+HANGS = """
+from trainmeter.worker.link import tell_where
+tell_where()
+def wait_for_ever():
+    while True:
+        time.sleep(60)
+link.say("open")
+wait_for_ever()
+"""
+
+
+def test_a_worker_that_says_nothing_for_too_long_has_hung_and_tells_where(interpreter, tmp_path):
+    with pytest.raises(WorkerError) as raised, started(tmp_path, interpreter(HANGS), silence_s=3) as worker:
+        for _ in worker.messages():
+            pass
+    assert raised.value.failure == "hung"
+    assert str(raised.value).startswith("the worker said nothing for sweep.hung_after_s=3, and was ended in ")
+    assert "wait_for_ever (python:" in str(raised.value)
+    assert not alive(worker.pid)
+
+
+def test_a_worker_that_never_joins_has_hung(interpreter, tmp_path):
+    program = interpreter("time.sleep(60)", joined=False)
+    with (
+        pytest.raises(WorkerError, match=r"nothing for sweep\.hung_after_s=0\.5"),
+        started(tmp_path, program, silence_s=0.5),
+    ):
+        pass
+
+
+def test_of_two_limits_the_one_that_is_over_is_told(interpreter, tmp_path):
+    with (
+        pytest.raises(WorkerError, match=r"longer than sweep\.timeout_s=0\.5"),
+        started(tmp_path, interpreter("time.sleep(60)", joined=False), limit_s=0.5, silence_s=60),
+    ):
+        pass
+
+
+def test_where_a_worker_hangs_is_told_by_the_innermost_line_of_ours():
+    told = """Thread 0x01 (most recent call first):
+  File "/x/trainmeter/worker/rounds.py", line 1 in other
+
+Current thread 0x02 (most recent call first):
+  File "/lib/selectors.py", line 415 in select
+  File "/x/trainmeter/worker/data/loader.py", line 88 in batches
+  File "/x/trainmeter/worker/loop.py", line 20 in train
+"""
+    assert launch.hung_in(told) == "batches (loader.py:88)"
+    assert launch.hung_in(told.replace("/trainmeter/", "/theirs/")) == "select (selectors.py:415)"
+    assert launch.hung_in("") == launch.hung_in(told[:-9]) == ""

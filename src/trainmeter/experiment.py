@@ -142,8 +142,8 @@ def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
 def training(plan: Plan) -> AbstractContextManager[launch.Worker]:
     """The worker, or this node's ranks of it."""
     job = plan.job
-    limit_s = job["sweep"]["timeout_s"]
-    return launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks, plan.node, limit_s)
+    limits_s = job["sweep"]["timeout_s"], job["sweep"]["hung_after_s"]
+    return launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks, plan.node, *limits_s)
 
 
 def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:

@@ -8,7 +8,7 @@ import math
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,7 @@ def number_in_sweep() -> int:
     return int(HydraConfig.get().job.num)
 
 
+@cache
 def matches() -> dict[str, Any]:
     """Each device of conf/device and the facts that it matches."""
     files = sorted((ROOT / "conf" / "device").glob("*.yaml"))
@@ -239,9 +240,10 @@ def wrong_pauses(sweep: Mapping[str, Any]) -> list[str]:
         for key, low in least.items()
         if sweep[key] is not None and not low <= sweep[key] < math.inf
     ]
-    limit_s, below_c = sweep["timeout_s"], sweep["cool_below_c"]
-    if limit_s is not None and not 0 < limit_s < math.inf:
-        wrong.append(f"sweep.timeout_s={limit_s:g}: give seconds above 0, or null for no limit")
+    for key in ("timeout_s", "hung_after_s"):
+        if sweep[key] is not None and not 0 < sweep[key] < math.inf:
+            wrong.append(f"sweep.{key}={sweep[key]:g}: give seconds above 0, or null for no limit")
+    below_c = sweep["cool_below_c"]
     if below_c is not None and not math.isfinite(below_c):
         wrong.append(f"sweep.cool_below_c={below_c:g}: give degrees Celsius, or null")
     return wrong

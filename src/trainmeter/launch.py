@@ -34,6 +34,8 @@ LEAVING_S = 10.0
 """How long a worker that has said it is done may take to end."""
 PATIENCE_S = 5.0
 """How long it may take until all are gone once one of its processes is, and why is known."""
+WHEREABOUTS_S = 2.0
+"""How long one that hangs may take to say where."""
 OF_ANOTHER = "rank"
 """The failure of a rank that has but seen another end."""
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -79,10 +81,17 @@ class Worker:
     """
 
     def __init__(
-        self, process: subprocess.Popen, log: Path, ended: int, oom_kills: int, limit_s: float | None = None
+        self,
+        process: subprocess.Popen,
+        log: Path,
+        ended: int,
+        oom_kills: int,
+        limit_s: float | None = None,
+        silence_s: float | None = None,
     ) -> None:
         self.pid = process.pid
         self._limit_s = limit_s
+        self._silence_s = silence_s
         self._begun_s = time.monotonic()
         self._process = process
         self._log = log
@@ -92,6 +101,7 @@ class Worker:
         self._lines: list[Line] = []
         self._first: Line | None = None
         self._groups = {process.pid}
+        self._pids: list[int] = []
         self._troubled = False
         self._failed: WorkerError | None = None
         """What a rank has seen of the end of another: said where nothing better is known in time."""
@@ -99,15 +109,16 @@ class Worker:
     def join(self, listener: socket.socket, processes: int) -> None:
         """Takes the lines of so many processes; of fewer, where the worker ends before all have joined."""
         while len(self._lines) < processes:
-            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._left_s())
+            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._patience_s())
             if not ready:
-                raise self._too_long()
+                raise self._overdue()
             if listener.fileno() not in ready:
                 break
             connection, _ = listener.accept()
             self._lines.append(Line(connection))
+            self._pids.append(peer(connection))
             with suppress(ProcessLookupError):
-                self._groups.add(os.getpgid(peer(connection)))
+                self._groups.add(os.getpgid(self._pids[-1]))
         self._groups.discard(os.getpgrp())  # what a process in a container of its own seems to be of
         if not self._lines:
             raise self.death()
@@ -117,12 +128,12 @@ class Worker:
         lines = list(self._lines)
         while True:
             left_s = self._left_s()
-            patience_s = PATIENCE_S if self._troubled else left_s
+            patience_s = PATIENCE_S if self._troubled else self._patience_s()
             waited: list[Any] = [*lines, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
             heard: list[Line] = [line for line in ready if line is not self._ended]
             if left_s == 0 or not (ready or self._troubled):
-                raise self._too_long()
+                raise self._overdue()
             if not heard:
                 raise self.death() if ready or not self._failed else self._failed
             for line in heard:
@@ -166,8 +177,32 @@ class Worker:
         """How long it may still take; None without a limit."""
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
-    def _too_long(self) -> WorkerError:
-        return WorkerError("timeout", f"the worker took longer than sweep.timeout_s={self._limit_s:g}, and was ended")
+    def _patience_s(self) -> float | None:
+        """How long its next word is waited for; None: for ever."""
+        return min((each for each in (self._left_s(), self._silence_s) if each is not None), default=None)
+
+    def _overdue(self) -> WorkerError:
+        """What to say of a worker that has not spoken in time."""
+        if self._left_s() == 0:
+            return WorkerError(
+                "timeout", f"the worker took longer than sweep.timeout_s={self._limit_s:g}, and was ended"
+            )
+        return WorkerError(
+            "hung",
+            f"the worker said nothing for sweep.hung_after_s={self._silence_s:g}, and was ended{self._whereabouts()}. "
+            f"All it said: {self._log}",
+        )
+
+    def _whereabouts(self) -> str:
+        """Where a worker that hangs is: it writes that to its log when asked to, whatever holds it up in Python."""
+        told_before = self._log.stat().st_size
+        for pid in self._pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        until = time.monotonic() + WHEREABOUTS_S
+        while not (found := hung_in(self._log.read_text(errors="replace")[told_before:])) and time.monotonic() < until:
+            time.sleep(0.05)
+        return f" in {found}" if found else ""
 
     def _noted(self, message: dict, line: Line) -> bool:
         """Whether a message tells of a process alone; WorkerError where it tells of its end."""
@@ -213,11 +248,13 @@ def started(
     ranks: int | None = None,
     node: Node = ALONE,
     limit_s: float | None = None,
+    silence_s: float | None = None,
 ) -> Iterator[Worker]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
 
     Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
-    many `ranks` that torchrun starts on this node. One that takes longer than `limit_s` has failed.
+    many `ranks` that torchrun starts on this node. One that takes longer than `limit_s`, or says nothing for
+    `silence_s`, has failed.
     """
     log = folder / "worker.log"
     worker, ended = None, None
@@ -227,7 +264,7 @@ def started(
             command = _command(folder, python, ranks, node)
             process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
             ended = _end_of(process)
-            worker = Worker(process, log, ended, oom_kills_before, limit_s)
+            worker = Worker(process, log, ended, oom_kills_before, limit_s, silence_s)
             worker.join(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):
@@ -237,6 +274,20 @@ def started(
             worker.end()
         if ended is not None:
             os.close(ended)
+
+
+def hung_in(told: str) -> str:
+    """The place, of what faulthandler tells of a process, that is nearest to what it does: in our package, if any is.
+
+    Empty where it has told nothing, or not to its end.
+    """
+    _, _, frames = told.rpartition("Current thread ")
+    places = re.findall(r'^ +File "([^"]+)", line (\d+) in (.+)$', frames, re.MULTILINE)
+    ours = [place for place in places if "/trainmeter/" in place[0]]
+    if not places or not told.endswith("\n"):
+        return ""
+    file, line, function = (ours or places)[0]
+    return f"{function} ({Path(file).name}:{line})"
 
 
 def peer(connection: socket.socket) -> int:

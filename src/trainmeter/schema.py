@@ -88,6 +88,7 @@ class Sweep:
     cool_wait_s: float = MISSING
     max_failures: int | None = None
     timeout_s: float | None = None
+    hung_after_s: float | None = None
 
 
 @dataclass

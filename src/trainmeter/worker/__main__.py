@@ -30,7 +30,7 @@ from trainmeter.worker.data.loader import loaders, notes
 from trainmeter.worker.device import description, determined, timeline
 from trainmeter.worker.failures import failure, is_of_another_rank, message, words
 from trainmeter.worker.learner import Learner
-from trainmeter.worker.link import Link, Together, die_with_parent
+from trainmeter.worker.link import Link, Together, die_with_parent, tell_where
 from trainmeter.worker.models.fits import check_smallest
 from trainmeter.worker.strategy import own_seed
 from trainmeter.worker.windows import Windows
@@ -41,6 +41,7 @@ PATIENCE_S = 5.0
 
 def main(folder):
     die_with_parent()
+    tell_where()
     rank = int(os.environ.get("RANK", 0))
     link = Link(os.environ["TRAINMETER_SOCKET"], rank, os.environ.get("LOCAL_RANK", "0") == "0")
     record = Record(folder)

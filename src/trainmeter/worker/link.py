@@ -4,6 +4,7 @@ The steward answers only what it is asked: `ask` waits, `say` does not.
 """
 
 import ctypes
+import faulthandler
 import json
 import signal
 import socket
@@ -74,3 +75,9 @@ class Together:
 def die_with_parent():
     """Has the kernel kill this process when its parent ends, however that ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def tell_where():
+    """Has a crash, and the steward's SIGUSR1, leave in the log what each thread was at."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
