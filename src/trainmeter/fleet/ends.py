@@ -13,6 +13,7 @@ from trainmeter.job import Order
 from trainmeter.outcome import Outcome
 from trainmeter.plan import withdraw
 from trainmeter.record import Record
+from trainmeter.state import said
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal, shown_path
 from trainmeter.tracking.publisher import publisher
@@ -38,10 +39,10 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
     if entry["earlier"]:
         return outcome.was_whole(record)
     if not (order.folder / "job.json").exists():
-        outcome.fails("job", unbegun(entry, ledger.folder))
+        outcome.fails(*unbegun(entry, ledger.folder))
         withdraw(order)
     else:
-        if record.summary() is None:
+        if said(record) is None:
             conclude(record, entry, outcome)
         outcome.ended_as(record)
         shown(publisher(record, **order.job["tracking"]).close(ended=outcome.state), outcome)
@@ -66,14 +67,15 @@ def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None
     )
 
 
-def unbegun(entry: Mapping[str, Any], logs: Path) -> str:
-    """Why a job has left no record: what it said last, or, of one that never spoke, what Slurm says."""
+def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
+    """The kind of failure of a job that has left no record, and why: as Slurm says, or what it said last itself."""
     job, state = entry["job"], entry["state"]
     if state in ENDS and state != slurm.GONE:
-        return f"it had not begun when {ENDS[state][1].format(**entry)} (Slurm's job {job}: {state})"
+        kind, why = ENDS[state]
+        return kind, f"it had not begun when {why.format(**entry)} (Slurm's job {job}: {state})"
     log = logs / f"{job}_0_log.out"
     if not log.exists():
-        return f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
+        return "job", f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("submitit ")]
-    return f"{said[-1] if said else 'it said nothing'} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"
+    last = next((line for line in reversed(lines) if not line.startswith("submitit ")), "it said nothing")
+    return "job", f"{last} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"

@@ -36,8 +36,8 @@ class Errand:
 def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
     """What is sent for an order; a device's own `slurm` keys go before those of the launcher."""
     of_device = {key: value for key, value in (order.job["device"].get("slurm") or {}).items() if value is not None}
-    asked = {key: value for key, value in launcher.items() if key not in OURS} | dict(launcher["options"]) | of_device
-    folder = str(order.folder).replace("\\", r"\\").replace("'", r"\'")
+    asked = {key: value for key, value in launcher.items() if key not in OURS} | (launcher["options"] or {}) | of_device
+    folder = str(order.folder).replace("'", r"\'")  # as Hydra quotes
     return Errand(
         number=order.number,
         folder=order.folder,

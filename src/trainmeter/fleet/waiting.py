@@ -52,7 +52,7 @@ def carry_out(
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > SIGNALED:
             jobs = counted(len(awaited), "job")
-            terminal.warn(f"{jobs} of Slurm's left to go on: the same command finds what became of them.")
+            terminal.warn(f"{jobs} of Slurm's left to go on: the same command finds what came of that.")
         else:  # what was told has ended the sweep
             recall(ledger, terminal.warn)
         raise
@@ -82,7 +82,7 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
                 if not job.has_ended:
                     if job.state == "RUNNING" and number not in began:
                         began.add(number)
-                        say(f"{job.node}: {course.place(number)}")
+                        say(f"{job.node}: {course.place(number) or f'run {number}'}")
                 elif seen(ledger.folder.parent / str(number), over.setdefault(number, time.monotonic())):
                     del awaited[number]
                     ledger.note({number: {"state": job.state, "node": job.node}})

@@ -1,0 +1,37 @@
+"""A cluster that a test sets by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from trainmeter import slurm
+from trainmeter.fleet.ledger import Ledger
+from trainmeter.slurm import Job, Machine
+
+
+@pytest.fixture
+def launcher():
+    """The launcher's keys as their file has them."""
+    nothing = dict.fromkeys(("partition", "account", "qos", "gres", "time", "options", "python"))
+    return {**nothing, "mem": 0, "exclusive": True, "setup": [], "poll_s": 0}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Slurm as a test has it: its nodes, its jobs by their ids, and what was canceled."""
+    there = SimpleNamespace(machines=[Machine("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[])
+    monkeypatch.setattr(slurm, "machines", lambda partition: there.machines)
+    monkeypatch.setattr(slurm, "jobs", lambda name: dict(there.jobs))
+    monkeypatch.setattr(slurm, "cancel", there.canceled.extend)
+
+    def have(job_id, state, node="b1"):
+        there.jobs[job_id] = Job(job_id, state, node)
+
+    there.have = have
+    return there
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    (tmp_path / "multirun" / "sweep").mkdir(parents=True)
+    return Ledger(tmp_path / "multirun" / "sweep")

@@ -1,0 +1,97 @@
+"""How a run ended that a node made."""
+
+import pytest
+
+from trainmeter.fleet import ends
+from trainmeter.fleet.ends import learned
+from trainmeter.job import Order
+from trainmeter.record import Record
+from trainmeter.terminal import Terminal
+
+
+@pytest.fixture
+def run(ledger):
+    """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
+
+    def made(slurm_state, begun=True, earlier=False, **summary):
+        of = Order({"tracking": {"name": "none"}}, {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
+        record = Record(of.folder)
+        record.folder.mkdir(exist_ok=True)
+        if begun:
+            facts = {"identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
+            record.describe(of.job, facts)
+        if summary:
+            record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
+        ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
+        return of, record
+
+    return made
+
+
+def test_a_run_ended_as_its_record_says(run, ledger, capsys):
+    order, _ = run("COMPLETED", state="whole", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
+    assert outcome.no_energy == "no meter here"
+    assert ledger[0]["told"]
+    assert capsys.readouterr().out == "run 0 whole on b1.\n"
+
+
+def test_a_failure_is_told_as_the_node_told_it(run):
+    failure = {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+    order, _ = run("FAILED", state="failed", failure=failure)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "oom", "CUDA out of memory in epoch 2")
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "kind", "why"),
+    [
+        ("NODE_FAIL", "failed", "node", "its node b1 dropped out"),
+        ("TIMEOUT", "failed", "timeout", "its time on b1 was up: give hydra.launcher.time= more"),
+        ("OUT_OF_MEMORY", "failed", "oom", "more memory than Slurm gave it on b1"),
+        ("CANCELLED", "killed", "stopped", "it was canceled"),
+        ("PREEMPTED", "killed", "stopped", "make way for another job"),
+        ("GONE", "failed", "node", "Slurm no longer knows of it"),
+        ("FAILED", "failed", "killed", "its process ended without a word"),
+    ],
+)
+def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, ended, kind, why):
+    order, record = run(state)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == (ended, kind)
+    assert why in outcome.failure
+    assert outcome.failure.endswith(f"(Slurm's job 17_0: {state})")
+    assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
+    assert not record.is_whole()
+
+
+def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
+    monkeypatch.setattr(ends, "publisher", lambda *_, **__: pytest.fail("published again"))
+    order, _ = run("COMPLETED", earlier=True, state="whole", metrics={"steady/e2e_s": 2.0})
+    outcome = learned(order, Terminal())
+    assert (outcome.earlier, outcome.metrics) == (True, {"steady/e2e_s": 2.0})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
+    order, record = run("FAILED", begun=False)
+    (ledger.folder / "17_0_0_log.out").write_text("submitit INFO - Starting\nbatch=0: give 1 or more\n\n")
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == ("failed", "job")
+    assert outcome.failure.startswith("batch=0: give 1 or more (Slurm's job 17_0: FAILED). All it said: ")
+    assert not record.folder.exists()
+
+
+def test_a_job_without_a_log_points_at_a_folder_that_is_not_shared(run):
+    order, _ = run("FAILED", begun=False)
+    assert "left no log: is" in learned(order, Terminal()).failure
+
+
+def test_a_job_that_was_canceled_before_it_began_says_so(run):
+    order, _ = run("CANCELLED", begun=False)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.failure) == (
+        "killed",
+        "it had not begun when it was canceled (Slurm's job 17_0: CANCELLED)",
+    )

@@ -1,0 +1,88 @@
+"""What is typed on a node, and what is asked of Slurm."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from trainmeter.fleet.errand import check, errand
+from trainmeter.job import ROOT, Order
+from trainmeter.slurm import Machine
+
+DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
+
+
+@pytest.fixture
+def asked(launcher):
+    """asked("nano", slurm={"gres": "gpu:2"}, folder=..., batch=8, partition="gpu") -> the errand of a run."""
+
+    def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, **keys):
+        of_device = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
+        job = {"device": of_device, "batch": batch, "machine": {"root": "/"}}
+        typed = [f"device={device}", f"batch={batch}"]
+        return errand(Order(job, {"device": device}, typed, Path(folder), of_sweep=True), {**launcher, **keys})
+
+    return made
+
+
+def test_a_node_is_given_the_command_itself_and_its_runs_folder(asked):
+    typed = dict(argument.split("=", 1) for argument in asked("nano", batch=8).arguments)
+    assert (typed["device"], typed["batch"]) == ("nano", "8")
+    assert typed["hydra.run.dir"] == "'/data/multirun/sweep/3'"
+    assert (typed["hydra.mode"], typed["hydra/launcher"], typed["hydra.job.num"]) == ("RUN", "basic", "3")
+
+
+def test_a_job_leaves_a_record_alone_and_measures_nothing_anew_that_is_whole(asked):
+    assert {"tracking.name=none", "sweep.resume=true"} <= {*asked().arguments}
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "it's", "a=b,c", "back\\slash", "[1]{2}"])
+def test_a_folder_of_any_name_comes_through_hydras_grammar(asked, name):
+    typed = asked(folder=f"/data/{name}/0").arguments[-1]
+    (parsed,) = OverridesParser.create().parse_overrides([typed])
+    assert parsed.value() == f"/data/{name}/0"
+
+
+def test_slurm_is_asked_for_the_whole_node_of_a_devices_kind(asked):
+    assert asked("nano").asked == {"constraint": "nano", "exclusive": True, "mem": 0}
+    assert asked("cpu").asked == {"exclusive": True, "mem": 0}
+
+
+@pytest.mark.parametrize("device", sorted(name for name, file in DEVICES.items() if file.get("rails")))
+def test_a_boards_feature_is_its_name(device):
+    assert DEVICES[device].slurm == {"constraint": device}
+
+
+def test_what_a_device_asks_for_goes_before_what_the_launcher_does(asked):
+    found = asked("cuda", slurm={"gres": "gpu:2"}, gres="gpu:8", time=60, options={"hint": "nomultithread"})
+    assert found.asked == {"exclusive": True, "mem": 0, "gres": "gpu:2", "time": 60, "hint": "nomultithread"}
+
+
+def test_a_node_that_may_be_shared_is_asked_for_by_leaving_the_rest_out(asked):
+    assert asked(exclusive=False, mem=None).asked == {}
+
+
+def test_the_python_is_this_one_unless_the_launcher_or_the_device_names_another(asked):
+    assert asked().python == sys.executable
+    assert asked(python="/opt/a/bin/python").python == "/opt/a/bin/python"
+    found = asked(slurm={"python": "/opt/b/bin/python"}, python="/opt/a/bin/python")
+    assert found.python == "/opt/b/bin/python"
+    assert "python" not in found.asked
+
+
+def test_what_is_asked_of_slurm_changes_no_measurement(asked):
+    assert asked("nano").digest == asked("nano", slurm={"constraint": "nano4"}, time=9).digest
+    assert asked("nano").digest != asked("nano", batch=8).digest
+
+
+def test_a_feature_that_no_node_has_is_refused_with_those_there_are(asked):
+    there = [Machine("b1", frozenset({"nano", "sd"}), "idle"), Machine("b2", frozenset({"agx"}), "idle")]
+    check(asked("nano"), there)
+    check(asked("cpu"), there)
+    with pytest.raises(ValueError, match=r"device=nx asks for a node with the feature nx, and no node has it: 2 nodes, "
+                                         r"their features: agx, nano, sd\. .*device\.slurm\.constraint="):  # fmt: skip
+        check(asked("nx"), there)
+    with pytest.raises(ValueError, match="their features: none"):
+        check(asked("nx"), [Machine("n1", frozenset(), "idle")])

@@ -1,0 +1,188 @@
+"""What is sent, and what is not sent twice."""
+
+import re
+
+import pytest
+
+from trainmeter.fleet import sending
+from trainmeter.fleet.errand import Errand
+from trainmeter.fleet.sending import taken_up
+from trainmeter.record import Record
+from trainmeter.slurm import Machine
+
+SBATCH = """#!/bin/sh
+n=$(ls {folder}/script* 2>/dev/null | wc -l)
+cp "$1" {folder}/script$n
+echo "Submitted batch job $((17 + n))"
+"""
+
+
+@pytest.fixture
+def scripts(tmp_path, monkeypatch):
+    """scripts() -> what sbatch was given, in order; Slurm takes it all, from job 17 on."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(SBATCH.format(folder=folder))
+    (folder / "srun").write_text("#!/bin/sh\n")
+    for name in ("sbatch", "srun"):
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
+    return lambda: [path.read_text() for path in sorted(folder.glob("script*"))]
+
+
+@pytest.fixture
+def asked(ledger):
+    """asked("device", number=0, ...) -> a run for a node of that kind."""
+
+    def made(device="nano", number=0, digest="d"):
+        constraint = {} if device == "cpu" else {"constraint": device}
+        folder = ledger.folder.parent / str(number)
+        return Errand(
+            number, folder, (f"device={device}",), device, {"exclusive": True, **constraint}, "python3", digest
+        )
+
+    return made
+
+
+@pytest.fixture
+def take(cluster, ledger, launcher):
+    """take(errands) -> the jobs to wait for, and what was said."""
+
+    def up(*errands):
+        said = []
+        return taken_up(errands, ledger, launcher, said.append), said
+
+    return up
+
+
+def whole(errand, identity="of the node"):
+    errand.folder.mkdir(parents=True, exist_ok=True)
+    Record(errand.folder).describe({}, {})
+    Record(errand.folder).conclude({"state": "whole"}, identity)
+
+
+def options(script):
+    return dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", script, re.MULTILINE))
+
+
+def test_runs_of_a_kind_are_an_array_of_which_each_node_makes_one_at_a_time(asked, cluster, take, scripts):
+    cluster.machines.append(Machine("b2", frozenset({"nano"}), "idle"))
+    jobs, said = take(*(asked(number=n) for n in range(5)))
+    (script,) = scripts()
+    found = options(script)
+    assert jobs == {number: f"17_{number}" for number in range(5)}
+    assert (found["array"], found["constraint"]) == ("0-4%2", "nano")
+    assert "exclusive" in found
+    assert said[0] == "5 runs for device=nano: job 17, on 2 nodes."
+
+
+def test_each_kind_of_node_has_an_array_of_its_own(asked, cluster, take, scripts):
+    cluster.machines.append(Machine("b2", frozenset({"agx"}), "down*"))
+    nano, agx = asked(number=0), asked("agx", number=1)
+    jobs, said = take(nano, agx)
+    assert jobs == {0: "17", 1: "18"}
+    assert [options(script)["constraint"] for script in scripts()] == ["nano", "agx"]
+    assert said[1] == "1 run for device=agx: job 18, on 1 node, of which b2 is down*."
+
+
+def test_a_job_becomes_the_command_so_that_signals_reach_it_before_its_time_is_up(asked, take, scripts):
+    take(asked())
+    (script,) = scripts()
+    found = options(script)
+    assert found["signal"] == "B:TERM@90"
+    assert "no-requeue" in found, "a run that was lost is told of rather than begun again unseen"
+    assert {"time", "wckey"}.isdisjoint(found), "what is not asked for is left to Slurm"
+    assert re.search(r"^exec env PYTHONPATH=\S+/src\$\{PYTHONPATH:\+:\$PYTHONPATH\} \S+ -u -m submitit", script, re.M)
+
+
+def test_lines_of_shell_are_run_before_it(asked, take, launcher, scripts):
+    launcher["setup"] = ["module load rocm", "export MIOPEN_DISABLE_CACHE=1"]
+    take(asked())
+    (script,) = scripts()
+    assert script.index("module load rocm") < script.index("export MIOPEN") < script.index("exec env")
+
+
+def test_more_runs_than_an_array_may_have_are_several(asked, take, scripts, monkeypatch):
+    monkeypatch.setattr(sending, "ARRAY_LIMIT", 2)
+    jobs, _ = take(*(asked(number=n) for n in range(3)))
+    assert jobs == {0: "17_0", 1: "17_1", 2: "18"}
+
+
+def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, scripts):
+    first, second = asked(number=0), asked(number=1)
+    take(first, second)
+    whole(first)
+    ledger.note({0: {"told": True}})
+    assert take(first, second)[0] == {1: "18"}
+    assert (ledger[0]["earlier"], ledger[1]["earlier"]) == (True, False)
+
+
+def test_what_became_whole_while_no_one_waited_is_still_to_be_told_of(asked, take, scripts):
+    run = asked()
+    take(run)
+    whole(run)
+    assert take(run)[0] == {0: "17"}
+    assert len(scripts()) == 1
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_a_job_under_way_is_waited_for_and_not_sent_again(asked, cluster, take, scripts, state):
+    run = asked()
+    take(run)
+    cluster.have("17", state)
+    jobs, said = take(run)
+    assert jobs == {0: "17"}
+    assert said == ["1 run sent by an earlier start: waited for, not sent again."]
+    assert len(scripts()) == 1
+
+
+def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cluster, take, scripts):
+    run = asked()
+    take(run)
+    cluster.have("17", "FAILED")
+    run.folder.mkdir(parents=True, exist_ok=True)
+    Record(run.folder).conclude({"state": "failed"}, "of the node")
+    assert take(run)[0] == {0: "18"}
+    assert not (run.folder / "summary.json").exists()
+    assert (run.folder / "attempt1" / "summary.json").exists()
+
+
+def test_a_changed_default_is_measured_anew_but_never_beside_what_is_under_way(asked, cluster, take, scripts):
+    take(asked(digest="two epochs"))
+    cluster.have("17", "RUNNING")
+    with pytest.raises(ValueError, match="run 0 is under way as job 17, sent before a default was changed"):
+        take(asked(digest="three epochs"))
+    cluster.have("17", "COMPLETED")
+    whole(asked(digest="two epochs"))
+    assert take(asked(digest="three epochs"))[0] == {0: "18"}
+
+
+def test_a_job_that_was_sent_but_never_written_down_is_canceled(asked, cluster, take, scripts):
+    cluster.have("99_0", "PENDING")
+    cluster.have("98", "COMPLETED")
+    jobs, said = take(asked())
+    assert (jobs, cluster.canceled) == ({0: "17"}, ["99_0"])
+    assert said[0] == "1 job of an earlier start, which was killed while it sent them: canceled."
+
+
+def test_a_kind_that_no_node_is_keeps_all_from_being_sent(asked, take, scripts):
+    with pytest.raises(ValueError, match="device=nx asks for a node with the feature nx"):
+        take(asked(), asked("nx", number=1))
+    assert scripts() == []
+
+
+def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, cluster, take, scripts, tmp_path):
+    refuses = 'case "$(cat $1)" in *constraint=agx*) echo "sbatch: error: no" >&2; exit 1;; esac'
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.write_text(sbatch.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{refuses}\n"))
+    cluster.machines.append(Machine("b2", frozenset({"agx"}), "idle"))
+    with pytest.raises(RuntimeError, match=r"(?s)Slurm refuses the runs for device=agx: .*sbatch: error: no"):
+        take(asked(), asked("agx", number=1))
+    assert cluster.canceled == ["17"]
+
+
+def test_without_submitit_it_is_said_where_it_is_needed(asked, take, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "submitit", None)
+    with pytest.raises(RuntimeError, match="submitit, which is not installed here: pip install submitit"):
+        take(asked())
