@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -75,6 +76,7 @@ def check_numbers(overrides: Sequence[str], choices: Mapping[str, str], job: Map
         raise ValueError("; ".join(wrong) + ".")
 
 
+@cache
 def defaults(group: str, choice: str) -> dict[str, Any]:
     """What the file of a group's choice has, as it stands there; empty where there is none."""
     path = CONF / group / f"{choice}.yaml"
