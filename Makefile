@@ -48,6 +48,9 @@ publish: setup ## write the runs' folders to MLflow, adding what it lacks
 bench: setup ## print the benchmarks' tables
 	@for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py; done
 
+faults: setup $(call extra,dev) ## hurt runs in every way, and print what is left of it (hours; ARGS="--each 1")
+	PYTHONPATH=src:tests $(PYTHON) benchmarks/faults.py $(ARGS)
+
 ##### Check
 
 test: setup $(call extra,dev) ## run the tests
@@ -143,4 +146,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor publish bench test test-system lint setup lock py36 py38 py310 jtop clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor publish bench faults test test-system lint setup lock py36 py38 py310 jtop clean clean-runs

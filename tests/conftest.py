@@ -86,7 +86,7 @@ class Project:
         return self.quick(*flags, **{**LONG, **overrides})
 
     def sweeps(self) -> list[Path]:
-        return sorted(path for path in (self.root / "multirun").glob("*") if path.is_dir())
+        return sorted(path for path in (self.root / "multirun").glob("[!.]*") if path.is_dir())
 
     def records(self) -> list[Record]:
         return [Record(path.parent) for path in sorted((self.root / "multirun").glob("*/*/job.json"))]
@@ -151,10 +151,8 @@ def _as_a_shell_starts_it() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory) -> Path:
-    """A project that is set up: database and dataset are there."""
-    root = tmp_path_factory.mktemp("template")
+def set_up(root: Path) -> None:
+    """Has a copy of the project in a folder, with its database and its dataset."""
     for folder in ("src", "conf"):
         shutil.copytree(ROOT / folder, root / folder)
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
@@ -166,6 +164,13 @@ def template(tmp_path_factory) -> Path:
         "ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"
     )
     subprocess.run([sys.executable, "-c", made], env={**OURS, "PYTHONPATH": str(root / "src")}, check=True)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory) -> Path:
+    """A project that is set up: database and dataset are there."""
+    root = tmp_path_factory.mktemp("template")
+    set_up(root)
     return root
 
 

@@ -1,0 +1,73 @@
+"""What is left after a fault: of a run that is hurt at an instant drawn by a seed, and then started once more.
+
+    make faults                                20 of each, half a minute or more apiece
+    make faults ARGS="--each 2 SIGTERM"        two of those whose names hold that word
+
+Every column is to be 0. A fault that this machine cannot bring about is said to be left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from conftest import Project, set_up
+from faulty import FAULTS, Fault, Found, Scene, UnsuitedError, inject
+from rich.console import Console
+from rich.table import Table
+
+COLUMNS = ("injected", "lost epochs", "wrong in MLflow", "knobs not restored", "processes left", "not whole after")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="WORD", help="faults whose names hold one of these (all)")
+    parser.add_argument("--each", type=int, default=20, help="how often each is injected (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="draws the instants (%(default)s)")
+    asked = parser.parse_args()
+    wanted = {
+        name: fault
+        for name, fault in FAULTS.items()
+        if not asked.names or any(word.casefold() in name.casefold() for word in asked.names)
+    }
+    console, table = Console(highlight=False), Table("fault", *COLUMNS, box=None)
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="trainmeter-faults-") as desk:
+        template = Path(desk, "template")
+        template.mkdir()
+        set_up(template)
+        for name, fault in wanted.items():
+            found = [each for number in range(asked.each) if (each := once(name, fault, asked.seed + number, template))]
+            row = [len(found), *(sum(counts) for counts in list(zip(*found, strict=True))[:4])] if found else []
+            wrong = [each.wrong for each in found if each.wrong]
+            table.add_row(name, *map(str, [*row, len(wrong)] if found else ["left out"]))
+            failed |= bool(wrong) or any(row[1:])
+    console.print(table)
+    return int(failed)
+
+
+def once(name: str, fault: Fault, seed: int, template: Path) -> Found | None:
+    """One injection, told on a line as it is done; None where it could not be brought about."""
+    with tempfile.TemporaryDirectory(prefix="trainmeter-fault-", ignore_cleanup_errors=True) as desk:
+        project, board = Path(desk, "project"), Path(desk, "board")
+        project.mkdir()
+        board.mkdir()
+        scene = Scene(Project(project, template), board, seed)
+        try:
+            found = inject(fault, scene)
+        except UnsuitedError as why:
+            print(f"{name}: left out: {why}", flush=True)
+            return None
+        except (AssertionError, subprocess.TimeoutExpired, StopIteration) as error:
+            found = Found(0, 0, 0, 0, f"{type(error).__name__}: {error}")
+        finally:
+            scene.project.clear()
+    print(f"{name}, seed {seed}: {found}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
