@@ -79,6 +79,8 @@ def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_th
     assert project.shown("status") == ["RUNNING"]
     assert project.run("publish").returncode == 0
     assert project.shown("status") == ["KILLED"]
+    assert record.summary()["state"] == "killed"
+    assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from trainmeter.processes import this_process
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record, write_json
 from trainmeter.tracking.publish import publish, publishing, reap, records_below
 from trainmeter.tracking.scalars import LOSS
@@ -168,6 +169,27 @@ def test_an_end_that_only_the_steward_could_tell_stands_when_the_process_is_gone
     assert run_of(store, published).info.status == "FAILED"
     publish(record, store)
     assert run_of(store, published).info.status == "FAILED"
+
+
+def test_a_run_that_was_made_twice_is_shown_once(store, make_record):
+    """By a server that answered too late, and was asked again."""
+    record = make_record()
+    first = publish(record, store)
+    tags = run_of(store, first).data.tags
+    double = store.client.create_run(store.experiment_id, tags=tags).info.run_id
+    shown = publish(record, store)
+    assert shown.run_id == min(first.run_id, double)
+    (run,) = store.client.search_runs([store.experiment_id])
+    assert run.data.metrics["total/epochs"] == record.summary()["metrics"]["total/epochs"]
+    assert publish(record, store) == shown
+
+
+def test_a_number_that_another_process_has_by_now_keeps_no_run_alive(store, make_record):
+    """The process is told from a later one by when it began."""
+    stale = publish(make_record(0, state=None, **this_process()._replace(began="0")._asdict()), store)
+    store.client.update_run(stale.run_id, status="RUNNING")
+    assert reap(store) == [stale.run_id]
+    assert run_of(store, stale).info.status == "KILLED"
 
 
 def test_the_runs_of_dead_processes_are_ended(store, make_record):

@@ -7,13 +7,15 @@ from datetime import datetime
 
 import pytest
 
+from trainmeter.processes import this_process
 from trainmeter.tracking import publisher as publishers
-from trainmeter.tracking import views
+from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published, publish
 from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
 from trainmeter.tracking.store import open_store
 
 NOW = datetime.now().astimezone().isoformat()
+GONE = {"pid": 2**22 + 1}
 
 
 def quiet(calls: list) -> int:
@@ -188,3 +190,54 @@ def test_a_locked_database_harms_nothing_and_is_caught_up_with_when_free(make_re
         assert "no answer within 1 s" in publisher.close(limit_s=1)
         assert time.monotonic() - started < 3
     assert isinstance(publisher.close(), Published)
+
+
+def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_next(make_record, store):
+    offline, whole = make_record(0, **GONE), make_record(1)
+    for record in (offline, whole):
+        queue.put(record, record.run()["record_id"])
+    assert isinstance(Publisher(whole, lambda: store).close(), Published)
+    shown = store.client.search_runs([store.experiment_id])
+    assert {run.data.tags["trainmeter.record_id"] for run in shown} == {
+        record.run()["record_id"] for record in (offline, whole)
+    }
+    assert list(queue.waiting(queue.multirun_of(whole))) == []
+
+
+def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
+    other, whole = make_record(0, **GONE), make_record(1)
+    other.describe({**other.job(), "tracking": {"name": "server", "experiment": "x", "uri": "http://b"}}, other.run())
+    queue.put(other, other.run()["record_id"])
+    Publisher(whole, lambda: store).close()
+    assert len(store.client.search_runs([store.experiment_id])) == 1
+    assert [record.folder for record in queue.waiting(queue.multirun_of(whole))] == [other.folder]
+
+
+def test_a_run_that_is_under_way_is_left_to_who_measures_it(make_record, store):
+    under_way, whole = make_record(0, state=None, **this_process()._asdict()), make_record(1)
+    queue.put(under_way, under_way.run()["record_id"])
+    Publisher(whole, lambda: store).close()
+    assert len(store.client.search_runs([store.experiment_id])) == 1
+    assert any(queue.waiting(queue.multirun_of(whole)))
+
+
+def test_a_run_that_could_not_be_shown_stays_in_the_queue(make_record):
+    record = make_record()
+    queue.put(record, record.run()["record_id"])
+    assert "Nothing is lost" in Publisher(record, lambda: open_store(uri="http://127.0.0.1:9")).close()
+    assert any(queue.waiting(queue.multirun_of(record)))
+
+
+def test_a_run_that_is_to_be_shown_nowhere_leaves_the_queue_at_its_end(make_record):
+    record = make_record()
+    queue.put(record, record.run()["record_id"])
+    publisher(record, name="none").close()
+    assert not any(queue.waiting(queue.multirun_of(record)))
+
+
+def test_an_error_that_tells_a_password_is_told_without(make_record):
+    def away():
+        raise OSError("cannot reach http://ann:hunter2@tracker:5000/api")
+
+    told = Publisher(make_record(), away).close()
+    assert "http://***@tracker:5000/api" in told

@@ -11,7 +11,7 @@ import pytest
 
 from trainmeter.job import ROOT
 from trainmeter.tracking import store as stores
-from trainmeter.tracking.store import open_store, tracking_uri
+from trainmeter.tracking.store import LOCAL, Place, check, open_store, place, tracking_uri
 
 OPEN = "import sys; from trainmeter.tracking.store import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
 
@@ -26,6 +26,35 @@ def test_the_database_lies_in_the_root_from_any_folder(tmp_path, monkeypatch):
 def test_the_users_own_server_is_honored(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert tracking_uri() == "http://tracker:5000"
+
+
+def test_a_job_names_its_server_and_the_environment_and_the_project_stand_in_for_it(monkeypatch):
+    server = {"name": "server", "experiment": "boards", "uri": "http://tracker:5000"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://another:5000")
+    assert place(server) == Place("boards", "http://tracker:5000")
+    assert place({**server, "uri": None}) == Place("boards", "http://another:5000")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert place({"name": "mlflow", "experiment": "trainmeter"}) == Place("trainmeter", LOCAL)
+    assert place({"name": "none", "experiment": "trainmeter"}) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        (None, r"tracking=server: give tracking\.uri=http://HOST:5000, or set MLFLOW_TRACKING_URI"),
+        ("postgresql://db/mlflow", "its database stands behind it"),
+        ("http://ann:hunter2@tracker", r"tracking\.uri=http://\*\*\*@tracker: .*MLFLOW_TRACKING_PASSWORD"),
+    ],
+)
+def test_what_is_no_server_and_what_holds_a_password_is_refused(monkeypatch, uri, says):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match=says) as refused:
+        check({"name": "server", "uri": uri})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_place_is_shown_without_its_password():
+    assert str(Place("trainmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
 
 
 def test_artifacts_lie_in_mlruns_beside_the_database_without_a_file_store(store, tmp_path):

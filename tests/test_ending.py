@@ -1,0 +1,88 @@
+"""Runs that never told their end, because who measured them was killed, are closed by whoever starts next."""
+
+import json
+
+import pytest
+
+from trainmeter.ending import close_dead
+from trainmeter.processes import this_process
+from trainmeter.record import Record
+from trainmeter.state import state
+from trainmeter.tracking import queue
+
+GONE = this_process()._replace(began="0")
+JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "trainmeter"}}
+RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0}
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """begun("0", process) -> the record of a run that has begun, in the queue."""
+
+    def begin(number, process):
+        record = Record(tmp_path / "multirun" / "sweep" / number)
+        record.folder.mkdir(parents=True)
+        record.describe(JOB, {**RUN, "record_id": f"run{number}", **process._asdict()})
+        queue.put(record, f"run{number}")
+        return record
+
+    return begin
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """closed() -> what is said as the dead are closed."""
+
+    def close():
+        said = []
+        close_dead(tmp_path / "multirun", said.append)
+        return said
+
+    return close
+
+
+def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
+    record = begun("0", GONE)
+    (said,) = closed()
+    assert said.startswith("Run sweep/0 is closed as killed: trainmeter was killed, or its machine went down")
+    assert state(record) == "killed"
+    summary = record.summary()
+    assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
+    assert summary["metrics"] == {"total/power_limit_w": 15.0}
+    assert closed() == []
+
+
+@pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
+def test_a_run_that_may_go_on_is_left_alone(begun, closed, process):
+    record = begun("0", process)
+    assert closed() == []
+    assert record.summary() is None
+
+
+def test_a_run_that_told_its_end_keeps_it(begun, closed):
+    record = begun("0", GONE)
+    record.conclude({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
+    assert closed() == []
+    assert state(record) == "failed"
+
+
+def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.set_aside()
+    assert len(closed()) == 1
+    assert [state(attempt) for attempt in record.attempts()] == ["killed"]
+
+
+def test_one_that_is_broken_keeps_no_other_from_its_end(begun, closed):
+    broken = begun("0", GONE)
+    (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
+    begun("1", GONE)
+    (said,) = closed()
+    assert "sweep/1" in said
+
+
+def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})
+    closed()
+    assert "hunter2" not in (record.folder / "summary.json").read_text()
