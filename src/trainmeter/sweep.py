@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from trainmeter.job import digest_of, measures
 from trainmeter.record import read_json, write_json
+from trainmeter.redaction import redacted_tree
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
@@ -86,7 +87,7 @@ def key_of(override: str) -> str:
 def keep_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
     """Notes what the runs of a sweep are, by their numbers, for all that are at work in it or look at it."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / POINTS, {"points": points})
+    write_json(folder / POINTS, {"points": redacted_tree(points)})
 
 
 class Points(NamedTuple):

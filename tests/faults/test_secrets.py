@@ -16,7 +16,7 @@ def leaks(folder):
 @pytest.mark.system
 def test_what_was_planted_is_found_nowhere(project):
     where = f"'https://data.org/digits?token={PLANTED}'"
-    asked = project.quick(tracking="mlflow", **{"+dataset.origin": where, "+dataset.password": PLANTED})
+    asked = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, "+dataset.password": PLANTED})
     done = project.run("train", *asked, **ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "http://***@127.0.0.1:9" in done.stdout
