@@ -1,4 +1,4 @@
-"""A worker that trains nothing: it asks and tells as a real one does, of epochs that take as long as they are told to.
+"""A worker that trains nothing: it asks and tells as a real one does, of epochs of as many milliseconds as the batch.
 
 `device.python=PROGRAM` has the steward start it; the rest of a run, up to its record and MLflow, is what it always is.
 """
@@ -15,9 +15,7 @@ from trainmeter.record import INTERVALS, Record
 from trainmeter.worker.link import Link, die_with_parent
 
 STEPS, SAMPLES = 4, 64
-EPOCH_S = "TRAINMETER_STUB_S"
-"""The variable of the environment that tells how long an epoch takes."""
-JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2}
+JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}
 """What a job has to say for a worker that has neither data nor a model."""
 
 
@@ -45,7 +43,7 @@ def trained(epoch: int, record: Record, link: Link) -> dict:
     """An epoch that only takes its time."""
     link.ask("open", window="epoch", epoch=epoch, steps=STEPS)
     opened_ns = time.monotonic_ns()
-    time.sleep(float(os.environ.get(EPOCH_S, "0.001")))
+    time.sleep(record.job()["batch"] / 1000)
     closed_ns = time.monotonic_ns()
     link.ask("closed", opened_ns=opened_ns, closed_ns=closed_ns)
     e2e_s = (closed_ns - opened_ns) * 1e-9

@@ -70,7 +70,7 @@ def alive(pid):
     """Whether a process is there and runs; one that is dead but not yet buried is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -465,3 +465,37 @@ Current thread 0x02 (most recent call first):
     assert launch.hung_in(told) == "batches (loader.py:88)"
     assert launch.hung_in(told.replace("/trainmeter/", "/theirs/")) == "select (selectors.py:415)"
     assert launch.hung_in("") == launch.hung_in(told[:-9]) == ""
+
+
+def hung(lines, interpreter, folder, limit_s=1.0):
+    """The failure and the message of a worker that has so long for what the lines say."""
+    error = None
+    try:
+        with started(folder, interpreter(lines), limit_s=limit_s) as worker:
+            for _ in worker.messages():
+                worker.answer()
+    except WorkerError as raised:
+        error = raised
+    assert not alive(worker.pid)
+    return error.failure, str(error)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["time.sleep(600)", "while True: link.say('progress', steps=1); time.sleep(0.01)", "while True: link.ask('open')"],
+    ids=["silent", "telling", "asking"],
+)
+def test_a_worker_that_takes_longer_than_it_may_is_ended_and_has_failed(interpreter, tmp_path, lines):
+    told = ("timeout", "the worker took longer than sweep.timeout_s=1, and was ended")
+    assert hung(lines, interpreter, tmp_path) == told
+
+
+def test_a_worker_that_never_joins_is_ended_by_its_limit(interpreter, tmp_path):
+    with pytest.raises(WorkerError, match=r"took longer than sweep\.timeout_s=0\.5"):  # noqa: SIM117
+        with started(tmp_path, interpreter("time.sleep(600)", joined=False), limit_s=0.5):
+            pass
+
+
+def test_a_worker_that_is_done_in_time_knows_no_limit(interpreter, tmp_path):
+    with started(tmp_path, interpreter("link.say('done')"), limit_s=100) as worker:
+        assert list(worker.messages()) == []

@@ -279,3 +279,72 @@ def test_without_evaluation_or_energy_the_target_is_told_by_the_training_alone(t
     concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=cost))
     said = "after 2 epochs, in 28.500 s (epoch/train_loss 0.5123, epoch/train_accuracy 0.9123)."
     assert said in " ".join(lines())
+
+
+class Watch:
+    """time.monotonic, as a test has it go on."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 1000.0
+        monkeypatch.setattr("trainmeter.terminal.time.monotonic", lambda: self.now_s)
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    return Watch(monkeypatch)
+
+
+def train(terminal, watch, epochs, seconds):
+    """Epochs that take so long each, with as much again for what is between them."""
+    for number in range(epochs):
+        terminal.opened("epoch", number, epochs, steps=4)
+        watch.now_s += seconds
+        terminal.closed()
+        terminal.measured(epoch(number, e2e_s=seconds, energy_j=340.0), epochs)
+        watch.now_s += seconds
+
+
+def test_in_a_file_each_epoch_has_a_line_with_the_time_that_is_left(terminal, lines, watch):
+    train(terminal, watch, 3, seconds=30.0)
+    told = "30.000 s, 3.211 s stalled, 340.0 J, loss 0.5123, accuracy 0.9123"
+    assert lines() == [
+        f"epoch 0 of 3: {told}; about 1 min left",
+        f"epoch 1 of 3: {told}; about 30 s left",
+        f"epoch 2 of 3: {told}",
+    ]
+
+
+def test_of_epochs_of_a_blink_there_is_a_line_now_and_then(terminal, lines, watch):
+    train(terminal, watch, 10, seconds=0.2)
+    assert [line[:7] for line in lines()] == ["epoch 2", "epoch 5", "epoch 8"]
+
+
+def test_an_evaluation_has_no_line_of_its_own(terminal, lines, watch):
+    terminal.opened("val", 0, 3, steps=4)
+    watch.now_s += 30
+    terminal.measured(val(0, 0.5), 3)
+    assert lines() == []
+
+
+@pytest.mark.parametrize(("dumb", "drawn"), [(False, True), (True, False)])
+def test_a_terminal_that_cannot_go_back_has_lines_without_escape_codes(monkeypatch, watch, dumb, drawn):
+    monkeypatch.setenv("TERM", "dumb" if dumb else "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = io.StringIO()
+    console = Console(file=out, width=80, highlight=False, force_terminal=True)
+    monkeypatch.setattr("trainmeter.terminal.Console", lambda **_: console)
+    terminal = Terminal()
+    train(terminal, watch, 2, seconds=30.0)
+    assert ("\x1b[" in out.getvalue()) is drawn
+    assert ("epoch 0 of 2: 30.000 s" in out.getvalue()) is not drawn
+    assert ("epoch 1 of 2, training; about 1 min left" in out.getvalue()) is drawn
+
+
+def test_a_run_begins_with_its_name_and_folder_and_what_to_expect_where_that_is_known(terminal, lines, tmp_path):
+    terminal.begun("lenet digits cpu", tmp_path / "0", [], [])
+    terminal.begun("run 1 (2 of 2): batch=16", tmp_path / "1", [], [], forecast="it takes about 40 s")
+    assert lines() == [
+        f"lenet digits cpu  ->  {tmp_path / '0'}",
+        f"run 1 (2 of 2): batch=16  ->  {tmp_path / '1'}",
+        "it takes about 40 s",
+    ]

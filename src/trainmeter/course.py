@@ -24,8 +24,9 @@ class Course(NamedTuple):
         keys = " ".join(override for override in self.points.typed[number] if override in self.points.varied)
         return f"run {number} ({number + 1} of {self.total})" + (f": {keys}" if keys else "")
 
-    def forecast(self, number: int, now: datetime) -> str:
+    def forecast(self, number: int, now: datetime | None = None) -> str:
         """When this run will end, and the last, by the median of those that were measured so far; nothing before."""
+        now = now or datetime.now()
         usual_s = typical([outcome.lasted_s for outcome in self.outcomes if outcome.lasted_s is not None])
         if usual_s is None or number >= self.total:
             return ""

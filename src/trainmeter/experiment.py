@@ -56,7 +56,8 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
             outcome.rehearsal = plan.run["rehearsal"]
-            terminal.begun(plan.run["name"], plan.record.folder, outcome.rehearsal, warnings(plan), course)
+            name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
+            terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
                 put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
                 outcome.notes += plan.begin()

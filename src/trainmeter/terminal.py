@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from trainmeter.course import Course
 from trainmeter.outcome import Outcome
 from trainmeter.pace import about, left_s
 from trainmeter.redaction import redacted
@@ -99,12 +97,13 @@ class Terminal:
     def warn(self, text: str) -> None:
         self.say(text, style="yellow")
 
-    def begun(self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], course: Course) -> None:
-        """The first lines of a run; of a sweep's, which of them it is, and when it and they will end."""
+    def begun(
+        self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
+    ) -> None:
+        """The first lines of a run; `forecast` is when it will have ended, where that is known."""
         self._rehearsal(rehearsal)
-        number = int(folder.name)
-        self.say(f"{course.place(number) or name}  ->  {shown_path(folder)}", style="bold")
-        if forecast := course.forecast(number, datetime.now()):
+        self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
+        if forecast:
             self.say(forecast, style="dim")
         for warning in warnings:
             self.warn(warning)

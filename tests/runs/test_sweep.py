@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import stub
 
 from trainmeter.machine import lock
 
@@ -115,3 +116,85 @@ def test_two_sweeps_of_one_command_get_folders_of_their_own(project, together):
     assert len(project.sweeps()) == 2
     assert {record.run()["pid"] for record in project.records()} == {first.pid, second.pid}
     assert all("run 0 failed" in output for output in outputs)
+
+
+@pytest.fixture
+def stubbed(project):
+    """stubbed(batch="1,2") -> what follows `src/train.py` for a sweep whose worker trains nothing."""
+    beside = {
+        "device": "cpu",
+        "device.python": stub.program(project.root),
+        "tracking": "none",
+        "machine.lock_dir": project.root / "locks",
+    }
+
+    def asked(*flags, **overrides):
+        return ["-m", *(f"{key}={value}" for key, value in {**stub.JOB, **beside, **overrides}.items()), *flags]
+
+    return asked
+
+
+def points(project):
+    """Run's number -> its batch and its repeat."""
+    return {record.run()["number"]: (record.job()["batch"], record.job()["repeat"]) for record in project.records()}
+
+
+@pytest.mark.system
+def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed):
+    asked = stubbed("sweep.repeats=2", "sweep.order=random", batch="1,2,3")
+    first = project.run("train", *asked)
+    assert first.returncode == 0, first.stderr
+    assert "\x1b" not in first.stdout
+    taken = points(project)
+    assert [repeat for _, (_, repeat) in sorted(taken.items())] == [0, 0, 0, 1, 1, 1]
+    assert len(set(taken.values())) == 6
+    assert re.search(r"^run 3 \(4 of 6\): repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
+    (project.records()[4].folder / "whole.json").unlink()
+    again = project.run("train", *asked)
+    assert table(again.stdout) == {**dict.fromkeys("01235", "whole before"), "4": "whole"}
+    assert points(project) == taken
+    assert len(project.sweeps()) == 1
+
+
+@pytest.mark.system
+def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
+    assert project.run("train", *stubbed("sweep.repeats=2", batch="1,2")).returncode == 0
+    again = project.run("train", "-m", "repeat=0,1", *stubbed(batch="1,2")[1:])
+    assert table(again.stdout) == dict.fromkeys("0123", "whole before")
+    assert points(project) == {0: (1, 0), 1: (2, 0), 2: (1, 1), 3: (2, 1)}
+    assert len(project.sweeps()) == 1
+
+
+@pytest.mark.system
+def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbed):
+    asked = stubbed("sweep.max_failures=2", **{"device.python": "/bin/false", "batch": "1,2,3,4"})
+    done = project.run("train", *asked)
+    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
+    assert done.stdout.splitlines()[-1].startswith("The sweep ended, with 2 of 4 runs left: 2 failed, and sweep.max_")
+    assert done.stderr == ""
+    mended = [f"device.python={stub.program(project.root)}" if "python" in each else each for each in asked]
+    assert table(project.run("train", *mended).stdout) == dict.fromkeys("0123", "whole")
+
+
+@pytest.mark.system
+def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stubbed):
+    done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
+    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "whole"})
+    failed, _ = project.records()
+    why = "the worker took longer than sweep.timeout_s=10, and was ended"
+    assert failed.summary()["failure"] == {"kind": "timeout", "message": why}
+    assert project.at_work_in(failed.folder) == []
+
+
+@pytest.mark.system
+def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stubbed):
+    asked = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
+    done = project.run("train", *asked)
+    assert done.returncode == 0, done.stderr
+    first, second = (record.run()["rest"] for record in project.records())
+    assert first["waited_s"] < 1
+    assert 0 < second["waited_s"] < 3.5
+    assert {"temperature_c"} & first.keys() or first["reason"]
+    (project.records()[1].folder / "whole.json").unlink()
+    begun = project.run("train", *asked)
+    assert "rests for" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
