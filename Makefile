@@ -42,6 +42,9 @@ report: setup ## say what the last sweep tells (ARGS="sweep=..."), and make its 
 doctor: setup ## say what this machine can measure and set, and why not
 	$(PYTHON) src/doctor.py $(ARGS)
 
+slurm-demo: setup $(call extra,slurm) ## show a fleet on this machine: a real Slurm of two nodes, and a sweep on them
+	PYTHONPATH=src:tests $(PYTHON) benchmarks/fleet.py $(ARGS)
+
 publish: setup ## write the runs' folders to MLflow, adding what it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
@@ -137,6 +140,8 @@ py310: ## make the environment of JetPack 6, where there is a Python 3.10 (5 GB)
 
 jtop: setup $(call extra,jetson) ## on a Jetson: add the client of jtop's service, which sets power modes without sudo
 
+slurm: setup $(call extra,slurm) ## on a Jetson that is a node of a cluster: add what its jobs start by
+
 clean: ## remove what can be made again: environments, caches
 	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -146,4 +151,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor publish bench faults test test-system lint setup lock py36 py38 py310 jtop clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults test test-system lint setup lock py36 py38 py310 jtop slurm clean clean-runs

@@ -1,11 +1,15 @@
 """`-m hydra/launcher=slurm` on a real Slurm of two nodes, both on this host: one is a nano, the other an agx."""
 
+import importlib.util
 import json
 import re
 import signal
 
 import pytest
+import servers
 import slurm
+
+from trainmeter.tracking.runs import runs
 
 pytestmark = pytest.mark.system
 KINDS = {"n0": "nano", "n1": "agx"}
@@ -38,6 +42,15 @@ def fleet(cluster, project):
     slurm.until(lambda: not cluster.ask("squeue", "--noheader"))
 
 
+@pytest.fixture
+def server(tmp_path):
+    """The address of an MLflow server, with a PostgreSQL behind it."""
+    if not servers.postgresql() or not importlib.util.find_spec("psycopg"):
+        pytest.skip(servers.LACK)
+    with servers.database() as database, servers.mlflow(tmp_path, database) as url:
+        yield url
+
+
 def said(process):
     out, errors = process.communicate(timeout=LIMIT_S)
     return process.returncode, out + errors
@@ -49,21 +62,27 @@ def nodes_of(project):
     return {int(number): entry["node"] for number, entry in json.loads(ledger.read_text()).items()}
 
 
-def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_the_host_that_sent_them(fleet):
-    code, told = said(fleet.send(device="nano,agx", tracking="mlflow"))
+def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fleet, server):
+    how = {"device": "nano,agx", "tracking": "server", "tracking.uri": server}
+    code, told = said(fleet.send(**how))
     assert code == 0, told
     devices = {int(record.folder.name): record.job()["device"]["name"] for record in fleet.records()}
     assert devices == {0: "nano", 1: "agx"}
     assert {number: KINDS[node] for number, node in nodes_of(fleet).items()} == devices
     assert all(record.is_whole() for record in fleet.records())
     assert all(record.job()["tracking"]["name"] == "none" for record in fleet.records()), "a job leaves a record alone"
-    assert fleet.shown("status") == ["FINISHED"] * 2
+    shown = runs(server)
+    assert [(run["params"]["device"], run["status"]) for run in shown] == [("nano", "FINISHED"), ("agx", "FINISHED")]
+    assert {run["tags"]["trainmeter.record_id"] for run in shown} == {
+        each.run()["record_id"] for each in fleet.records()
+    }
+    assert fleet.shown("status") == [], "this project's own database is left alone"
     for node, number in (("n0", 0), ("n1", 1)):
         assert f"{node}: run {number} ({number + 1} of 2): device={KINDS[node]}" in told
         assert f"run {number} whole on {node}." in told
     assert len(re.findall(r"^\d .*whole", told, re.M)) == 2, "the table of the sweep"
 
-    code, again = said(fleet.send(device="nano,agx", tracking="mlflow"))
+    code, again = said(fleet.send(**how))
     assert (code, again.count("whole before")) == (0, 2)
     assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2"]
 
@@ -78,7 +97,7 @@ def test_a_device_that_no_node_is_fails_before_anything_is_sent(fleet):
 
 
 def test_what_slurm_refuses_is_told_in_its_words_and_nothing_stays_sent(fleet):
-    code, told = said(fleet.send(device="nano,agx", **{"hydra.launcher.options": "{qos: gold, nodes: 9}"}))
+    code, told = said(fleet.send(device="nano,agx", **{"hydra.launcher.options": "{nodes: 9}"}))
     assert code == 1
     assert "Slurm refuses the runs for device=nano: " in told
     assert not fleet.cluster.ask("squeue", "--noheader")

@@ -1,0 +1,106 @@
+"""A real MLflow server whose database is a real PostgreSQL, both on this host and gone with the test."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+LACK = "needs PostgreSQL (Debian: apt-get install postgresql), psycopg, and root or a user of its own"
+STARTING_S = 300
+
+
+def postgresql() -> Path | None:
+    """Where PostgreSQL's programs are, the newest where there are several."""
+    on_path = shutil.which("initdb")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return Path(on_path).resolve().parent if on_path else found[-1].parent if found else None
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """The address of an empty database, as SQLAlchemy has it."""
+    programs = postgresql()
+    assert programs, LACK
+    folder = Path(tempfile.mkdtemp(prefix="trainmeter-postgresql-"))
+    # It refuses to be root's.
+    owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+    own = {"user": owner.pw_uid, "group": owner.pw_gid} if owner else {}
+    if owner:
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+    quiet = {"cwd": folder, "stdout": subprocess.DEVNULL, **own}
+    port = free_port()
+    try:
+        made = [programs / "initdb", "-D", folder / "data", "-U", "mlflow", "-A", "trust", "--no-sync"]
+        subprocess.run(made, check=True, **quiet)
+        serve = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
+        process = subprocess.Popen(serve, stderr=subprocess.DEVNULL, **quiet)
+        try:
+            ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+            until(lambda: subprocess.run(ready, **quiet).returncode == 0)
+            yield f"postgresql+psycopg://mlflow@127.0.0.1:{port}/postgres"
+        finally:
+            process.terminate()
+            process.wait(30)
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def mlflow(folder: Path, database: str) -> Iterator[str]:
+    """The address of an MLflow server that keeps its artifacts in a folder, and all else in a database."""
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", database, "--artifacts-destination", str(folder / "artifacts")),
+    ]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with open(folder / "server.log", "wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: process.poll() is not None or answers(f"http://127.0.0.1:{port}/health"))
+        assert process.poll() is None, (folder / "server.log").read_text()[-2000:]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def until(told) -> None:
+    end = time.monotonic() + STARTING_S
+    while not told():
+        assert time.monotonic() < end, f"not within {STARTING_S} s"
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
