@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LACK = "needs PostgreSQL (Debian: apt-get install postgresql), psycopg, and root or a user of its own"
-STARTING_S = 300
+STARTING_S = 600
 
 
 def postgresql() -> Path | None:

@@ -24,8 +24,8 @@ def cluster(monkeypatch):
     monkeypatch.setattr(slurm, "jobs", lambda name: dict(there.jobs))
     monkeypatch.setattr(slurm, "cancel", there.canceled.extend)
 
-    def have(job_id, state, node="b1"):
-        there.jobs[job_id] = Job(job_id, state, node)
+    def have(job_id, state, node="b1", why="None"):
+        there.jobs[job_id] = Job(job_id, state, node, why)
 
     there.have = have
     return there

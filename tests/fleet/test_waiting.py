@@ -49,6 +49,15 @@ def test_a_run_that_begins_is_said_once_with_its_node(cluster, ledger):
     assert awaited == {0: "17"}, "it is still to end"
 
 
+def test_why_runs_wait_is_said_once_where_it_is_not_but_their_turn(cluster, ledger):
+    said = []
+    cluster.have("17_0", "PENDING", why="Resources")
+    cluster.have("17_1", "PENDING", why="PartitionConfig")
+    cluster.have("17_2", "PENDING", why="PartitionConfig")
+    wait(sent(ledger, run0="17_0", run1="17_1", run2="17_2"), ledger, limit_s=0.1, said=said)
+    assert said == ["run 1 waits, and Slurm says why: PartitionConfig."]
+
+
 def test_a_job_that_slurm_has_forgotten_has_ended(cluster, ledger):
     assert wait(sent(ledger, run0="17"), ledger) == [0]
     assert ledger[0]["state"] == "GONE"

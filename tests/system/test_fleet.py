@@ -97,7 +97,7 @@ def test_a_device_that_no_node_is_fails_before_anything_is_sent(fleet):
 
 
 def test_what_slurm_refuses_is_told_in_its_words_and_nothing_stays_sent(fleet):
-    code, told = said(fleet.send(device="nano,agx", **{"hydra.launcher.options": "{nodes: 9}"}))
+    code, told = said(fleet.send(device="nano,agx", **{"hydra.launcher.options": "{reservation: nobodys}"}))
     assert code == 1
     assert "Slurm refuses the runs for device=nano: " in told
     assert not fleet.cluster.ask("squeue", "--noheader")

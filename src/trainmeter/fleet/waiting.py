@@ -21,6 +21,8 @@ SETTLING_S = 10.0
 """How long what a node has written may take to be seen on another host."""
 LEAVING_S = 60.0
 """How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
+USUAL = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
+"""Why a job waits that only has to wait its turn."""
 SIGNALED = 128
 """Above it, an exit code tells the signal that this process was ended by."""
 
@@ -66,6 +68,7 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
     course = Course(points(ledger.folder.parent))
     until = time.monotonic() + limit_s
     began: set[int] = set()
+    reasons = {*USUAL}
     over: dict[int, float] = {}
     silent = False
     while True:
@@ -83,6 +86,9 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
                     if job.state == "RUNNING" and number not in began:
                         began.add(number)
                         say(f"{job.node}: {course.place(number) or f'run {number}'}")
+                    elif job.is_waiting and job.why not in reasons:
+                        reasons.add(job.why)
+                        say(f"run {number} waits, and Slurm says why: {job.why}.")
                 elif seen(ledger.folder.parent / str(number), over.setdefault(number, time.monotonic())):
                     del awaited[number]
                     ledger.note({number: {"state": job.state, "node": job.node}})
