@@ -255,7 +255,7 @@ def sought(asked: Search, known: Mapping[Point, Measured]) -> Sequence[str]:
     if lost := [name for name in never if name not in given_up and name not in TO_TARGET]:
         why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in lost) else ""
         instead = [name for name in kept if name not in lost] or STEADY[1:]
-        raise SearchError(f"no run has {' or '.join(lost)}{why}. Give objectives=[{','.join(instead)}]")
+        raise SearchError(f"no run has {' or '.join(lost)}{why}. Give hydra.sweeper.objectives=[{','.join(instead)}]")
     return kept
 
 
@@ -289,11 +289,11 @@ def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str],
     known = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
     known |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
     if not names:
-        raise SearchError("objectives=[]: give one or more, or null for energy and time")
+        raise SearchError("hydra.sweeper.objectives=[]: give one or more, or null for energy and time")
     for name in names:
         if name not in known and not name.startswith("steady/energy_"):
             near = "".join(f" Did you mean {match}?" for match in get_close_matches(name, known, 1))
-            raise SearchError(f"objectives: {name} is no metric of a run.{near} docs/metrics.md has them")
+            raise SearchError(f"hydra.sweeper.objectives: {name} is no metric of a run.{near} docs/metrics.md has them")
     return list(dict.fromkeys(names)), ()
 
 

@@ -89,7 +89,7 @@ def sentences(told: Searched) -> list[str]:
     elif len(told.front) == 1:
         (best,) = told.front
         values = ", ".join(f"{name} {number(best.values[name])}" for name in told.objectives)
-        said = [f"{best.title} is the best of {count} points: {values}."]
+        said = [f"{best.title} is the best of {count} point{'s' if count > 1 else ''}: {values}."]
     else:
         said = [f"{len(told.front)} of {count} points are on the Pareto front of {names}: none is better in all."]
     if told.lacking:
