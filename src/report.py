@@ -90,7 +90,7 @@ def runs(keys: dict[str, Any], key: str) -> Sweep:
     def of_mlflow() -> Sequence[Any]:
         from trainmeter.tracking.runs import runs
 
-        return runs(experiment=keys["tracking"]["experiment"])
+        return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
     return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
 
@@ -104,7 +104,8 @@ def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
     from trainmeter.tracking.runs import links
 
     with suppress(Exception):  # a link is a comfort
-        return linked(sweep, links({row.sweep for row in sweep.rows}, keys["tracking"]["experiment"]))
+        asked = keys["tracking"]
+        return linked(sweep, links({row.sweep for row in sweep.rows}, asked["experiment"], asked.get("uri")))
     return sweep
 
 

@@ -369,7 +369,7 @@ def left(project: Project) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
-            ours = any(str(project.root) in word for word in process.cmdline() if "mlflow" not in word)
+            ours = any(str(project.root) in word for word in process.cmdline())
             if ours and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
                 found.append(process)
     return found
