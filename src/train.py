@@ -43,8 +43,9 @@ def main() -> int:
             order = job.order(config)
         except ValueError as error:
             sys.exit(redacted(str(error)))
-        if not (outcomes or order.elsewhere):  # of what a node leaves behind, Slurm knows more
-            close_dead(order.folder.parents[1], Terminal().warn)
+        if not outcomes:
+            if not order.elsewhere:  # of what a node leaves behind, Slurm knows more
+                close_dead(order.folder.parents[1], Terminal().warn)
             # Hydra's own account of a sweep: the records tell the same, without what is a secret.
             (order.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         course = Course(sweep.points(order.folder.parent), outcomes)

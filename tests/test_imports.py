@@ -26,9 +26,9 @@ FLOORS = [
     {"plan", "window", "terminal", "fitted"},
     {"rehearsal", "supply", "cooling", "course"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},
-    {"job", "summary", "outcome", "throughput", "resuming", "search", "state"},
+    {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster"},
     {"hints"},
-    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster", "slurm", "processes", "pace"},
+    {"schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "processes", "pace", "slurm", "redaction"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

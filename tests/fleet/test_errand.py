@@ -20,8 +20,8 @@ def asked(launcher):
 
     def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, **keys):
         of_device = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
-        job = {"device": of_device, "batch": batch, "machine": {"root": "/"}}
-        typed = [f"device={device}", f"batch={batch}"]
+        job = {"device": of_device, "batch": batch, "machine": {"root": "/"}, "tracking": {"tensorboard": True}}
+        typed = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         return errand(Order(job, {"device": device}, typed, Path(folder), of_sweep=True), {**launcher, **keys})
 
     return made
@@ -35,7 +35,11 @@ def test_a_node_is_given_the_command_itself_and_its_runs_folder(asked):
 
 
 def test_a_job_leaves_a_record_alone_and_measures_nothing_anew_that_is_whole(asked):
-    assert {"tracking.name=none", "sweep.resume=true"} <= {*asked().arguments}
+    assert {"tracking=none", "tracking.tensorboard=true", "sweep.resume=true"} <= {*asked().arguments}
+
+
+def test_a_job_is_told_no_secret(asked):
+    assert "hunter2" not in " ".join(asked().arguments)
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "it's", "a=b,c", "back\\slash", "[1]{2}"])
