@@ -144,13 +144,13 @@ def rows(name: str, found: Sequence[Cost], end_s: float) -> Iterator[Sequence[st
 
 
 def main(count: int) -> None:
-    table = Table("", "runs", "Hydra CPU s", "worker s", "ours s", "ours CPU s", "its end s")
+    table = Table("tracking", "runs", "Hydra CPU s", "worker s", "ours s", "ours CPU s", "its end s")
     with tempfile.TemporaryDirectory() as folder:
         for tracking in ("none", "mlflow"):
             root = project(Path(folder) / tracking)
             asked = ["-m", *KEYS, f"device.python={stub.program(root)}", f"machine.lock_dir={root / 'locks'}"]
             asked += [f"tracking={tracking}", f"seed=range({count})"]
-            for name in (f"tracking={tracking}", "whole before"):
+            for name in (tracking, f"{tracking}, whole before"):
                 for row in rows(name, *costs(root, asked)):
                     table.add_row(*row)
     Console().print(table)
