@@ -29,6 +29,7 @@ from trainmeter.state import state
 
 DEFAULT = 5
 """The power mode that the board is in, and is to be in after all."""
+EPOCHS = 12
 WITHIN_S = 3.0
 """How long after the first epoch the latest instant is."""
 LIMIT_S = 600
@@ -78,7 +79,7 @@ class Scene:
             "device.python": "null",
             "device.accelerator": "cpu",
             "power_limit": 15,
-            "epochs": 12,
+            "epochs": EPOCHS,
             "batch": 32,
             "evaluate": "false",
             "checkpoint.every": 1,
@@ -345,7 +346,7 @@ def inject(fault: Fault, scene: Scene) -> Found:
 def trained_anew(records: list[Record], measured: int) -> int:
     """How many epochs were measured twice, less the one that was in flight; none where the first command ended whole,
     or was not alone."""
-    if len(records) != 1 or measured == 12:
+    if len(records) != 1 or measured == EPOCHS:
         return 0
     resumed = records[0].run().get("resumed", [])
     return max(0, measured - (resumed[-1]["epoch"] if resumed else 0) - 1)

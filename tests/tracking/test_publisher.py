@@ -16,6 +16,8 @@ from trainmeter.tracking.store import open_store
 
 NOW = datetime.now().astimezone().isoformat()
 GONE = {"pid": 2**22 + 1}
+PATIENT_S = 120
+"""Where what is done counts, on whatever machine, and not how fast."""
 
 
 def quiet(calls: list) -> int:
@@ -76,7 +78,7 @@ def test_the_views_and_the_ends_of_dead_runs_are_there_before_the_first_window(m
     store.client.update_run(stale.run_id, status="RUNNING")
     publisher = Publisher(make_record(1, state=None, started=NOW), lambda: store)
     publisher.start()
-    publisher.between(limit_s=20)
+    publisher.between(limit_s=PATIENT_S)
     assert store.client.get_run(stale.run_id).info.status == "KILLED"
     saved = store.client.get_experiment(store.experiment_id).tags[views.TAG + views.ENERGY_AND_TIME]
     assert saved == views.views("energy_j")[views.ENERGY_AND_TIME]
@@ -192,11 +194,12 @@ def test_a_locked_database_harms_nothing_and_is_caught_up_with_when_free(make_re
     assert isinstance(publisher.close(), Published)
 
 
-def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_next(make_record, store):
+def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_next(make_record, store, monkeypatch):
+    monkeypatch.setattr(publishers, "CATCHING_UP_S", PATIENT_S)
     offline, whole = make_record(0, **GONE), make_record(1)
     for record in (offline, whole):
         queue.put(record, record.run()["record_id"])
-    assert isinstance(Publisher(whole, lambda: store).close(), Published)
+    assert isinstance(Publisher(whole, lambda: store).close(PATIENT_S), Published)
     shown = store.client.search_runs([store.experiment_id])
     assert {run.data.tags["trainmeter.record_id"] for run in shown} == {
         record.run()["record_id"] for record in (offline, whole)
@@ -208,7 +211,7 @@ def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
     other, whole = make_record(0, **GONE), make_record(1)
     other.describe({**other.job(), "tracking": {"name": "server", "experiment": "x", "uri": "http://b"}}, other.run())
     queue.put(other, other.run()["record_id"])
-    Publisher(whole, lambda: store).close()
+    Publisher(whole, lambda: store).close(PATIENT_S)
     assert len(store.client.search_runs([store.experiment_id])) == 1
     assert [record.folder for record in queue.waiting(queue.multirun_of(whole))] == [other.folder]
 
@@ -216,7 +219,7 @@ def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
 def test_a_run_that_is_under_way_is_left_to_who_measures_it(make_record, store):
     under_way, whole = make_record(0, state=None, **this_process()._asdict()), make_record(1)
     queue.put(under_way, under_way.run()["record_id"])
-    Publisher(whole, lambda: store).close()
+    Publisher(whole, lambda: store).close(PATIENT_S)
     assert len(store.client.search_runs([store.experiment_id])) == 1
     assert any(queue.waiting(queue.multirun_of(whole)))
 
