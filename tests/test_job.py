@@ -50,6 +50,12 @@ def test_the_defaults_are_in_range(made):
             "throughput.exit=true",
             "throughput.exit=true: give throughput.start and throughput.stop, where the run is to end",
         ),
+        ("sweep.cooldown_s=-1", "sweep.cooldown_s=-1: give 0 or more"),
+        ("sweep.cooldown_s=inf", "sweep.cooldown_s=inf: give 0 or more"),
+        ("sweep.cool_wait_s=nan", "sweep.cool_wait_s=nan: give 0 or more"),
+        ("sweep.cool_below_c=nan", "sweep.cool_below_c=nan: give degrees Celsius, or null"),
+        ("sweep.max_failures=0", "sweep.max_failures=0: give 1 or more"),
+        ("sweep.timeout_s=0", "sweep.timeout_s=0: give seconds above 0, or null for no limit"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(made, typed, says):
