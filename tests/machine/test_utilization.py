@@ -261,3 +261,12 @@ def test_what_a_machine_does_not_tell_is_missing_with_the_reason(tree):
     assert "meminfo" in missing["ram_peak_bytes"].why
     assert "tells -256 C" in missing["temperature_max_c"].why
     assert "machine of its own" in missing["temperature_max_c"].remedy
+
+
+def test_a_quantity_as_it_is_now_is_that_of_all_its_instruments_or_none(tree):
+    root = tree(**zone(0, "cpu", 45000), **zone(1, "gpu", 52000))
+    with gauges(root) as opened:
+        assert opened.now("temperature_max_c") == 52
+        tree(**zone(1, "gpu", 41000))
+        assert opened.now("temperature_max_c") == 45
+        assert opened.now("gpu_utilization") is None
