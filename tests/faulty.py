@@ -325,8 +325,9 @@ def inject(fault: Fault, scene: Scene) -> Found:
         said, errors = again.communicate(timeout=LIMIT_S)
         next(steps, None)
         wrong = "" if again.returncode == 0 else f"exit code {again.returncode}: {(errors or said)[-300:]}"
-        published = scene.project.run("publish", **scene.environment)
-        wrong += "" if published.returncode == 0 else f" {published.stderr[-300:]}"
+        publish = scene.project.start("publish", **scene.environment)
+        _, errors = publish.communicate(timeout=LIMIT_S)
+        wrong += "" if publish.returncode == 0 else f" {errors[-300:]}"
         return Found(
             lost_epochs=trained_anew(scene.project.records(), measured),
             doubled=shown_wrongly(scene),

@@ -259,7 +259,10 @@ def write_json(path, value):
 
 
 def write_whole(path, write):
-    """Has `write(file)` write all of a text file or nothing; it is on the disk when this returns."""
+    """Has `write(file)` write all of a text file or nothing; it is on the disk when this returns.
+
+    A power cut may yet bring back what it replaces, whole: that the new one stands in its place is not waited for.
+    """
     path = pathlib.Path(path)
     partial = path.with_name(".{}.{}".format(path.name, os.getpid()))
     try:
@@ -267,8 +270,10 @@ def write_whole(path, write):
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        new = not path.exists()
         os.replace(str(partial), str(path))
-        sync(path.parent)
+        if new:
+            sync(path.parent)
     except BaseException:
         if partial.exists():
             partial.unlink()

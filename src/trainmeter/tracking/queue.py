@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from trainmeter.record import Record, write_whole
+from trainmeter.record import Record
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """What reading a broken record raises."""
@@ -36,8 +36,10 @@ def put(record: Record, record_id: str) -> None:
     with suppress(OSError):
         entry = _entry(record, record_id)
         entry.parent.mkdir(exist_ok=True)
-        # Relative: multirun/ may be looked at from a container, or be moved.
-        write_whole(entry, lambda file: file.write(f"{folder.relative_to(multirun_of(record))}\n"))
+        partial = entry.with_name(f".{record_id}")
+        # Relative: multirun/ may be looked at from a container, or be moved. The disk is not waited for.
+        partial.write_text(f"{folder.relative_to(multirun_of(record))}\n")
+        partial.replace(entry)
 
 
 def drop(record: Record) -> None:

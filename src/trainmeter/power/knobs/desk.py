@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainmeter.processes import began
-from trainmeter.record import read_json, write_json
+from trainmeter.record import read_json, sync, write_json
 
 
 class Memo(NamedTuple):
@@ -64,6 +64,7 @@ class Desk:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.file(memo), memo._asdict())
+            sync(self.folder)
         except OSError as error:
             raise RuntimeError(
                 f"no knob is turned unless what was there is written down, and that failed: {error}. "
