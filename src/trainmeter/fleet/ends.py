@@ -17,6 +17,10 @@ from trainmeter.state import said
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal, shown_path
 from trainmeter.tracking.publisher import publisher
+from trainmeter.tracking.store import PATIENT_S, load_mlflow, place
+
+PUBLISHING_S = 300.0
+"""How long a run's way to a server may take: one that many publish to at once is slow."""
 
 ENDS = {
     "NODE_FAIL": ("node", "its node {node} dropped out"),
@@ -45,10 +49,17 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
         if said(record) is None:
             conclude(record, entry, outcome)
         outcome.ended_as(record)
-        shown(publisher(record, **order.job["tracking"]).close(ended=outcome.state), outcome)
+        publish(record, order.job["tracking"], outcome)
     ledger.note({order.number: {"told": True}})
     terminal.say(f"run {order.number} {outcome.state}" + (f" on {entry['node']}." if entry["node"] else "."))
     return outcome
+
+
+def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> None:
+    """Shows the run, with more patience than where something is measured meanwhile."""
+    if place(tracking):
+        load_mlflow(PATIENT_S)
+    shown(publisher(record, **tracking).close(PUBLISHING_S, ended=outcome.state), outcome)
 
 
 def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None:
