@@ -27,7 +27,7 @@ def test_who_logs_in_and_what_is_a_secret_by_its_name_is_hidden(text, shown):
 @pytest.mark.parametrize(
     "text",
     [
-        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning",
+        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=energy-and-time",
         "optimizer.lr=0.01 model.pad_token=<pad> model.tokens=512 report.key=x",
         "ann@example.org has 3 images",
         "sqlite:////home/ann@work/mlflow.db",

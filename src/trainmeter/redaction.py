@@ -16,7 +16,9 @@ SECRET = r"(?:password|passwd|secret|api_?key|access_?key|secret_?key|(?:auth|ac
 NAME = re.compile(rf"(?:^|.*[._-]){SECRET}$|^token$", re.IGNORECASE)
 USER = re.compile(r"(\b[a-z][a-z\d+.-]*://)[^\s/?#'\"]*@", re.IGNORECASE)
 QUERY = re.compile(
-    r"([?&;][^\s=&;#]*(?:token|secret|passw|key|signature|credential|\bsig)[^\s=&;#]*=)[^\s&;#'\"]+", re.I
+    # MLflow's viewStateShareKey opens a saved view, and is none.
+    r"([?&;][^\s=&;#]*(?:token|secret|passw|(?<!share)key|signature|credential|\bsig)[^\s=&;#]*=)[^\s&;#'\"]+",
+    re.I,
 )
 KEY = re.compile(rf"((?<![\w-])(?:[\w-]*[._-])?(?:{SECRET}|(?<![_-])token)=)[^\s&;'\"]+", re.IGNORECASE)
 

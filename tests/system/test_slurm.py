@@ -51,7 +51,7 @@ def srun(cluster, project):
 
 def ended(process):
     """What a command says to its end, in one line."""
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate(timeout=500)
     return process.returncode, " ".join(out.split())
 
 
