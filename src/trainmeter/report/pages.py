@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.report.words import Grid, piped, say, show_grid
+from trainmeter.report.markdown import piped
+from trainmeter.report.words import Grid, say, show_grid
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,5 +55,5 @@ def markdown(page: Page, sweep: str, above: Sequence[str] = (), below: Sequence[
         first, *others = section.sentences
         lines += [f"**{first}**", "", *(line for other in others for line in (other, ""))]
         for grid in section.grids:
-            lines += [f"{grid.title}:", "", *piped(grid), ""]
+            lines += [f"{grid.title}:", "", *piped(grid.columns, grid.rows), ""]
     return "\n".join([*lines, *(line for text in below for line in (text, ""))])

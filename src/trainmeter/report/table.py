@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trainmeter.record import write_whole
+from trainmeter.report.markdown import piped, plain
 from trainmeter.report.rows import Row
 from trainmeter.report.selection import flat
-from trainmeter.report.words import ABSENT, Grid, number, piped
+from trainmeter.report.words import ABSENT, Grid, number
 
 FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices", "cores", "samples", "traced",
          "energy_source", "energy_covers", "no_energy", "link")  # fmt: skip
@@ -81,8 +82,7 @@ def grid(rows: Sequence[Row], title: str = "Runs, means of their steady epochs")
 def markdown(rows: Sequence[Row], title: str) -> str:
     """The table as a Markdown page."""
     told = grid(rows)
-    escaped = [[_plain(cell) for cell in cells] for cells in told.rows]
-    return "\n".join([f"# {title}", "", f"{told.title}:", "", *piped(Grid(told.title, told.columns, escaped)), ""])
+    return "\n".join([f"# {plain(title)}", "", f"{told.title}:", "", *piped(told.columns, told.rows), ""])
 
 
 def html(rows: Sequence[Row]) -> str:
@@ -234,11 +234,6 @@ def _rounded(measured: Sequence[float | None]) -> list[float | None]:
     if digits <= 0 and None not in measured:
         return [round(value or 0.0) for value in measured]
     return [None if value is None else round(value, min(max(digits, 0), MOST_DECIMALS)) for value in measured]
-
-
-def _plain(cell: str) -> str:
-    """A text that Markdown takes for no markup, in one line."""
-    return " ".join(escape(cell, quote=False).replace("|", "/").split())
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -261,11 +261,6 @@ def _predicted(asked: Prediction) -> str:
     return f"{asked.bound} {number(asked.epoch_s)}" if asked.bound else number(asked.epoch_s)
 
 
-def piped(grid: Grid) -> list[str]:
-    rows = [grid.columns, ["---"] * len(grid.columns), *grid.rows]
-    return [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-
-
 def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
