@@ -105,11 +105,12 @@ class Plan:
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned."""
         settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
-        limit = settings.get("power_limit", "")
-        asked_w = self.turns["power_limit"][1].watts if limit else None
-        # A device may round what it is asked for; a power mode has the watts of its name.
-        watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else asked_w
-        self.describe(applied=settings, power_limit_applied=settings.get("power_limit"), power_limit_w=watts)
+        if limit := settings.get("power_limit"):
+            wish = self.turns["power_limit"][1]
+            # A device may round what it is asked for; a power mode has the watts of its name.
+            watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
+            self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.most_w)
+        self.describe(applied=settings)
 
     def mark(self, marks: Mapping[str, str]) -> None:
         """Marks the run by what went wrong in it; the first word on each stands."""
@@ -241,6 +242,7 @@ def _run(order: Order, described: Mapping[str, Any], rehearsal: list[str], nodes
         "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
         "power_limit_applied": None,
         "power_limit_w": None,
+        "power_limit_max_w": None,
         "marks": {},
         "dataset": None,
     }
