@@ -53,6 +53,13 @@ class Axis:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
+class Reach(NamedTuple):
+    """How far the bar of a mark goes to either side of it."""
+
+    below: float
+    above: float
+
+
 @dataclass(frozen=True)
 class Mark:
     """A place, how far it spreads, what it tells when pointed at, and the page that it opens."""
@@ -62,9 +69,9 @@ class Mark:
     told: Sequence[str] = ()
     """Lines; the first is its title."""
     link: str | None = None
-    x_half: float | None = None
-    """Half the length of its bar; None where nothing is known of its spread."""
-    y_half: float | None = None
+    x_reach: Reach | None = None
+    """None where nothing is known of its spread: then it has no bar."""
+    y_reach: Reach | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,8 @@ class Scatter(Drawn):
     def limits(self) -> tuple[float, float]:
         """From where to where the y axis goes: with room for callouts below, but not below zero."""
         marks = [mark for series in self.series for mark in series.marks]
-        ends = [mark.y + side * (mark.y_half or 0) for mark in marks for side in (-1, 1)]
+        reaches = [(mark.y, mark.y_reach or Reach(0, 0)) for mark in marks]
+        ends = [end for y, reach in reaches for end in (y - reach.below, y + reach.above)]
         places = [math.log10(end) for end in ends if end > 0] if self.y.log else ends
         room = max(places) - min(places) or abs(max(places)) or 1
         below = 0.17 + 0.05 * max(self.levels) if self.callouts else 0.07

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Scatter, Series, shortened
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Reach, Scatter, Series, shortened
 
 INK, MUTED, RULE = "#1c2430", "#5b6675", "#e3e7ec"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
@@ -22,6 +22,8 @@ MANY = 1000
 HEIGHT_PX = 440
 TOLD = "%{customdata[0]}<extra></extra>"
 PATTERN = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
+NO_BAR = "-"
+"""Plotly takes null for a bar of no length; of what is no number it draws none."""
 SCHEMES = ("http://", "https://")
 
 
@@ -204,15 +206,17 @@ def _marks(series: Series, many: bool, **more: Any) -> dict[str, Any]:
         **more,
     }
     if not many:
-        trace |= {f"error_{side}": bars for side in "xy" if (bars := _bars_of(series.marks, f"{side}_half"))}
+        trace |= {f"error_{side}": bars for side in "xy" if (bars := _bars_of(series.marks, f"{side}_reach"))}
     return trace
 
 
 def _bars_of(marks: Sequence[Mark], side: str) -> dict[str, Any] | None:
-    halves = [getattr(mark, side) for mark in marks]
-    if not any(halves):
+    reaches: list[Reach | None] = [getattr(mark, side) for mark in marks]
+    if not any(reaches):
         return None
-    return {"type": "data", "array": [half or 0 for half in halves], "thickness": 1.2, "width": 3}
+    above, below = ([getattr(reach, end) if reach else NO_BAR for reach in reaches] for end in ("above", "below"))
+    look = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
+    return {**look, "array": above, "arrayminus": below}
 
 
 def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from trainmeter.report.axes import (
     value_of,
 )
 from trainmeter.report.costs import front
-from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Scatter, Series, Stack
+from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from trainmeter.report.points import Point
 from trainmeter.report.rows import Row
 from trainmeter.report.targets import ENERGY, TIME, target
@@ -152,9 +152,13 @@ def _mark(each: Taken, second: float, joule: float) -> Mark:
         energy.mean / joule,
         each.shown.told(f"time {time.told('s')}", f"energy {energy.told('J')}", f"of {each.shown.covers}"),
         each.shown.link,
-        None if time.spread is None else time.spread / second,
-        None if energy.spread is None else energy.spread / joule,
+        _reach(time, second),
+        _reach(energy, joule),
     )
+
+
+def _reach(value: Value, size: float) -> Reach | None:
+    return None if value.spread is None else Reach(value.spread / size, value.spread / size)
 
 
 def _times(name: str, title: str, found: Sequence[tuple[Shown, Value]], said: str) -> Bars:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Scatter, Series, shortened
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Reach, Scatter, Series, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -165,9 +165,16 @@ def _marks(axes: Axes, series: Series, many: bool, line: str) -> None:
     elif many:
         axes.plot(xs, ys, **look)
     else:
-        bars = {f"{side}err": [getattr(mark, f"{side}_half") or 0 for mark in series.marks] for side in "xy"}
-        look |= marker | {side: halves for side, halves in bars.items() if any(halves)}
+        look |= marker | {f"{side}err": _bars_of(series.marks, f"{side}_reach") for side in "xy"}
         axes.errorbar(xs, ys, **look, elinewidth=0.9, capsize=2)
+
+
+def _bars_of(marks: Sequence[Mark], side: str) -> list[list[float]] | None:
+    """How far bars go below and above; matplotlib draws none of what is no number."""
+    reaches: list[Reach | None] = [getattr(mark, side) for mark in marks]
+    if not any(reaches):
+        return None
+    return [[getattr(reach, end) if reach else math.nan for reach in reaches] for end in ("below", "above")]
 
 
 def _lay(axes: Axes, x: Axis, y: Axis) -> None:
