@@ -293,6 +293,14 @@ def test_time_to_a_target_stands_alone_where_there_is_no_energy():
     assert chart.bars == ["batch 16", "batch 8"]
 
 
+def test_a_job_that_reached_its_target_in_some_of_its_runs_says_so_and_is_on_no_front():
+    rows = [target(0, 100.0, 50.0, batch=8), target(1, 50.0, 20.0, batch=16, repeat=0), target(2, batch=16, repeat=1)]
+    chart = drawn(rows)["target"]
+    assert places(chart) == {"batch 8": (100.0, 50.0), "batch 16, reached by 1 of 2 runs": (50.0, 20.0)}
+    assert chart.fronts == []
+    assert "1 did in some of their runs: the mean of those is on no front." in chart.caption
+
+
 def test_a_target_that_none_reached_has_no_picture():
     assert "target" not in drawn([target(0)])
 
