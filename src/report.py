@@ -16,8 +16,6 @@ The answer in words is printed, and all of it is left in the sweep's folder and 
 Exits with 1 where there is no run to tell of.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Sequence
@@ -26,9 +24,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hydra
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
+
 from omegaconf import DictConfig, OmegaConf
 
+from trainmeter import command
 from trainmeter.job import ROOT
 
 if TYPE_CHECKING:
@@ -42,7 +45,6 @@ MOST_LINKED = 1000
 """Runs whose pages are looked for in MLflow: it takes 5 ms each."""
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="report")
 def main(config: DictConfig) -> None:
     gc.disable()  # what is read is kept to the end: looking for garbage in it takes as long as parsing it
     # What follows is imported late: --help and --cfg answer at once.
@@ -55,7 +57,7 @@ def main(config: DictConfig) -> None:
         sys.exit(str(error))
 
 
-def report(keys: dict[str, Any], console: Console) -> None:
+def report(keys: dict[str, Any], console: "Console") -> None:
     """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
     from trainmeter.report import files, tell, words
     from trainmeter.report.composition import compose
@@ -83,7 +85,7 @@ def report(keys: dict[str, Any], console: Console) -> None:
         words.say(console, address or "Not shown in MLflow: tracking=none.")
 
 
-def runs(keys: dict[str, Any], key: str) -> Sweep:
+def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
     from trainmeter.report.sources import found
 
@@ -95,7 +97,7 @@ def runs(keys: dict[str, Any], key: str) -> Sweep:
     return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
 
 
-def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
+def shown(keys: dict[str, Any], sweep: "Sweep") -> "Sweep":
     """The runs with the addresses of their pages in MLflow, unless they are too many to look for."""
     from trainmeter.report.sources import linked
 
@@ -108,7 +110,7 @@ def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
     return sweep
 
 
-def asked(keys: dict[str, Any]) -> Asked:
+def asked(keys: dict[str, Any]) -> "Asked":
     from trainmeter.report.composition import Asked
 
     of = keys["report"]
@@ -136,4 +138,4 @@ def listed(value: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    command.run("report", main)

@@ -7,8 +7,6 @@
 Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -16,10 +14,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-import hydra
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
+
 from omegaconf import DictConfig
 
-from trainmeter import cluster, hints, job, sweep
+from trainmeter import cluster, command, job, sweep
 
 if TYPE_CHECKING:
     from trainmeter.outcome import Outcome
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
 def main() -> int:
     outcomes: list[Outcome] = []
 
-    # What follows is imported late: --help, --cfg and the completion of a key answer at once.
-    @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
     def task(config: DictConfig) -> None:
+        # Imported late: --help, --cfg and the completion of a key answer at once.
         from trainmeter import experiment
         from trainmeter.terminal import Terminal
 
@@ -49,13 +50,9 @@ def main() -> int:
     made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
     job.register(cluster.folders(made, os.environ), found)
     try:
-        task()
+        command.run("train", task)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except SystemExit as end:
-        if end.code == 1 and not outcomes:
-            print(hints.hints(sys.argv[1:]), end="", file=sys.stderr)
-        raise
     finally:
         show(outcomes)
     return int(any(outcome.state != "whole" for outcome in outcomes))
@@ -73,7 +70,7 @@ def stop(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def show(outcomes: list[Outcome]) -> None:
+def show(outcomes: "list[Outcome]") -> None:
     """The table of a sweep, and what its runs tell beside each other, if that is what they were for."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal
