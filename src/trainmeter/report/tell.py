@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json, write_whole
-from trainmeter.report import answers, pages, scaling, table, targets, words
-from trainmeter.report.pages import Page, Section
+from trainmeter.report import answers, diagnosis, pages, scaling, table, targets, words
+from trainmeter.report.pages import Page
 from trainmeter.report.records import read
 from trainmeter.report.rows import Sweep
 from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select
-from trainmeter.report.stalls import Analysis, Incomplete, analyses
+from trainmeter.report.stalls import Incomplete, analyses
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trainmeter.report.composition import Report
 
-STALLS = "stalls"
 MOST_PRINTED = 40
 """Runs that the terminal lists; the table that is left beside them has all."""
 
@@ -59,7 +58,7 @@ def tell_pages(folder: Path, console: Console) -> None:
     """Prints what a sweep says beside its stalls, if it says anything."""
     sweep = read(folder)
     told = told_of(sweep)
-    others = [page for page in told.pages if page.name != STALLS]
+    others = [page for page in told.pages if page.name != diagnosis.NAME]
     if others:
         console.print()
         show(Told(others, told.selection, ()), sweep.folder, console)
@@ -87,28 +86,15 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     """
     selection = select(sweep, where, include)
     found = analyses(selection.rows)
-    whole = [stalls_page(found)] if any(isinstance(analysis, Analysis) for analysis in found) else []
-    hints = [] if whole else [words.incomplete(told) for told in found if isinstance(told, Incomplete)]
+    whole = [page] if (page := diagnosis.page(found)) else []
+    hints = [] if whole else [diagnosis.incomplete(told) for told in found if isinstance(told, Incomplete)]
     others, wider = _others(selection), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider)
         selection = wider if others else selection
     if not (found or others):
-        hints = [f"No stall analysis: these are no runs of one. Run: {words.WHAT_TO_RUN}"]
+        hints = [f"No stall analysis: these are no runs of one. Run: {diagnosis.WHAT_TO_RUN}"]
     return Told([*whole, *others], selection, hints)
-
-
-def stalls_page(found: Sequence[Analysis | Incomplete]) -> Page:
-    """Where the stalls of each job come from, and what is lacking to tell."""
-    sections = [
-        Section(words.sentences(told), words.grids(told))
-        if isinstance(told, Analysis)
-        else Section([words.incomplete(told)])
-        for told in found
-    ]
-    whole = (told for told in found if isinstance(told, Analysis))
-    numbers = [number for told in whole for runs in told.numbers.values() for number in runs]
-    return Page(STALLS, "Stalls", sections, words.plain_values(found), sorted(numbers))
 
 
 def show(told: Told, folder: Path, console: Console) -> list[Path]:
