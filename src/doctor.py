@@ -1,8 +1,12 @@
-"""Says what this machine can measure and set, from where and how often; and if not, why, and what would change that.
+"""Says what this machine can measure and set, from where and how often; and if not, why, and what
+would change that.
 
-python src/doctor.py                 a table
-python src/doctor.py format=json     the same for machines: a list of objects
-python src/doctor.py device=nano     what a job for that device would find here
+    python src/doctor.py                         a table
+    python src/doctor.py format=json             the same for machines: a list of objects
+    python src/doctor.py device=nano             what a job for that device would find here
+    python src/doctor.py device=cpu meter=rapl   what one by that meter would
+
+Exit code: 0, however little there is to measure; 1 where what was asked for is none.
 """
 
 import json
@@ -82,4 +86,4 @@ def told(row: "Row") -> str:
 
 if __name__ == "__main__":
     OmegaConf.register_new_resolver("of_board", of_board)
-    command.run("doctor", main)
+    command.run("doctor", main, __doc__)

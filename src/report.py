@@ -1,19 +1,21 @@
 """Says what the runs of a sweep tell when they are put side by side.
 
-python src/report.py                                     the last sweep that has runs
-python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d  that one of multirun/; a folder's path will do
-python src/report.py sweep=B against=A                   what changed from A to B
-python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
+    python src/report.py                                      the last sweep that has runs
+    python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   that one of multirun/, or a path
+    python src/report.py sweep=B against=A                    what changed from A to B
+    python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
 
 The answer in words is printed, and all of it is left in the sweep's folder and shown in MLflow:
-    report.html                   the page: words, pictures, the table; it needs no network
-    report/*.png, *.svg           the same pictures
-    report.csv, report.md         the table; source=report.csv makes a report of it again
-    stalls.json, stalls.md        -m experiment=stalls: where stalls come from
-    scaling.json, scaling.md      -m strategy=single,ddp: what more devices bring, and what they cost
-    questions.json, questions.md  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
-    targets.json, targets.md      a target_accuracy or target_loss: time and energy to it, and the Pareto front
-Exits with 1 where there is no run to tell of.
+    report.html            the page: words, pictures, the table; it needs no network
+    report/*.png, *.svg    the same pictures
+    report.csv, report.md  the table; source=report.csv makes a report of it again
+and, where the runs are for it, as all numbers (.json) and as a page (.md):
+    stalls     -m experiment=stalls: where stalls come from
+    scaling    -m strategy=single,ddp: what more devices bring, and what they cost
+    questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
+    targets    a target_accuracy or target_loss: time and energy to it, and the Pareto front
+
+Exit code: 0, or 1 where there is no run to tell of.
 """
 
 import gc
@@ -138,4 +140,4 @@ def listed(value: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    command.run("report", main)
+    command.run("report", main, __doc__)

@@ -3,6 +3,8 @@
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
     python src/train.py -m experiment=stalls dataset=jpeg        where its stalls come from
+    python src/train.py --cfg job model=torchvision              what would run, with all its keys
+    eval "$(python src/train.py -sc install=bash)"               tab completion
 
 Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
 """
@@ -50,7 +52,7 @@ def main() -> int:
     made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
     job.register(cluster.folders(made, os.environ), found)
     try:
-        command.run("train", task)
+        command.run("train", task, __doc__)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:

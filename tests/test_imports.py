@@ -25,6 +25,7 @@ FLOORS = [
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome", "throughput", "resuming", "command"},
+    {"manual"},
     {"hints"},
     {"environment", "schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
     {"hydra_plugins"},

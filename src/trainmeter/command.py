@@ -1,4 +1,4 @@
-"""A command of Hydra's: `run("train", task)` hands the task what the command line composes from conf/train.yaml."""
+"""A command of Hydra's: `run("train", task, doc)` hands the task what the command line makes of conf/train.yaml."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from types import TracebackType
 import hydra
 from omegaconf import DictConfig
 
+from trainmeter import manual
 from trainmeter.hints import CONF, Hint, hints
 
 
-def run(entry: str, task: Callable[[DictConfig], None]) -> None:
-    """Runs a task on the configuration that was typed, or on each of a sweep; SystemExit where there is none."""
+def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
+    """Runs a task on the configuration that was typed, or on each of a sweep; SystemExit where there is none.
+
+    `doc`: what the entry says of itself, for its page.
+    """
+    if {"--help", "-h"} & {*sys.argv[1:]}:
+        print(manual.page(entry, doc or ""))
+        return
     with in_our_words(sys.argv[1:], entry) as composed:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)

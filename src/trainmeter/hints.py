@@ -50,6 +50,12 @@ def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
     return [hint for hint in found if hint.line]
 
 
+def choices(group: str) -> list[str]:
+    """What a group may be set to, those in folders below its own too."""
+    folder = CONF / group
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
 def known(entry: str) -> tuple[list[str], dict[str, Any]]:
     """What an entry's overrides may begin with: the groups of its file, and its keys with what it has for each."""
     keys: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{entry}.yaml"))
@@ -80,8 +86,7 @@ def unknown_below(key: str, part: Mapping[str, Any] | None) -> str:
 
 def unknown_choice(group: str, choice: str) -> str:
     """What to say of a choice that is none of its group's; nothing of what is no name, such as `glob(*)`."""
-    folder = CONF / group
-    there = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+    there = choices(group)
     if choice in (*there, "null") or not re.fullmatch(r"[\w./-]+", choice):
         return ""
     return f"There is no {group}={choice}.{meant(near(choice, there), f'{group}={{}}')} There are: {', '.join(there)}."
@@ -134,12 +139,12 @@ def keys_of_choices(group: str) -> list[str]:
     return [key for key in dict.fromkeys(keys) if key not in ("_target_", "name", "defaults")]
 
 
-def check_numbers(overrides: Sequence[str], choices: Mapping[str, str], job: Mapping[str, Any]) -> None:
+def check_numbers(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:
     """Refuses overrides of a group's key that make a text of what its file has as a number; ValueError."""
     wrong = []
     for key in (override.lstrip("+").partition("=")[0] for override in overrides):
         group, _, name = key.partition(".")
-        default = defaults(group, choices[group]).get(name) if group in choices else None
+        default = defaults(group, chosen[group]).get(name) if group in chosen else None
         given = (job.get(group) or {}).get(name) if default is not None else None
         if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(given, str):
             wrong.append(f"{key}={given}: give a number, as {json.dumps(default)} is")
