@@ -100,6 +100,15 @@ def test_a_run_whose_epoch_has_no_time_tells_nothing_of_its_first():
     assert first_epochs(points([trained(0, 100.0, epochs=[untimed, LATER, LATER])])) == []
 
 
+def test_epochs_that_were_lost_shift_none_of_the_others():
+    known = trained(0, 100.0, epochs=[epoch(10.0), epoch(7.0), epoch(6.0), epoch(5.0)])
+    without = {
+        lost: replace(known, epochs={n: told for n, told in known.epochs.items() if n != lost}) for lost in (0, 2)
+    }
+    assert first_epochs(points([without[0]])) == [], "its first is not known"
+    assert first_epochs(points([without[2]]))[0].later_s == 6.0
+
+
 def test_the_answer_names_the_part_that_the_most_lies_in():
     assert said([trained(0, 100.0, epochs=[FIRST, LATER])], 2) == [
         "In 1 of 1 jobs epoch 0 is slower: it takes 1.67 times a later one.",

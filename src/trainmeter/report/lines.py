@@ -116,7 +116,7 @@ def _by_epoch(point: Point, metric: str) -> dict[int, float]:
     """Means over the runs of what all of them know of an epoch."""
     values: dict[int, list[float]] = {}
     for row in point.rows:
-        for epoch, metrics in enumerate(row.epochs):
+        for epoch, metrics in row.epochs.items():
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
     return {epoch: statistics.fmean(found) for epoch, found in sorted(values.items()) if len(found) == len(point.rows)}

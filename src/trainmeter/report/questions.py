@@ -184,9 +184,9 @@ def first_epochs(points: Sequence[Point]) -> list[FirstEpoch]:
     told = []
     for point in points:
         since = max(1, point.job["warmup_epochs"])
-        if any(len(row.epochs) <= since or not _timed(row.epochs) for row in point.rows):
+        pairs = [pair for row in point.rows if (pair := _first_and_later(row.epochs, since))]
+        if len(pairs) < len(point.rows):
             continue
-        pairs = [(row.epochs[0], row.epochs[since:]) for row in point.rows]
         firsts, laters, parts = zip(*(_told(*pair) for pair in pairs), strict=True)
         more = mean([first - later for first, later in zip(firsts, laters, strict=True)])
         common = [part for part in PARTS if all(part in each for each in parts)]
@@ -279,8 +279,14 @@ def title(point: Point, points: Sequence[Point], *but: str) -> str:
     return point.named([key for key in dict.fromkeys(["model", *varied(points)]) if key not in but])
 
 
-def _timed(epochs: Sequence[Mapping[str, float]]) -> bool:
-    return all("epoch/e2e_s" in epoch for epoch in epochs)
+def _first_and_later(
+    epochs: Mapping[int, Mapping[str, float]], since: int
+) -> tuple[Mapping[str, float], Sequence[Mapping[str, float]]] | None:
+    """A run's epoch 0 and those from one on; None where it lacks either, or the time of any."""
+    later = [metrics for number, metrics in epochs.items() if number >= since]
+    if 0 not in epochs or not later or any("epoch/e2e_s" not in epoch for epoch in (epochs[0], *later)):
+        return None
+    return epochs[0], later
 
 
 def _told(first: Mapping[str, float], later: Sequence[Mapping[str, float]]) -> tuple[float, float, dict[str, float]]:
