@@ -24,7 +24,7 @@ FLOORS = [
     {"plan", "window", "terminal", "sweep", "fitted"},
     {"rehearsal", "supply"},
     {"launch", "tracking", "machine", "power", "datasets"},
-    {"job", "summary", "outcome", "throughput", "resuming", "command"},
+    {"job", "summary", "outcome", "throughput", "resuming", "facts", "command"},
     {"manual"},
     {"hints"},
     {"environment", "schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},

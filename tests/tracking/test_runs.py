@@ -43,6 +43,7 @@ KINDS = {
 }
 
 
+@pytest.mark.system
 def test_a_report_of_what_mlflow_shows_has_the_rows_of_the_records(store, make_record):
     for number, (kind, asked) in enumerate(KINDS.items()):
         record = make_record(number, **asked)
