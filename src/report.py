@@ -20,9 +20,10 @@ Exit code: 0, or 1 where there is no run to tell of.
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ def report(keys: dict[str, Any], console: "Console") -> None:
     from trainmeter.report import files, tell, words
     from trainmeter.report.composition import compose
 
-    sweep = shown(keys, runs(keys, "sweep"))
+    warn = partial(words.say, console, style="yellow")
+    sweep = shown(keys, runs(keys, "sweep"), warn)
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
@@ -73,18 +75,19 @@ def report(keys: dict[str, Any], console: "Console") -> None:
     if not told.rows:
         raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
     tell.show_report(told, console)
-    written = files.leave(told, folder, lambda text: words.say(console, text, "yellow"))
-    names = [path.name for path in written if path.parent == folder]
-    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
-    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
-    try:
-        from trainmeter.tracking.reports import log_report
+    with files.alone(folder, warn):
+        written = files.leave(told, folder, warn)
+        names = [path.name for path in written if path.parent == folder]
+        pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+        words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+        try:
+            from trainmeter.tracking.reports import log_report
 
-        address = log_report(told.title, written, keys["tracking"])
-    except RuntimeError as error:
-        words.say(console, str(error), "yellow")
-    else:
-        words.say(console, address or "Not shown in MLflow: tracking=none.")
+            address = log_report(told.title, written, keys["tracking"])
+        except RuntimeError as error:
+            warn(str(error))
+        else:
+            words.say(console, address or "Not shown in MLflow: tracking=none.")
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
@@ -99,11 +102,14 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
 
 
-def shown(keys: dict[str, Any], sweep: "Sweep") -> "Sweep":
-    """The runs with the addresses of their pages in MLflow, unless they are too many to look for."""
+def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+    """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
     from trainmeter.report.sources import linked
 
-    if keys["source"] != "records" or keys["tracking"]["name"] == "none" or len(sweep.rows) > MOST_LINKED:
+    if keys["source"] != "records" or keys["tracking"]["name"] == "none":
+        return sweep
+    if len(sweep.rows) > MOST_LINKED:
+        say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
     from trainmeter.tracking.runs import links
 
@@ -118,6 +124,11 @@ def asked(keys: dict[str, Any]) -> "Asked":
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    if not isinstance(of["predict"], bool):
+        raise ValueError(f"report.predict={of['predict']}: give true or false")
+    power_of = several(of["power_of"])
+    if wrong := [each for each in power_of if isinstance(each, bool) or not isinstance(each, int)]:
+        raise ValueError(f"report.power_of={wrong[0]}: give the numbers of runs: report.power_of=[3,5]")
     for key in ("eta", "max_slowdown", "power_budget", "deadline"):
         if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
             raise ValueError(f"report.{key}={of[key]}: give a number")
@@ -129,14 +140,17 @@ def asked(keys: dict[str, Any]) -> "Asked":
         power_budget_w=of["power_budget"],
         deadline_s=of["deadline"],
         predict=of["predict"],
-        power_of=[int(number) for number in listed(of["power_of"])],
+        power_of=power_of,
     )
 
 
 def listed(value: Any) -> list[str]:
     """One or several, as texts."""
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return [str(each) for each in values]
+    return [str(each) for each in several(value)]
+
+
+def several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
 def test_a_plain_sweep_is_a_table_and_what_to_run(tmp_path):
     found = [row(n, "warm", 2.0 + n, job_keys={"cache": "keep"}, typed={"batch": str(n)}) for n in range(2)]
     text = printed(sweep(tmp_path, found))
+    assert "No stall analysis: it takes whole runs of supply=tensors, warm and cold. Run:" in text
     assert "experiment=stalls" in text
     lines = text.splitlines()
     assert lines[1].split()[:3] == ["run", "batch", "state"]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from trainmeter.report.composition import Report
 
+NO_STALLS = f"No stall analysis: it takes whole runs of supply=tensors, warm and cold. Run: {diagnosis.WHAT_TO_RUN}"
+BESIDE = ("answer", "comparison", "differences")
+"""Pages of a report that are no analysis of some of its runs: the terminal lists those below them."""
 MOST_PRINTED = 40
 """Runs that the terminal lists; the table that is left beside them has all."""
 
@@ -35,7 +38,7 @@ class Told:
     selection: Selection
     """What the pages were chosen from."""
     hints: Sequence[str]
-    """What it takes for the analyses that there are not."""
+    """What it takes for the analyses that were begun."""
 
     @property
     def numbers(self) -> set[int]:
@@ -47,10 +50,10 @@ def tell(folder: Path, console: Console) -> None:
     """Prints what a sweep tells: its pages, or, where there is none, its runs and what to run for one."""
     sweep = read(folder)
     told = told_of(sweep)
-    if told.hints:
+    if not told.pages:
         words.show_grid(words.plain(sweep), console)
-    for hint in told.hints:
-        words.say(console, hint)
+        for hint in told.hints or [NO_STALLS]:
+            words.say(console, hint)
     show(told, sweep.folder, console)
 
 
@@ -70,7 +73,7 @@ def show_report(report: Report, console: Console) -> None:
         words.say(console, said, "bold yellow")
     for page in report.pages:
         pages.show(page, console)
-    if report.hints and report.rows:
+    if report.rows and all(page.name in BESIDE for page in report.pages):
         words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
         if (more := len(report.rows) - MOST_PRINTED) > 0:
             words.say(console, f"{more} more are in report.csv.")
@@ -92,8 +95,6 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider)
         selection = wider if others else selection
-    if not (found or others):
-        hints = [f"No stall analysis: these are no runs of one. Run: {diagnosis.WHAT_TO_RUN}"]
     return Told([*whole, *others], selection, hints)
 
 
@@ -113,11 +114,12 @@ def show(told: Told, folder: Path, console: Console) -> list[Path]:
 
 
 def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
-    """Leaves a page and its numbers in a sweep's folder, each whole or not at all."""
-    paths = [folder / f"{name}.json", folder / f"{name}.md"]
-    write_json(paths[0], values)
-    write_whole(paths[1], lambda file: file.write(page))
-    return paths
+    """Leaves a page and its numbers, where it has any, in a sweep's folder, each whole or not at all."""
+    numbers, text = folder / f"{name}.json", folder / f"{name}.md"
+    if values is not None:
+        write_json(numbers, values)
+    write_whole(text, lambda file: file.write(page))
+    return [numbers, text] if values is not None else [text]
 
 
 def _others(selection: Selection) -> list[Page]:
