@@ -112,6 +112,13 @@ def test_words_of_near_places_stand_below_one_another():
     assert chart.levels == [0, 1, 2, 0]
 
 
+def test_a_word_near_an_end_of_the_axis_goes_away_from_it():
+    rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 20.0, 30.0))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    assert drawn(rows, choices=chosen)["energy_by_time"].sides == ["left", "center", "right"]
+    assert drawn(rows[:1], choices=chosen[:1])["energy_by_time"].sides == ["center"]
+
+
 @pytest.mark.parametrize(("joules", "below"), [((500.0, 480.0, 490.0), True), ((500.0, 20.0, 490.0), False)])
 def test_words_stand_below_where_there_is_room_and_no_axis_goes_below_zero_for_them(joules, below):
     rows = [ran(n, 10.0 + n, joules[n], batch=n + 1) for n in range(3)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Style(NamedTuple):
@@ -37,6 +37,7 @@ LONGEST = 46
 """Letters of a title beside a bar or in a legend; all of it is told when its mark is pointed at."""
 NEAR = 0.25
 """Share of an axis that the word of a callout may take."""
+Side = Literal["left", "center", "right"]
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GRAY = range(len(STYLES))
 
 
@@ -162,6 +163,15 @@ class Scatter(Drawn):
             crowded = index and callout.x - self.callouts[index - 1].x < near
             levels.append(levels[-1] + 1 if crowded else 0)
         return levels
+
+    @property
+    def sides(self) -> list[Side]:
+        """Which end of each callout's word stands at its place: near an end of the axis it goes away from that."""
+        scaled = math.log10 if self.x.log else float
+        xs = [scaled(mark.x) for series in self.series for mark in series.marks]
+        low, room = min(xs), max(xs) - min(xs)
+        shares = [(scaled(callout.x) - low) / room if room else 0.5 for callout in self.callouts]
+        return ["left" if share < NEAR else "right" if share > 1 - NEAR else "center" for share in shares]
 
 
 @dataclass(frozen=True)

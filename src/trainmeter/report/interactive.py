@@ -90,14 +90,15 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             "y": math.log10(each.y) if chart.y.log else each.y,
             "text": escaped(each.text),
             "ax": 0,
+            "xanchor": side,
             "ay": (28 + 17 * level) * (1 if chart.words_below else -1),
-            "bgcolor": "rgba(255, 255, 255, 0.8)",
+            "bgcolor": "rgba(255, 255, 255, 0.6)",
             "arrowhead": 0,
             "arrowwidth": 1,
             "arrowcolor": MUTED,
             "standoff": 6,
         }
-        for each, level in zip(chart.callouts, chart.levels, strict=True)
+        for each, level, side in zip(chart.callouts, chart.levels, chart.sides, strict=True)
     ]
     marks = [mark for series in chart.series for mark in series.marks]
     x = _axis(chart.x, [mark.x for mark in marks])

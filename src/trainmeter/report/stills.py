@@ -45,6 +45,8 @@ MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross
            "hexagon": "h"}  # fmt: skip
 WIDTH_IN, HEIGHT_IN, BAR_IN = 7.0, 4.2, 0.24
 DOTS_PER_INCH = 150
+ENDS = {"left": 0.0, "center": 0.5, "right": 1.0}
+"""Where on a callout's word its line ends."""
 MANY = 1000
 """From so many marks on they are small, without bars, and dots within the SVG."""
 LINE_IN, LETTERS = 0.19, 96
@@ -86,10 +88,10 @@ def _scatter(chart: Scatter, axes: Axes) -> None:
         xs, ys = zip(*corners, strict=True)
         told = {} if index else {"label": "Pareto front"}
         axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, zorder=3 if many else 1, **told)  # type: ignore[arg-type]
-    for (text, x, y), level in zip(chart.callouts, chart.levels, strict=True):
+    for (text, x, y), level, side in zip(chart.callouts, chart.levels, chart.sides, strict=True):
         off = (-22 - 11 * level) * (1 if chart.words_below else -1)
-        axes.annotate(text, (x, y), (0, off), textcoords="offset points", ha="center",
-                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4},
+        axes.annotate(text, (x, y), (0, off), textcoords="offset points", ha=side, zorder=1.5,
+                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4, "relpos": (ENDS[side], 0.5)},
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})  # fmt: skip
     axes.margins(x=0.08)
     axes.set_ylim(*chart.limits)
