@@ -81,7 +81,9 @@ def test_a_key_of_a_group_may_be_one_that_is_in_no_file():
     assert line.endswith(" One that is in no file is added by +optimizer.nesterov=.")
 
 
-@pytest.mark.parametrize("typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true"])
+@pytest.mark.parametrize(
+    "typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true", "model.name=resnet34"]
+)
 def test_keys_below_another_that_are_there_need_no_hint(typed):
     assert lines(typed) == []
 

@@ -22,13 +22,13 @@ FLOORS = [
     {"experiment", "report", "doctor"},
     {"ending"},
     {"plan", "window", "terminal", "sweep", "fitted"},
-    {"rehearsal", "supply"},
+    {"hydra_plugins"},
+    {"rehearsal", "supply", "admission"},
     {"launch", "tracking", "machine", "power", "datasets"},
     {"job", "summary", "outcome", "throughput", "resuming", "facts", "command"},
     {"manual"},
     {"hints"},
     {"environment", "schema", "metrics", "record", "build", "rounds", "stopping", "ranks", "cluster"},
-    {"hydra_plugins"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -37,7 +37,7 @@ ALONE_IN = {
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/command.py", "trainmeter/job.py", "hydra_plugins/sample.py"},
-    "omegaconf": {*ENTRIES, *(f"trainmeter/{room}.py" for room in ("command", "hints", "job", "schema"))},
+    "omegaconf": {*ENTRIES, *(f"trainmeter/{room}.py" for room in ("admission", "command", "hints", "job", "schema"))},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
         "trainmeter/machine/nvml_gauges.py",

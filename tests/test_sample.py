@@ -8,6 +8,14 @@ from hydra.errors import HydraException
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins.sample import SampleSweeper, drawn  # noqa: E402
 
+
+class Unchecked(SampleSweeper):
+    """A sweeper whose points nobody composes."""
+
+    def check(self, points):
+        pass
+
+
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
 
 
@@ -40,22 +48,22 @@ def test_the_whole_grid_is_gone_through_where_no_fewer_are_asked_for(sample):
 
 
 def test_without_a_sample_the_grid_is_hydras_own():
-    found = points(SampleSweeper(None, None, sample=None, seed=0), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
+    found = points(Unchecked(None, None, sample=None, seed=0), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
     assert len(found) == 2 * 6
     assert found[0] == ["batch=8", "power_limit=100", "a=1"]
     assert found[-1] == ["batch=16", "power_limit=250", "a=1"]
 
 
 def test_how_many_were_drawn_is_said_and_that_there_are_no_more(capsys):
-    assert len(points(SampleSweeper(None, None, sample=2, seed=0), "batch=8,16,32")) == 2
+    assert len(points(Unchecked(None, None, sample=2, seed=0), "batch=8,16,32")) == 2
     assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 points.\n"
-    assert len(points(SampleSweeper(None, None, sample=4, seed=0), "batch=8,16,32")) == 3
+    assert len(points(Unchecked(None, None, sample=4, seed=0), "batch=8,16,32")) == 3
     assert capsys.readouterr().out == "sweep.sample=4: 3 of the grid's 3 points. There are no 4.\n"
 
 
-def test_points_are_checked_in_batches_of_the_size_asked_for():
+def test_points_are_run_in_batches_of_the_size_asked_for():
     parsed = OverridesParser.create().parse_overrides(["batch=1,2,3,4,5"])
-    batches = SampleSweeper(2, None, sample=3, seed=0).split_arguments(parsed, 2)
+    batches = Unchecked(2, None, sample=3, seed=0).split_arguments(parsed, 2)
     assert [len(batch) for batch in batches] == [2, 1]
 
 

@@ -6,7 +6,9 @@ Hydra takes its plugins from the namespace package `hydra_plugins` alone, and im
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
+from functools import partial
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import CompactHydraException
@@ -31,13 +33,29 @@ class SampleSweeper(BasicSweeper):
         return super().sweep(arguments)
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
-        """The points in batches, of which Hydra checks each before it starts the first of its runs."""
+        """The points in batches, all of them checked before the first run is started."""
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         points = drawn(grid, self.sample, self.seed)
         if self.sample is not None:
             few = "" if self.sample <= len(grid) else f" There are no {self.sample}."
             print(f"sweep.sample={self.sample}: {len(points)} of the grid's {len(grid)} points.{few}", flush=True)
+        self.check(points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
+
+    def check(self, points: list[list[str]]) -> None:
+        """Refuses the sweep for points that cannot be; it takes what Hydra's own check of each batch would."""
+        from trainmeter.admission import check_points
+
+        assert self.config is not None
+        assert self.hydra_context is not None
+        load = partial(self.hydra_context.config_loader.load_sweep_config, self.config)
+        try:
+            check_points(points, load)
+        except ValueError as error:
+            sys.exit(str(error))
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """All points have been checked."""
 
 
 def drawn(grid: Sequence[list[str]], sample: int | None, seed: int) -> list[list[str]]:

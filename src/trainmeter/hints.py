@@ -21,6 +21,8 @@ from trainmeter.schema import Schema
 CONF = Path(__file__).resolve().parents[2] / "conf"
 KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
 """What an override of a job may begin with."""
+UNLISTED = ("_target_", "name", "defaults")
+"""What files of groups have that is seldom typed."""
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -35,7 +37,7 @@ def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
     """A hint for each override that names no key, choice or value of an entry's that there is."""
     groups, keys = known(entry)
     found = []
-    for typed, (key, value) in ((typed, typed.partition("=")[::2]) for typed in arguments if "=" in typed):
+    for key, value in (typed.partition("=")[::2] for typed in arguments if "=" in typed):
         name, _, below = key.partition(".")
         if not name.isidentifier() or name == "hydra":
             continue
@@ -46,7 +48,7 @@ def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
         if key in groups:
             found += [Hint(f"{key}/{choice}", unknown_choice(key, choice)) for choice in value.split(",")]
         elif entry == "train":
-            found.append(Hint(typed, wrong_value(key, value)))
+            found += [Hint(f"{key}={each}", wrong_value(key, each)) for each in value.split(",")]
     return [hint for hint in found if hint.line]
 
 
@@ -77,7 +79,7 @@ def unknown_below(key: str, part: Mapping[str, Any] | None) -> str:
     group, _, name = key.partition(".")
     name = name.partition(".")[0]
     there = keys_of_choices(group) if part is None else list(part)
-    if not there or name in there:
+    if not there or name in (*there, *UNLISTED):
         return ""
     added = f" One that is in no file is added by +{key}=." if part is None else ""
     guess = meant(near(name, there, 0.5), f"{group}.{{}}=")
@@ -99,11 +101,10 @@ def wrong_value(key: str, value: str) -> str:
         kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
     kind = next((each for each in get_args(kind) if each is not type(None)), kind)
     is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-    if not (is_enum or kind in KINDS) or not re.fullmatch(r"[\w.,+-]+", value):
+    if not (is_enum or kind in KINDS) or not re.fullmatch(r"[\w.+-]+", value) or value == "null" or is_of(key, value):
         return ""
-    wrong = [each for each in value.split(",") if each != "null" and not is_of(key, each)]
-    takes = f"one of {', '.join(kind.__members__)}" if is_enum else KINDS.get(kind)
-    return " ".join(f"{key}={each}: give {takes}." for each in wrong)
+    takes = f"one of {', '.join(kind.__members__)}" if is_enum else KINDS[kind]
+    return f"{key}={value}: give {takes}."
 
 
 def is_of(key: str, value: str) -> bool:
@@ -136,7 +137,7 @@ def meant(names: Sequence[str], form: str) -> str:
 def keys_of_choices(group: str) -> list[str]:
     """The keys that the choices of a group have."""
     keys = [key for path in sorted((CONF / group).glob("*.yaml")) for key in defaults(group, path.stem)]
-    return [key for key in dict.fromkeys(keys) if key not in ("_target_", "name", "defaults")]
+    return [key for key in dict.fromkeys(keys) if key not in UNLISTED]
 
 
 def check_numbers(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:

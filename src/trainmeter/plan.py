@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import known, place
-from trainmeter.hints import check_numbers
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -29,7 +29,6 @@ from trainmeter.record import Record, write_json
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
-from trainmeter.tracking.tensorboard import check as check_events
 
 
 @dataclass
@@ -129,9 +128,7 @@ def settle(order: Order) -> Plan:
     found = host.detect(matches(), facts)
     if order.choices["device"] == "auto":
         order = order.on(found)
-    check_numbers(order.overrides, order.choices, order.job)
     check(order.job)
-    check_events(order.job["tracking"])
     described = host.describe(root, ROOT)
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)
@@ -140,6 +137,7 @@ def settle(order: Order) -> Plan:
     strategy = here.job["strategy"]
     among = node(os.environ)
     check_nodes(strategy, among)
+    admit(here.job, order.choices, order.overrides, among.nodes)
     used = gpus.used(described.get("gpus", ()), os.environ, count=strategy["ranks"]) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
