@@ -144,12 +144,13 @@ class Record:
         with open(str(self.folder / "losses.bin"), "ab") as file:
             _little_endian(losses).tofile(file)
 
-    def losses(self):
-        """The loss of each step, epoch after epoch, as an `array('f')`."""
+    def losses(self, since=0):
+        """The loss of each step but the first so many, epoch after epoch, as an `array('f')`."""
         losses = array.array("f")
         path = self.folder / "losses.bin"
         if path.exists():
             with open(str(path), "rb") as file:
+                file.seek(losses.itemsize * since)
                 losses.frombytes(file.read())
         return _little_endian(losses)
 

@@ -132,7 +132,7 @@ def caveats(apart: Sequence[Difference]) -> list[str]:
             "Where a job ran once, its interval is of its epochs, and says nothing of another run: repeat=0,1,2 does."
         )
     if any(each.by == ONCE for each in apart):
-        said.append("One run of one epoch gives no interval: repeat=0,1,2 does.")
+        said.append("One run of which no two epochs are known gives no interval: repeat=0,1,2 does.")
     return said
 
 
