@@ -14,7 +14,7 @@ from trainmeter.report.choices import Choice, choices, pareto, unmet
 from trainmeter.report.figures import Chart
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, points
-from trainmeter.report.powers import chosen, powers
+from trainmeter.report.powers import chosen, powers, untold
 from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any, texts_of
@@ -74,17 +74,20 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     real = [point for point in found if not point.job.get("ready_batches")] or found
     best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     banner = selection.banner(numbers) or told.selection.banner(told.numbers)
+    sampled = chosen(found, asked.power_of, [each.point for each in best])
+    drawn = powers(sampled)
     other = _beside(found, sweep.title, against, asked) if against else Beside()
     return Report(
         title=f"{sweep.title} against {against.title}" if against else sweep.title,
         rows=selection.ended,
         pages=[*_answer(real, best, asked), *other.pages, *told.pages, *_ran_on(selection.ended)],
-        charts=charts(found, best, pareto(real), powers(chosen(found, asked.power_of, [each.point for each in best]))),
+        charts=charts(found, best, pareto(real), drawn),
         banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
             *_controls(len(found) - len(real)),
             *_where(asked.where, selection.count, sweep),
             *selection.below(numbers),
+            *(untold(sampled, drawn) if asked.power_of else []),
             *other.notes,
         ],
         hints=told.hints,
