@@ -127,8 +127,9 @@ def asked(keys: dict[str, Any]) -> "Asked":
     if not isinstance(of["predict"], bool):
         raise ValueError(f"report.predict={of['predict']}: give true or false")
     power_of = several(of["power_of"])
-    if wrong := [each for each in power_of if isinstance(each, bool) or not isinstance(each, int)]:
-        raise ValueError(f"report.power_of={wrong[0]}: give the numbers of runs: report.power_of=[3,5]")
+    for each in power_of:
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise ValueError(f"report.power_of={each}: give the numbers of runs: report.power_of=[3,5]")
     for key in ("eta", "max_slowdown", "power_budget", "deadline"):
         if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
             raise ValueError(f"report.{key}={of[key]}: give a number")
