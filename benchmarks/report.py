@@ -13,9 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice, product
 from pathlib import Path
 
+import psutil
 from jobs import trained
 from rich.console import Console
 from rich.table import Table
@@ -26,6 +28,8 @@ from trainmeter.record import Record, read_json
 RUNS = 10_000
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
+PERIOD_S = 0.1
+"""How often memory is looked at."""
 
 
 def grid(runs: int) -> Iterator[dict[str, int]]:
@@ -65,6 +69,20 @@ def varied(metrics: dict[str, float], slower: float, power_w: float) -> dict[str
     return {**told, **energy}
 
 
+def watched(pid: int) -> int:
+    """The most memory that a process and those it started held at once, what they share counted once; until it ends."""
+    most = 0
+    process = psutil.Process(pid)
+    while process.status() != psutil.STATUS_ZOMBIE:
+        held = 0
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):  # it has just ended
+                held += each.memory_full_info().pss
+        most = max(most, held)
+        time.sleep(PERIOD_S)
+    return most
+
+
 def dump(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1))
 
@@ -78,6 +96,7 @@ def main() -> None:
         begun = time.monotonic()
         command = [sys.executable, "src/report.py", f"sweep={sweep}", "tracking=none"]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        peak_bytes = watched(process.pid)
         _, ended, used = os.wait4(process.pid, 0)
         took_s = time.monotonic() - begun
         if ended:
@@ -89,7 +108,7 @@ def main() -> None:
         f"{runs:,}",
         f"{took_s:.1f}",
         f"{used.ru_utime + used.ru_stime:.1f}",
-        f"{used.ru_maxrss * 1024 / 1e6:.0f}",
+        f"{peak_bytes / 1e6:.0f}",
         *sizes,
     )
     Console().print(table)

@@ -1,28 +1,35 @@
-"""Says what this machine can measure and set, from where and how often; and if not, why, and what would change that.
+"""Says what this machine can measure and set, from where and how often; and if not, why, and what
+would change that.
 
-python src/doctor.py                 a table
-python src/doctor.py format=json     the same for machines: a list of objects
-python src/doctor.py device=nano     what a job for that device would find here
+    python src/doctor.py                         a table
+    python src/doctor.py format=json             the same for machines: a list of objects
+    python src/doctor.py device=nano             what a job for that device would find here
+    python src/doctor.py device=cpu meter=rapl   what one by that meter would
+
+Exit code: 0, however little there is to measure; 1 where what was asked for is none.
 """
-
-from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
+
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from trainmeter import command
 from trainmeter.job import matches, of_board
 
 if TYPE_CHECKING:
     from trainmeter.doctor import Row
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="doctor")
 def main(config: DictConfig) -> None:
     # What follows is imported late: --help and --cfg answer at once.
     from trainmeter.doctor import examine
@@ -51,7 +58,7 @@ def on(config: DictConfig, found: str) -> dict[str, Any]:
     return plain
 
 
-def show(rows: Iterable[Row]) -> None:
+def show(rows: Iterable["Row"]) -> None:
     """The table; reasons and remedies wrap, so that it fits a narrow terminal."""
     from rich.console import Console
     from rich.markup import escape
@@ -65,7 +72,7 @@ def show(rows: Iterable[Row]) -> None:
     Console(highlight=False).print(table)
 
 
-def told(row: Row) -> str:
+def told(row: "Row") -> str:
     """All that a row says behind its first columns."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
@@ -79,4 +86,4 @@ def told(row: Row) -> str:
 
 if __name__ == "__main__":
     OmegaConf.register_new_resolver("of_board", of_board)
-    main()
+    command.run("doctor", main, __doc__)

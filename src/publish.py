@@ -9,13 +9,16 @@ The record is the truth and MLflow its index: a database that was lost is rebuil
 MLflow comes back as long as its folder is there. Exits with 1 if any record could not be shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
 
 from trainmeter.ending import close_dead
 from trainmeter.job import ROOT

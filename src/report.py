@@ -1,34 +1,40 @@
 """Says what the runs of a sweep tell when they are put side by side.
 
-python src/report.py                                     the last sweep that has runs
-python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d  that one of multirun/; a folder's path will do
-python src/report.py sweep=B against=A                   what changed from A to B
-python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
+    python src/report.py                                      the last sweep that has runs
+    python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   that one of multirun/, or a path
+    python src/report.py sweep=B against=A                    what changed from A to B
+    python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
 
 The answer in words is printed, and all of it is left in the sweep's folder and shown in MLflow:
-    report.html                   the page: words, pictures, the table; it needs no network
-    report/*.png, *.svg           the same pictures
-    report.csv, report.md         the table; source=report.csv makes a report of it again
-    stalls.json, stalls.md        -m experiment=stalls: where stalls come from
-    scaling.json, scaling.md      -m strategy=single,ddp: what more devices bring, and what they cost
-    questions.json, questions.md  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
-    targets.json, targets.md      a target_accuracy or target_loss: time and energy to it, and the Pareto front
-Exits with 1 where there is no run to tell of.
-"""
+    report.html            the page: words, pictures, the table; it needs no network
+    report/*.png, *.svg    the same pictures
+    report.csv, report.md  the table; source=report.csv makes a report of it again
+and, where the runs are for it, as all numbers (.json) and as a page (.md):
+    stalls     -m experiment=stalls: where stalls come from
+    scaling    -m strategy=single,ddp: what more devices bring, and what they cost
+    questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
+    targets    a target_accuracy or target_loss: time and energy to it, and the Pareto front
 
-from __future__ import annotations
+Exit code: 0, or 1 where there is no run to tell of.
+"""
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hydra
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
+
 from omegaconf import DictConfig, OmegaConf
 
+from trainmeter import command
 from trainmeter.job import ROOT
 
 if TYPE_CHECKING:
@@ -42,7 +48,6 @@ MOST_LINKED = 1000
 """Runs whose pages are looked for in MLflow: it takes 5 ms each."""
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="report")
 def main(config: DictConfig) -> None:
     gc.disable()  # what is read is kept to the end: looking for garbage in it takes as long as parsing it
     # What follows is imported late: --help and --cfg answer at once.
@@ -55,12 +60,13 @@ def main(config: DictConfig) -> None:
         sys.exit(str(error))
 
 
-def report(keys: dict[str, Any], console: Console) -> None:
+def report(keys: dict[str, Any], console: "Console") -> None:
     """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
     from trainmeter.report import files, tell, words
     from trainmeter.report.composition import compose
 
-    sweep = shown(keys, runs(keys, "sweep"))
+    warn = partial(words.say, console, style="yellow")
+    sweep = shown(keys, runs(keys, "sweep"), warn)
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
@@ -69,21 +75,22 @@ def report(keys: dict[str, Any], console: Console) -> None:
     if not told.rows:
         raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
     tell.show_report(told, console)
-    written = files.leave(told, folder, lambda text: words.say(console, text, "yellow"))
-    names = [path.name for path in written if path.parent == folder]
-    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
-    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
-    try:
-        from trainmeter.tracking.reports import log_report
+    with files.alone(folder, warn):
+        written = files.leave(told, folder, warn)
+        names = [path.name for path in written if path.parent == folder]
+        pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+        words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+        try:
+            from trainmeter.tracking.reports import log_report
 
-        address = log_report(told.title, written, keys["tracking"])
-    except RuntimeError as error:
-        words.say(console, str(error), "yellow")
-    else:
-        words.say(console, address or "Not shown in MLflow: tracking=none.")
+            address = log_report(told.title, written, keys["tracking"])
+        except RuntimeError as error:
+            warn(str(error))
+        else:
+            words.say(console, address or "Not shown in MLflow: tracking=none.")
 
 
-def runs(keys: dict[str, Any], key: str) -> Sweep:
+def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
     from trainmeter.report.sources import found
 
@@ -95,11 +102,14 @@ def runs(keys: dict[str, Any], key: str) -> Sweep:
     return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
 
 
-def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
-    """The runs with the addresses of their pages in MLflow, unless they are too many to look for."""
+def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+    """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
     from trainmeter.report.sources import linked
 
-    if keys["source"] != "records" or keys["tracking"]["name"] == "none" or len(sweep.rows) > MOST_LINKED:
+    if keys["source"] != "records" or keys["tracking"]["name"] == "none":
+        return sweep
+    if len(sweep.rows) > MOST_LINKED:
+        say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
     from trainmeter.tracking.runs import links
 
@@ -109,12 +119,18 @@ def shown(keys: dict[str, Any], sweep: Sweep) -> Sweep:
     return sweep
 
 
-def asked(keys: dict[str, Any]) -> Asked:
+def asked(keys: dict[str, Any]) -> "Asked":
     from trainmeter.report.composition import Asked
 
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    if not isinstance(of["predict"], bool):
+        raise ValueError(f"report.predict={of['predict']}: give true or false")
+    power_of = several(of["power_of"])
+    for each in power_of:
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise ValueError(f"report.power_of={each}: give the numbers of runs: report.power_of=[3,5]")
     for key in ("eta", "max_slowdown", "power_budget", "deadline"):
         if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
             raise ValueError(f"report.{key}={of[key]}: give a number")
@@ -126,15 +142,18 @@ def asked(keys: dict[str, Any]) -> Asked:
         power_budget_w=of["power_budget"],
         deadline_s=of["deadline"],
         predict=of["predict"],
-        power_of=[int(number) for number in listed(of["power_of"])],
+        power_of=power_of,
     )
 
 
 def listed(value: Any) -> list[str]:
     """One or several, as texts."""
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return [str(each) for each in values]
+    return [str(each) for each in several(value)]
+
+
+def several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 if __name__ == "__main__":
-    main()
+    command.run("report", main, __doc__)

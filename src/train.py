@@ -3,11 +3,11 @@
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
     python src/train.py -m experiment=stalls dataset=jpeg        where its stalls come from
+    python src/train.py --cfg job model=torchvision              what would run, with all its keys
+    eval "$(python src/train.py -sc install=bash)"               tab completion
 
 Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -16,10 +16,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-import hydra
+from trainmeter import environment
+
+if environment.lack():
+    sys.exit(environment.lack())
+
 from omegaconf import DictConfig
 
-from trainmeter import cluster, hints, job, sweep
+from trainmeter import cluster, command, job, sweep
 from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
@@ -30,9 +34,8 @@ def main() -> int:
     outcomes: list[Outcome] = []
     last_words: list[str] = []
 
-    # What follows is imported late: --help, --cfg and the completion of a key answer at once.
-    @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
     def task(config: DictConfig) -> None:
+        # Imported late: --help, --cfg and the completion of a key answer at once.
         from trainmeter import experiment
         from trainmeter.course import Course
         from trainmeter.ending import close_dead
@@ -64,13 +67,9 @@ def main() -> int:
     made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
     job.register(cluster.folders(made, os.environ), found)
     try:
-        task()
+        command.run("train", task, __doc__)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except SystemExit as end:
-        if end.code == 1 and not outcomes:
-            print(hints.hints(sys.argv[1:]), end="", file=sys.stderr)
-        raise
     finally:
         show(outcomes, last_words)
     return int(any(outcome.state != "whole" for outcome in outcomes))
@@ -88,7 +87,7 @@ def stop(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def show(outcomes: list[Outcome], last_words: list[str]) -> None:
+def show(outcomes: "list[Outcome]", last_words: "list[str]") -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal

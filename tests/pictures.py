@@ -11,6 +11,7 @@ from trainmeter.report.figures import (
     Level,
     Lines,
     Mark,
+    Reach,
     Scatter,
     Series,
     Stack,
@@ -26,7 +27,9 @@ SCATTER = Scatter(
     Axis("Time of an epoch", "s"),
     Axis("Energy of an epoch", "J", log=True),
     [
-        Series("batch 8", [Mark(1.0, 200.0, ("batch 8", "time 1.00 s", "run 0"), LINK, 0.1, 5.0)]),
+        Series(
+            "batch 8", [Mark(1.0, 200.0, ("batch 8", "time 1.00 s", "run 0"), LINK, Reach(0.1, 0.1), Reach(4.0, 5.0))]
+        ),
         Series(EVIL, [Mark(2.0, 3.0, (EVIL, "time 2.00 s", "run 1"))], 1),
     ],
     [[(1.0, 200.0), (2.0, 3.0)]],
@@ -38,7 +41,7 @@ LINES = Lines(
     "",
     Axis("Epoch"),
     Axis("Time", "s"),
-    [Series(EVIL, [Mark(0, 3.0), Mark(1, 2.0, y_half=0.1)])],
+    [Series(EVIL, [Mark(0, 3.0), Mark(1, 2.0, y_reach=Reach(0.1, 0.1))])],
     [Band(-0.5, 0.5, "warm-up")],
     Level(2.5, "as asked"),
 )

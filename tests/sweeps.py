@@ -57,7 +57,7 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
     left_out = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
     return Row(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", left_out, **told,
-               epochs=epochs, rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
+               epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
 
 
 def rows(tensors, warm, cold, **each):
@@ -80,7 +80,7 @@ def write(sweep, of, rehearsal=(), state="whole", energy=None):
         "energy": energy or {"source": "none", "covers": None, "reason": of.no_energy},
     }
     record.describe(of.job, run)
-    for number, metrics in enumerate(of.epochs):
+    for number, metrics in of.epochs.items():
         record.append({"window": "epoch", "epoch": number, "metrics": dict(metrics)})
     write_json(folder / "host.json", {"cpu": {"cores": of.cores}})
     record.conclude({"state": state, "metrics": dict(of.metrics), "notes": [], "failure": None}, run["identity"])

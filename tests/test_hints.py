@@ -1,36 +1,65 @@
 """What is said of an override that names nothing there is, or that gives a text where a number stands."""
 
+from dataclasses import fields
+
 import pytest
 
-from trainmeter.hints import check_numbers, hints
+from trainmeter import hints
+from trainmeter.hints import KNOWN, check_numbers, known, near
+from trainmeter.schema import Schema
 
 
-@pytest.mark.parametrize(
-    ("typed", "near"),
-    [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
-)
-def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, near):
-    name = typed.partition("=")[0].partition(".")[0]
-    assert hints([typed]).startswith(f"There is no key {name}. Did you mean {near}=? The keys are: batch, cache,")
-
-
-def test_a_key_unlike_all_others_is_told_without_a_guess():
-    assert hints(["xyzzy=1"]).startswith("There is no key xyzzy. The keys are: ")
+def lines(*typed, entry="train"):
+    return [hint.line for hint in hints.hints(typed, entry)]
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("device=nanoo", "device=nano"), ("experiment=tbd/polynom", "experiment=tbd/polynomial"),
-     ("model=lenet,resnt18", "model=resnet18")],
-)  # fmt: skip
-def test_a_choice_that_is_not_there_is_told_with_the_nearest_that_is(typed, meant):
-    assert hints([typed]).endswith(f". Did you mean {meant}?\n")
-    assert hints([typed]).count("\n") == 1
+    [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
+)
+def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, meant):
+    (line,) = lines(typed)
+    name = typed.partition("=")[0].partition(".")[0]
+    assert line.startswith(f"There is no key {name}. Did you mean {meant}=? The keys are: batch, cache,")
+
+
+def test_a_key_unlike_all_others_is_told_without_a_guess():
+    (line,) = lines("xyzzy=1")
+    assert line.startswith("There is no key xyzzy. The keys are: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("device=nanoo", "device=nano"),
+        ("device=orin", "device=orin_nano or device=orin_nx or device=agx_orin"),
+        ("experiment=tbd/polynom", "experiment=tbd/polynomial"),
+        ("experiment=zeus", "experiment=zeus/resnet50_imagenet"),
+        ("experiment=vgg11", "experiment=edge/vgg11_cifar10"),
+        ("model=lenet,resnt18", "model=resnet18"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_told_with_what_it_may_have_meant(typed, meant):
+    (line,) = lines(typed)
+    assert f" Did you mean {meant}? There are: " in line.replace(", device", " or device")
+
+
+def test_a_choice_that_is_not_there_is_told_with_all_that_there_are_in_folders_too():
+    (line,) = lines("experiment=foo")
+    assert line.startswith("There is no experiment=foo. There are: edge/grid, edge/lenet_cifar10_gray, ")
+    assert line.endswith(", smoke, stalls, tbd/inception_v3_imagenet, tbd/polynomial, tbd/seq2seq, tbd/transformer, "
+                         "zeus/resnet50_imagenet.")  # fmt: skip
+
+
+def test_what_begins_so_is_near_before_what_has_a_word_that_does_before_what_is_spelled_alike():
+    assert near("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
+    assert near("nanoo", ["nano", "nx"]) == ["nano"]
+    assert near("foo", ["nano", "nx"]) == []
 
 
 def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
     typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
-    assert hints(typed) == ""
+    assert lines(*typed, "supply=null", "experiment=glob(edge/*)", "model=choice(lenet,vgg11)") == []
 
 
 @pytest.mark.parametrize(
@@ -43,13 +72,69 @@ def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
     ],
 )
 def test_a_key_below_another_is_told_with_the_nearest_or_all_that_there_are(typed, says):
-    assert hints([typed]).startswith(says)
-    assert hints([typed]).count("\n") == 1
+    (line,) = lines(typed)
+    assert line.startswith(says)
 
 
-@pytest.mark.parametrize("typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true"])
+def test_a_key_of_a_group_may_be_one_that_is_in_no_file():
+    (line,) = lines("optimizer.nesterov=true")
+    assert line.endswith(" One that is in no file is added by +optimizer.nesterov=.")
+
+
+@pytest.mark.parametrize(
+    "typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true", "model.name=resnet34"]
+)
 def test_keys_below_another_that_are_there_need_no_hint(typed):
-    assert hints([typed]) == ""
+    assert lines(typed) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("epochs=two", "epochs=two: give a whole number."),
+        ("batch=1.5", "batch=1.5: give a whole number."),
+        ("batch=8,many,16", "batch=many: give a whole number."),
+        ("target_accuracy=high", "target_accuracy=high: give a number."),
+        ("evaluate=maybe", "evaluate=maybe: give true or false."),
+        ("throughput.stop=end", "throughput.stop=end: give a whole number."),
+        ("cache=hot", "cache=hot: give one of keep, cold, cold_each_epoch, warm."),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_what_to_give(typed, says):
+    assert lines(typed) == [says]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["epochs=2", "batch=8,16", "batch=range(1,4)", "target_loss=1e-3", "target_loss=null", "evaluate=false",
+     "cache=cold,warm", "power_limit=MAXN", "machine.root=/tree", "sweep.sample=null"],
+)  # fmt: skip
+def test_a_value_of_its_keys_type_needs_no_hint(typed):
+    assert lines(typed) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "typed", "says"),
+    [
+        ("doctor", "device=orn_nx", "There is no device=orn_nx. Did you mean device=orin_nx? There are: agx, "),
+        ("doctor", "batch=8", "There is no key batch. The keys are: dataset, device, format, machine, meter, storage."),
+        ("report", "swep=a", "There is no key swep. Did you mean sweep=? The keys are: against, experiment, include, "),
+        ("report", "report.etta=1", "There is no key report.etta. Did you mean report.eta=? The keys of report are: "),
+    ],
+)
+def test_each_entry_has_keys_of_its_own(entry, typed, says):
+    (line,) = lines(typed, entry=entry)
+    assert line.startswith(says)
+
+
+def test_what_a_study_is_called_is_no_choice_to_the_report_which_looks_for_runs():
+    assert lines("experiment=mine/of_old", entry="report") == []
+
+
+def test_the_keys_of_a_job_are_those_of_its_types():
+    groups, keys = known("train")
+    assert {*groups, *keys} == KNOWN
+    assert {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"} == KNOWN
 
 
 def check(asked):

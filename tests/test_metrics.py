@@ -98,7 +98,7 @@ METERS = {
     "estimated": counters("estimated"),
     "unmetered": Absent("no meter"),
 }
-RUN = {"power_limit_w": 15.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
+RUN = {"power_limit_w": 15.0, "power_limit_max_w": 30.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
 
 
 @pytest.fixture

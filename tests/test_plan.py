@@ -102,6 +102,13 @@ def test_what_was_really_applied_is_noted_as_it_was_found_and_in_watts(order, ra
     )
 
 
+def test_the_highest_limit_of_the_device_is_noted_beside_the_one_applied(order, rapl):
+    settled = plan.settle(order("power_limit=100", f"machine.root={rapl}"))
+    assert settled.run["power_limit_max_w"] is None, "nothing is noted before a knob is turned"
+    settled.applied({"RAPL": "100 W"})
+    assert settled.record.run()["power_limit_max_w"] == 120
+
+
 def test_a_run_is_marked_once_by_what_goes_wrong_and_not_by_what_does_not(order):
     settled = plan.settle(order())
     settled.mark({"throttled": "hot", "energy_lost": ""})

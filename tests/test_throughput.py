@@ -126,3 +126,15 @@ def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
     )
     with pytest.raises(ValueError, match="have 50 steps each with batch=10 for each of 2 ranks, 100 in all"):
         check_length(job(0, 101), 1000, 2)
+
+
+def test_a_run_without_a_step_is_refused_with_the_batch_that_has_one():
+    with pytest.raises(ValueError, match="no step") as refused:
+        check_length(job(None, None, batch=51, drop_last=True), 50, 1)
+    assert str(refused.value) == (
+        "batch=51 is more than the 50 samples that there are, and drop_last=true leaves a smaller one out: no step is "
+        "left. Set batch=50 or less, or drop_last=false."
+    )
+    with pytest.raises(ValueError, match="the 25 samples that there are for each of 2 ranks"):
+        check_length(job(None, None, batch=26, drop_last=True), 50, 2)
+    check_length(job(None, None, batch=51), 50, 1)

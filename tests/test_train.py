@@ -142,20 +142,11 @@ def test_what_needs_no_training_is_answered_at_once_without_torch_or_mlflow(proj
     done = project.run("train", *asked, PYTHONPROFILEIMPORTTIME="1")
     assert time.monotonic() - begun < LENIENT_S
     assert done.returncode == 0
-    assert "batch: 16" in done.stdout
+    assert re.search("^ *batch[=:] ?16", done.stdout, re.MULTILINE)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "hydra" in imported
     assert not {"torch", "mlflow", "sklearn", "pandas"} & imported
     assert not (project.root / "multirun").exists()
-
-
-def test_help_lists_the_choices_of_every_group(project):
-    text = project.run("train", "--help").stdout
-    conf = project.root / "conf"
-    for folder in {path.parent for path in conf.rglob("*.yaml")} - {conf}:
-        group = str(folder.relative_to(conf))
-        if not group.startswith("hydra"):
-            assert f"\n{group}: {', '.join(sorted(path.stem for path in folder.glob('*.yaml')))}\n" in text
 
 
 def test_cfg_shows_what_would_run(project):

@@ -8,13 +8,16 @@ Hydra takes its plugins from the namespace package `hydra_plugins` alone, and im
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import CompactHydraException
 
+from trainmeter.redaction import redacted
 from trainmeter.sweep import REPEAT, keep_points, key_of, repeated
 
 Point = list[str]
@@ -51,7 +54,7 @@ class GridSweeper(BasicSweeper):
         return super().sweep([repeated(self.repeats), *arguments])
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
-        """The points in batches, of which Hydra checks each before it starts the first of its runs."""
+        """The points in batches, all of them checked before the first run is started."""
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         some = drawn(grid, self.sample, self.seed)
         points = shuffled(some, self.seed) if self.order == "random" else some
@@ -59,9 +62,25 @@ class GridSweeper(BasicSweeper):
             there, taken = len(bare(grid)), len(bare(points))
             few = "" if self.sample <= there else f" There are no {self.sample}."
             print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
+        self.check(points)
         assert self.config is not None
         keep_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
+
+    def check(self, points: list[Point]) -> None:
+        """Refuses the sweep for points that cannot be; it takes what Hydra's own check of each batch would."""
+        from trainmeter.admission import check_points
+
+        assert self.config is not None
+        assert self.hydra_context is not None
+        load = partial(self.hydra_context.config_loader.load_sweep_config, self.config)
+        try:
+            check_points(points, load)
+        except ValueError as error:
+            sys.exit(redacted(str(error)))
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """All points have been checked."""
 
 
 def drawn(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:

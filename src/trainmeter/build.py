@@ -12,11 +12,17 @@ def build(spec, *args, **kwargs):
 
     What is passed and what is not, `arguments` says. ValueError for a key that it does not take, or lacks.
     """
+    target, given = fitting(spec, *args, **kwargs)
+    return target(*args, **given)
+
+
+def fitting(spec, *args, **kwargs):
+    """What `spec["_target_"]` names, and what to call it with beside `args`; ValueError where it does not take that."""
     target, given = locate(spec["_target_"]), dict(arguments(spec), **kwargs)
     try:
         taken = inspect.signature(target)
     except (TypeError, ValueError):  # of some that are not written in Python none is told
-        return target(*args, **given)
+        return target, given
     try:
         taken.bind(*args, **given)
     except TypeError as error:
@@ -25,7 +31,7 @@ def build(spec, *args, **kwargs):
                 spec["_target_"], error, ", ".join(list(taken.parameters)[len(args) :])
             )
         ) from error
-    return target(*args, **given)
+    return target, given
 
 
 def arguments(spec):

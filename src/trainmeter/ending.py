@@ -128,6 +128,7 @@ def known(run: Mapping[str, Any]) -> dict[str, float]:
         "total/idle_power_w": idle.get("before_w"),
         "total/idle_power_after_w": idle.get("after_w"),
         "total/power_limit_w": run["power_limit_w"],
+        "total/power_limit_max_w": run["power_limit_max_w"],
     }
     return {name: value for name, value in of_run.items() if value is not None}
 

@@ -1,74 +1,152 @@
-"""What an override may have meant that names no key, group or choice there is, and what it may be set to."""
+"""What an override may have meant that Hydra refuses: the key, group, choice or value that it asked for, what is near
+it, and all that there are.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from omegaconf import OmegaConf
+from omegaconf.errors import ValidationError
 
 from trainmeter.schema import Schema
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
-"""What an override may begin with."""
+"""What an override of a job may begin with."""
+UNLISTED = ("_target_", "name", "defaults")
+"""What files of groups have that is seldom typed."""
+KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def hints(arguments: Sequence[str]) -> str:
-    """A line for each override that names no key, group or choice there is, with what it may have meant."""
-    typed = [argument.partition("=")[::2] for argument in arguments if "=" in argument]
-    names = [key.partition(".")[0] for key, _ in typed]
-    lines = [unknown(name) for name in names if name.isidentifier() and name not in KNOWN]
-    lines += [unknown_below(key) for key, _ in typed]
-    lines += [meant(key, choice) for key, value in typed if key in KNOWN for choice in value.split(",")]
-    return "".join(f"{line}\n" for line in lines if line)
+class Hint(NamedTuple):
+    """A line on an override, and what an error says that is about the same."""
+
+    about: str
+    line: str
 
 
-def unknown(name: str) -> str:
+def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
+    """A hint for each override that names no key, choice or value of an entry's that there is."""
+    groups, keys = known(entry)
+    found = []
+    for key, value in (typed.partition("=")[::2] for typed in arguments if "=" in typed):
+        name, _, below = key.partition(".")
+        if not name.isidentifier() or name == "hydra":
+            continue
+        if name not in (*groups, *keys):
+            found.append(Hint(name, unknown(name, [*groups, *keys])))
+        elif below:
+            found.append(Hint(key, unknown_below(key, keys.get(name))))
+        if key in groups:
+            found += [Hint(f"{key}/{choice}", unknown_choice(key, choice)) for choice in value.split(",")]
+        elif entry == "train":
+            found += [Hint(f"{key}={each}", wrong_value(key, each)) for each in value.split(",")]
+    return [hint for hint in found if hint.line]
+
+
+def choices(group: str) -> list[str]:
+    """What a group may be set to, those in folders below its own too."""
+    folder = CONF / group
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
+def known(entry: str) -> tuple[list[str], dict[str, Any]]:
+    """What an entry's overrides may begin with: the groups of its file, and its keys with what it has for each."""
+    keys: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{entry}.yaml"))
+    groups = [group for each in keys.pop("defaults") if isinstance(each, dict) for group in each]
+    return [group for group in groups if not group.startswith("override ")], keys
+
+
+def unknown(name: str, there: Collection[str] = KNOWN) -> str:
     """What to say of a key that is none."""
-    near = "".join(f" Did you mean {match}=?" for match in get_close_matches(name, KNOWN, 1))
-    return f"There is no key {name}.{near} The keys are: {', '.join(sorted(KNOWN - {'hydra'}))}."
+    keys = sorted({*there} - {"hydra"})
+    return f"There is no key {name}.{meant(near(name, keys), '{}=')} The keys are: {', '.join(keys)}."
 
 
-def unknown_below(key: str) -> str:
-    """What to say of `optimizer.learning_rate`, a key below a group's or another's that has none of that name."""
+def unknown_below(key: str, part: Mapping[str, Any] | None) -> str:
+    """What to say of `optimizer.learning_rate`, a key below another that has none of that name.
+
+    `part`: what an entry's file has below that other; None of a group, where its choices have the keys.
+    """
     group, _, name = key.partition(".")
     name = name.partition(".")[0]
-    known = below(group)
-    if not name or not known or name in known:
+    there = keys_of_choices(group) if part is None else list(part)
+    if not there or name in (*there, *UNLISTED):
         return ""
-    near = "".join(f" Did you mean {group}.{match}=?" for match in get_close_matches(name, known, 1, cutoff=0.5))
-    return f"There is no key {group}.{name}.{near} The keys of {group} are: {', '.join(known)}."
+    added = f" One that is in no file is added by +{key}=." if part is None else ""
+    guess = meant(near(name, there, 0.5), f"{group}.{{}}=")
+    return f"There is no key {group}.{name}.{guess} The keys of {group} are: {', '.join(there)}.{added}"
 
 
-def meant(group: str, choice: str) -> str:
-    """What a choice that is none of its group's may have meant; nothing where there is no telling."""
-    folder = CONF / group
-    known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
-    near = get_close_matches(choice, known, 1) if choice not in known else []
-    return "".join(f"There is no {group}={choice}. Did you mean {group}={match}?" for match in near)
+def unknown_choice(group: str, choice: str) -> str:
+    """What to say of a choice that is none of its group's; nothing of what is no name, such as `glob(*)`."""
+    there = choices(group)
+    if choice in (*there, "null") or not re.fullmatch(r"[\w./-]+", choice):
+        return ""
+    return f"There is no {group}={choice}.{meant(near(choice, there), f'{group}={{}}')} There are: {', '.join(there)}."
 
 
-def below(group: str) -> list[str]:
-    """The keys below one that has some: those of all choices of a group, or those of its type."""
-    part = get_type_hints(Schema).get(group)
-    if is_dataclass(part):
-        return [entry.name for entry in fields(part)]
+def wrong_value(key: str, value: str) -> str:
+    """What to say of a value that is not of its key's type."""
+    kind: Any = Schema
+    for name in key.split("."):
+        kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
+    kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    if not (is_enum or kind in KINDS) or not re.fullmatch(r"[\w.+-]+", value) or value == "null" or is_of(key, value):
+        return ""
+    takes = f"one of {', '.join(kind.__members__)}" if is_enum else KINDS[kind]
+    return f"{key}={value}: give {takes}."
+
+
+def is_of(key: str, value: str) -> bool:
+    """Whether a value is of its key's type."""
+    try:
+        OmegaConf.update(OmegaConf.structured(Schema), key, value)
+    except ValidationError:
+        return False
+    return True
+
+
+def near(asked: str, names: Sequence[str], alike: float = 0.6) -> list[str]:
+    """All that begin with what was asked for, or have a word that does; where none does, what is spelled alike."""
+    begin = [name for name in names if name.startswith(asked)]
+    begin += [name for name in names if name not in begin and any(word.startswith(asked) for word in words(name))]
+    return begin or get_close_matches(asked, names, 1, alike)
+
+
+def words(name: str) -> list[str]:
+    """The words of a name: of edge/lenet_mnist edge, lenet and mnist."""
+    return re.split("[/_]", name)
+
+
+def meant(names: Sequence[str], form: str) -> str:
+    """The question whether one of these was meant, each written as one types it; nothing where there is none."""
+    *most, last = [form.format(name) for name in names] or [""]
+    return last and f" Did you mean {' or '.join([*([', '.join(most)] if most else []), last])}?"
+
+
+def keys_of_choices(group: str) -> list[str]:
+    """The keys that the choices of a group have."""
     keys = [key for path in sorted((CONF / group).glob("*.yaml")) for key in defaults(group, path.stem)]
-    return [key for key in dict.fromkeys(keys) if key not in ("_target_", "name", "defaults")]
+    return [key for key in dict.fromkeys(keys) if key not in UNLISTED]
 
 
-def check_numbers(overrides: Sequence[str], choices: Mapping[str, str], job: Mapping[str, Any]) -> None:
+def check_numbers(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:
     """Refuses overrides of a group's key that make a text of what its file has as a number; ValueError."""
     wrong = []
     for key in (override.lstrip("+").partition("=")[0] for override in overrides):
         group, _, name = key.partition(".")
-        default = defaults(group, choices[group]).get(name) if group in choices else None
+        default = defaults(group, chosen[group]).get(name) if group in chosen else None
         given = (job.get(group) or {}).get(name) if default is not None else None
         if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(given, str):
             wrong.append(f"{key}={given}: give a number, as {json.dumps(default)} is")

@@ -95,12 +95,23 @@ def order(config: DictConfig) -> Order:
         raise ValueError("hydra/launcher=slurm sends the runs of a sweep: add -m, for one run as well.")
     return Order(
         job=plain(config),
-        choices={group: str(hydra.runtime.choices[group]) for group in GROUPS},
+        choices=choices(hydra),
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
         of_sweep=hydra.mode == RunMode.MULTIRUN,
         elsewhere=sent,
     )
+
+
+def asked(config: DictConfig) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """The job, the choices and the overrides of a configuration that has Hydra's part in it, as a sweep's points do."""
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    return plain(job), choices(config.hydra), list(config.hydra.overrides.task)
+
+
+def choices(hydra: Any) -> dict[str, str]:
+    """What stands for each group."""
+    return {group: str(hydra.runtime.choices[group]) for group in GROUPS}
 
 
 def of_board(

@@ -105,6 +105,7 @@ TOTAL = {
     "idle_power_w": Metric("W", None, "power before training began, knobs held"),
     "idle_power_after_w": Metric("W", None, "power after it ended"),
     "power_limit_w": Metric("W", None, "the power limit really applied, where it is told in watts"),
+    "power_limit_max_w": Metric("W", None, "the highest that the device takes, of a run that a limit was asked for"),
     "epochs": Metric("1", None, "epochs trained to their end"),
     "time_to_target_s": Metric("s", None, "windows up to the one that reached the target; absent if none did"),
     "energy_to_target_j": Metric("J", None, "energy of the same windows"),

@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import known, place
-from trainmeter.hints import check_numbers
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -32,8 +32,6 @@ from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
 from trainmeter.tracking import queue
-from trainmeter.tracking.store import check as check_store
-from trainmeter.tracking.tensorboard import check as check_events
 
 
 @dataclass
@@ -120,11 +118,12 @@ class Plan:
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned."""
         settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
-        limit = settings.get("power_limit", "")
-        asked_w = self.turns["power_limit"][1].watts if limit else None
-        # A device may round what it is asked for; a power mode has the watts of its name.
-        watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else asked_w
-        self.describe(applied=settings, power_limit_applied=settings.get("power_limit"), power_limit_w=watts)
+        if limit := settings.get("power_limit"):
+            wish = self.turns["power_limit"][1]
+            # A device may round what it is asked for; a power mode has the watts of its name.
+            watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
+            self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.most_w)
+        self.describe(applied=settings)
 
     def mark(self, marks: Mapping[str, str]) -> None:
         """Marks the run by what went wrong in it; the first word on each stands."""
@@ -143,10 +142,7 @@ def settle(order: Order) -> Plan:
     found = host.detect(matches(), facts)
     if order.choices["device"] == "auto":
         order = order.on(found)
-    check_numbers(order.overrides, order.choices, order.job)
     check(order.job)
-    check_events(order.job["tracking"])
-    check_store(order.job["tracking"])
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)
     accelerator = here.job["device"]["accelerator"]
@@ -154,6 +150,7 @@ def settle(order: Order) -> Plan:
     strategy = here.job["strategy"]
     among = node(os.environ)
     check_nodes(strategy, among)
+    admit(here.job, order.choices, order.overrides, among.nodes)
     used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
@@ -253,6 +250,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int) -> dict[str, Any]:
         "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
         "power_limit_applied": None,
         "power_limit_w": None,
+        "power_limit_max_w": None,
         "marks": {},
         "dataset": None,
     }

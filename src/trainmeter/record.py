@@ -179,13 +179,15 @@ class Record:
         with _added(self.folder / "losses.bin") as file:
             _little_endian(losses).tofile(file)
 
-    def losses(self):
-        """The loss of each step, epoch after epoch, as an `array('f')`."""
+    def losses(self, since=0):
+        """The loss of each step but the first so many, epoch after epoch, as an `array('f')`."""
         losses = array.array("f")
         path = self.folder / "losses.bin"
         if path.exists():
             with open(str(path), "rb") as file:
-                losses.fromfile(file, path.stat().st_size // losses.itemsize)
+                file.seek(losses.itemsize * since)
+                there = path.stat().st_size // losses.itemsize
+                losses.fromfile(file, max(0, there - since))
         return _little_endian(losses)
 
     def append_power(self, times_ns, watts):

@@ -79,13 +79,19 @@ def steps_an_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
 
 
 def check_length(job: Mapping[str, Any], count: int, ranks: int) -> None:
-    """Refuses a run on `count` samples that ends before the last step that is asked for; ValueError."""
+    """Refuses a run on `count` samples that has no step, or ends before the last that is asked for; ValueError."""
     _, stop = _asked(job)
     steps = steps_an_epoch(count, job["batch"], ranks, job["drop_last"])
     length = job["epochs"] * steps
-    if stop is None or steps == 0 or stop <= length:
-        return
     of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
+    if count and not steps:
+        each = math.ceil(count / ranks)
+        raise ValueError(
+            f"batch={job['batch']} is more than the {each} samples that there are{of_ranks}, and drop_last=true leaves "
+            f"a smaller one out: no step is left. Set batch={each} or less, or drop_last=false."
+        )
+    if stop is None or stop <= length or not steps:
+        return
     raise ValueError(
         f"throughput.stop={stop} lies beyond the run's end: its {job['epochs']} epochs of {count} samples have {steps} "
         f"steps each with batch={job['batch']}{of_ranks}, {length} in all. Set throughput.stop={length} or less, or "

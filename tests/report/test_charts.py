@@ -8,6 +8,7 @@ from sweeps import trained
 
 from trainmeter.report.axes import shown, steady, unit_of
 from trainmeter.report.charts import charts
+from trainmeter.report.estimates import ratio
 from trainmeter.report.figures import Bars, Heatmap, Lines, Scatter
 from trainmeter.report.points import points
 from trainmeter.report.powers import Power
@@ -53,7 +54,7 @@ def test_repeats_are_one_mark_whose_bars_are_their_standard_deviation():
     (series,) = drawn([ran(0, 10.0, 500.0), ran(1, 12.0, 520.0, repeat=1)])["energy_by_time"].series
     (mark,) = series.marks
     assert (mark.x, mark.y) == pytest.approx((11.0, 510.0))
-    assert (mark.x_half, mark.y_half) == pytest.approx((2**0.5, 200**0.5))
+    assert (*mark.x_reach, *mark.y_reach) == pytest.approx((2**0.5, 2**0.5, 200**0.5, 200**0.5))
     assert mark.told[1:] == ("time 11.0 ± 1.4 s", "energy 510 ± 14 J", "of GPUs used", "runs 0, 1")
 
 
@@ -111,6 +112,13 @@ def test_words_of_near_places_stand_below_one_another():
     assert chart.levels == [0, 1, 2, 0]
 
 
+def test_a_word_near_an_end_of_the_axis_goes_away_from_it():
+    rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 20.0, 30.0))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    assert drawn(rows, choices=chosen)["energy_by_time"].sides == ["left", "center", "right"]
+    assert drawn(rows[:1], choices=chosen[:1])["energy_by_time"].sides == ["center"]
+
+
 @pytest.mark.parametrize(("joules", "below"), [((500.0, 480.0, 490.0), True), ((500.0, 20.0, 490.0), False)])
 def test_words_stand_below_where_there_is_room_and_no_axis_goes_below_zero_for_them(joules, below):
     rows = [ran(n, 10.0 + n, joules[n], batch=n + 1) for n in range(3)]
@@ -146,6 +154,14 @@ def test_of_many_jobs_the_fastest_have_bars_and_the_caption_says_so():
     assert len(chart.bars) == 40
     assert chart.bars[0] == "batch 1"
     assert chart.caption.endswith("Here are the 40 fastest of 50 jobs.")
+
+
+def test_the_fastest_are_of_those_that_have_parts_and_the_others_are_counted_apart():
+    with_parts = [ran(n, 10.0 + n, steady=PARTS, batch=n + 1) for n in range(50)]
+    without = [ran(50 + n, 9.0, batch=100 + n) for n in range(3)]
+    chart = drawn([*without, *with_parts])["epoch_parts"]
+    assert (len(chart.bars), chart.bars[0]) == (40, "batch 1")
+    assert chart.caption.endswith("Here are the 40 fastest of 50 jobs. 3 of 53 jobs tell of no parts.")
 
 
 def test_jobs_that_tell_of_no_parts_are_counted():
@@ -204,6 +220,33 @@ def test_a_cell_is_the_least_over_what_else_varies_and_an_empty_one_is_absent():
     assert "the least over precision" in chart.caption
 
 
+def test_a_cell_that_is_the_least_over_hosts_says_so():
+    rows = [replace(ran(4 * h + 2 * i + j, 10.0 + h, batch=batch, workers=workers), host=f"host{h}")
+            for h in range(2) for i, batch in enumerate((8, 16)) for j, workers in enumerate((0, 4))]  # fmt: skip
+    chart = drawn(rows)["grid_time"]
+    assert [[cell.value for cell in row] for row in chart.cells] == [[10.0, 10.0], [10.0, 10.0]]
+    assert chart.caption == "A steady epoch; dark is less. Each cell is the least over hosts."
+
+
+def test_a_job_without_energy_leaves_its_place_in_the_grid_empty_and_the_caption_says_why():
+    joules = {(8, 0): 100.0, (8, 4): 90.0, (16, 0): 80.0, (16, 4): None}
+    rows = [ran(n, 10.0, energy_j, batch=batch, workers=workers)
+            for n, ((batch, workers), energy_j) in enumerate(joules.items())]  # fmt: skip
+    chart = drawn(rows)["grid_energy"]
+    assert [[cell and cell.value for cell in row] for row in chart.cells] == [[100.0, 80.0], [90.0, None]]
+    assert "What is empty was not run, or does not tell." in chart.caption
+    assert "1 of 4 jobs have no energy of an epoch (no meter here)." in chart.caption
+
+
+def test_energies_of_different_things_have_grids_of_their_own():
+    rows = [ran(4 * c + 2 * i + j, 10.0, 100.0 - c, covers=covers, batch=8 + i, workers=j, precision=covers)
+            for c, covers in enumerate(("GPUs used", "CPU packages")) for i in range(2) for j in range(2)]  # fmt: skip
+    found = drawn(rows)
+    values = {name: found[name].cells[0][0].value for name in found if name.startswith("grid_energy")}
+    assert values == {"grid_energy_0": 99.0, "grid_energy_1": 100.0}
+    assert found["grid_energy_0"].caption.endswith("Energy is that of: CPU packages.")
+
+
 def test_one_key_makes_no_grid():
     assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
 
@@ -214,6 +257,21 @@ def test_epochs_are_means_over_repeats_and_the_warm_up_is_marked():
     assert isinstance(chart, Lines)
     assert [(mark.x, mark.y) for mark in chart.series[0].marks] == [(0, 16.0), (1, 10.0), (2, 11.0)]
     assert chart.bands == [(-0.5, 0.5, "warm-up")]
+
+
+def test_the_fastest_that_have_epochs_are_counted_among_those_that_do():
+    epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
+    rows = [ran(n, 10.0 + n, batch=n + 1, epochs=epochs if n else ()) for n in range(11)]
+    chart = drawn(rows)["epochs_time"]
+    assert [series.name for series in chart.series] == [f"batch {n}" for n in range(2, 10)]
+    assert chart.caption.endswith("Here are the 8 fastest of 10 jobs.")
+
+
+def test_a_job_without_energy_takes_no_epochs_of_energy_from_the_others():
+    epochs = [{"epoch/e2e_s": 15.0, "epoch/energy_j": 90.0}, {"epoch/e2e_s": 10.0, "epoch/energy_j": 80.0}]
+    rows = [ran(0, 10.0, 80.0, batch=8, epochs=epochs), ran(1, 10.0, batch=16)]
+    (series,) = drawn(rows)["epochs_energy"].series
+    assert ([mark.y for mark in series.marks], series.covers) == ([90.0, 80.0], "GPUs used")
 
 
 def test_power_is_drawn_in_the_unit_that_suits_it():
@@ -242,6 +300,14 @@ def test_time_to_a_target_stands_alone_where_there_is_no_energy():
     assert chart.bars == ["batch 16", "batch 8"]
 
 
+def test_a_job_that_reached_its_target_in_some_of_its_runs_says_so_and_is_on_no_front():
+    rows = [target(0, 100.0, 50.0, batch=8), target(1, 50.0, 20.0, batch=16, repeat=0), target(2, batch=16, repeat=1)]
+    chart = drawn(rows)["target"]
+    assert places(chart) == {"batch 8": (100.0, 50.0), "batch 16, reached by 1 of 2 runs": (50.0, 20.0)}
+    assert chart.fronts == []
+    assert "1 did in some of their runs: the mean of those is on no front." in chart.caption
+
+
 def test_a_target_that_none_reached_has_no_picture():
     assert "target" not in drawn([target(0)])
 
@@ -252,6 +318,26 @@ def test_scaling_efficiency_is_a_share_of_as_fast_as_so_many():
     assert chart.level.y == 100
     (series,) = chart.series
     assert {mark.x: mark.y for mark in series.marks} == pytest.approx({2: 95.0, 4: 90.0})
+
+
+def test_the_interval_of_an_efficiency_reaches_further_up_than_down_and_its_mark_opens_its_run():
+    link = "http://127.0.0.1:5000/#/experiments/1/runs/abc"
+    ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]
+    twos = [replace(trained(2 + n, speed, strategy="ddp", ranks=2, repeat=n), link=link)
+            for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
+    chart = drawn([*ones, *twos])["scaling"]
+    (mark,) = chart.series[0].marks
+    expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
+    assert (mark.y - mark.y_reach.below, mark.y + mark.y_reach.above) == pytest.approx((expected.low, expected.high))
+    assert mark.y_reach.above > 1.5 * mark.y_reach.below
+    assert mark.link == link
+    assert chart.caption.endswith("Bars are 95 % intervals of repeats.")
+
+
+def test_an_efficiency_of_one_run_each_has_no_bar():
+    chart = drawn([trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)])["scaling"]
+    assert chart.series[0].marks[0].y_reach is None
+    assert chart.caption == "Speed-up by the number of devices."
 
 
 @pytest.mark.parametrize(("largest", "unit"), [(0.05, "ms"), (0.1, "s"), (10_000.0, "s"), (20_000.0, "h"), (0.0, "ms")])

@@ -44,7 +44,7 @@ def test_each_choice_is_a_sentence_with_units():
         "Fastest: batch 64: 10.0 s an epoch, 300 J.",
         "Least energy: batch 16: 225 J an epoch, 15.0 s.",
         "Best trade-off: batch 32: 10.8 s and 270 J an epoch, the least 0.5 x energy + 0.5 x 30.0 W x time: 297 J. "
-        "30.0 W is the largest mean power of an epoch.",
+        "30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
         "Least energy within 1.1 times the fastest's time: batch 32: 270 J an epoch, 0.900 times the fastest's, in "
         "1.08 times its time.",
         "Fastest on 20 W or less in the mean of an epoch: batch 16: 15.0 s an epoch, 15.0 W.",

@@ -1,4 +1,4 @@
-"""Two sweeps beside each other: what is matched, what differs, and when nothing can be told."""
+"""Two sweeps beside each other: what differs, and when nothing can be told."""
 
 from dataclasses import replace
 from math import log
@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 from sweeps import trained
 
-from trainmeter.report.comparison import compare, matching, page, sentence, sentences
+from trainmeter.report.comparison import compare, page, sentence, sentences
 from trainmeter.report.points import points
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
@@ -31,62 +31,10 @@ def one(before, after):
     return found
 
 
-def matched(before, after):
-    found = matching(points(before), points(after))
-    return [(old.numbers, new.numbers) for old, new in found.pairs], found
-
-
-# Matching
-
-
-def test_the_same_jobs_are_matched_whatever_their_order():
-    pairs, found = matched([run(0, 1.0), run(1, 1.0, batch=8)], [run(5, 1.0, batch=8), run(6, 1.0)])
-    assert pairs == [([0], [6]), ([1], [5])]
-    assert (found.changed, found.unmatched) == ({}, (0, 0))
-
-
-def test_what_differs_as_a_whole_is_left_out_of_the_match_and_told():
-    before = [run(0, 1.0, device=CPU), run(1, 1.0, batch=8, device=CPU)]
-    after = [run(0, 1.0, device=ORIN), run(1, 1.0, batch=8, device=ORIN)]
-    pairs, found = matched(before, after)
-    assert pairs == [([0], [0]), ([1], [1])]
-    assert found.changed == {"device": ("cpu", "agx_orin")}
-
-
-def test_facts_of_the_host_that_changed_are_told():
-    before = replace(run(0, 1.0), host="a", differences={"git commit": "1234", "CPU": "x"})
-    after = replace(run(0, 1.0), host="a", differences={"git commit": "5678", "CPU": "x"})
-    assert matched([before], [after])[1].changed == {"git commit": ("1234", "5678")}
-
-
-def test_what_is_in_one_alone_has_no_counterpart():
-    pairs, found = matched([run(0, 1.0), run(1, 1.0, batch=8)], [run(0, 1.0), run(1, 1.0, batch=16)])
-    assert (pairs, found.unmatched) == ([([0], [0])], (1, 1))
-
-
-def test_a_key_that_both_vary_without_a_common_value_leaves_no_pair():
-    before = [run(0, 1.0, power_limit="MAXN"), run(1, 1.0, power_limit="5")]
-    after = [run(0, 1.0, power_limit="30"), run(1, 1.0, power_limit="15")]
-    assert matched(before, after)[0] == []
-    assert "nothing to compare" in page(points(before), points(after)).sections[0].sentences[0]
-
-
-def test_one_job_beside_another_is_compared_by_what_differs():
-    pairs, found = matched([run(0, 1.0)], [run(1, 2.0, batch=128)])
-    assert (pairs, found.changed) == ([([0], [1])], {"batch": ("64", "128")})
-
-
-def test_a_key_that_came_to_jobs_later_keeps_none_from_its_counterpart():
-    assert matched([run(0, 1.0)], [run(0, 1.0, fan="keep")])[1].changed == {"fan": ("absent", "keep")}
-
-
 @pytest.mark.parametrize(("before", "after"), [([], []), ([run(0, 1.0)], []), ([], [run(0, 1.0)])])
 def test_without_runs_there_is_nothing_to_compare(before, after):
     assert told(before, after) == []
     assert "nothing to compare" in page(points(before), points(after)).sections[0].sentences[0]
-
-
-# Ratios
 
 
 def test_repeats_give_welchs_interval_of_the_logarithms():
@@ -127,12 +75,53 @@ def test_of_one_run_its_epochs_after_the_warm_up_give_the_interval_and_no_verdic
     assert "its interval is of its epochs, and says nothing of another run" in sentences(found)[-1]
 
 
+def test_a_job_that_ran_once_beside_repeats_is_told_by_both_and_judged_by_neither():
+    found = told(repeated([10.0, 10.1, 10.2]), [run(0, 8.0, epochs=[40.0, 8.0, 8.1, 7.9, 8.0])])
+    assert (found[0].by, found[0].counts, found[0].verdict) == ("runs and epochs", (3, 4), "cannot tell")
+    assert "Not all ran as often: the intervals are of 3 to 4 runs or epochs, and of fewer they are wider." in (
+        sentences(found)
+    )
+
+
+def test_what_did_not_run_as_often_is_said():
+    found = told(repeated([10.0, 10.1, 10.2]), repeated([8.0, 8.1]))
+    assert found[0].interval_of == "3 and 2 runs"
+    assert sentences(found)[-1].startswith("Not all ran as often: the intervals are of 2 to 3 runs or epochs")
+
+
+def test_one_of_many_that_seems_to_differ_is_held_to_all_of_them():
+    """One p-value of 0.03 among twenty is what chance alone brings."""
+    before = [each for n in range(20) for each in repeated([10.0, 10.1, 10.2], 3 * n, batch=8 * (n + 1))]
+    others, fifth = [10.0, 10.15, 10.2], [10.4, 10.3, 10.5]
+    after = [each for n in range(20)
+             for each in repeated(fifth if n == 4 else others, 3 * n, batch=8 * (n + 1))]  # fmt: skip
+    found = {each.title: each for each in told(before, after)}
+    seeming = found["batch 40"]
+    assert seeming.p_value < 0.05 < seeming.q_value
+    assert (seeming.by_itself, seeming.verdict) == (True, "cannot tell")
+    assert sentence(seeming).endswith(", which may be chance among several.")
+    said = sentences([*found.values()])
+    assert not any("The most differs" in text for text in said)
+    assert (
+        "Each verdict is held to all 20 jobs together, at a false discovery rate of 5 % (Benjamini and Hochberg), and "
+        "each interval is of its own."
+    ) in said
+
+
+def test_the_largest_of_several_differences_is_said_to_be_likely_less():
+    before = [each for n in range(4) for each in repeated([10.0, 10.1, 10.2], 3 * n, batch=8 * (n + 1))]
+    after = [each for n in range(4) for each in repeated([8.0 - n, 8.1 - n, 8.2 - n], 3 * n, batch=8 * (n + 1))]
+    (most,) = [text for text in sentences(told(before, after)) if "The most differs" in text]
+    assert most.startswith("The most differs batch 32: 0.50")
+    assert most.endswith("the time, the largest of 4, and so likely less.")
+
+
 def test_one_run_of_one_epoch_cannot_tell():
     found = told([run(0, 10.0, epochs=[50.0, 10.0])], [run(0, 8.0, epochs=[40.0, 8.0])])
     assert (found[0].by, found[0].verdict, found[0].ratio.low) == ("one run each", "cannot tell", None)
     assert sentences(found) == [
         "resnet152, batch 64: cannot tell whether the time differs: 0.800 times.",
-        "One run of one epoch gives no interval: repeat=0,1,2 does.",
+        "One run of which no two epochs are known gives no interval: repeat=0,1,2 does.",
     ]
 
 
@@ -168,7 +157,7 @@ def test_the_page_tells_all_in_a_table():
     assert found.sections[0].sentences[0] == "branch (after) beside main (before): 1 job in both."
     (table,) = found.sections[0].grids
     (row,) = table.rows
-    assert row == ["resnet152, batch 64", "time s", "10.1", "8.1", "0.805 (0.775 to 0.837)", "runs", "differs"]
+    assert row == ["resnet152, batch 64", "time s", "10.1", "8.1", "0.805 (0.775 to 0.837)", "3 and 3 runs", "differs"]
     assert found.values["differences"][0]["verdict"] == "differs"
 
 

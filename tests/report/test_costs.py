@@ -9,13 +9,17 @@ from sweeps import trained
 from trainmeter.report.costs import as_good, comparable, costs, front, max_power
 from trainmeter.report.points import points
 
-LIMIT = "the largest limit that was applied"
+HIGHEST = "the highest limit that the devices take"
+UNKNOWN = ", as no run tells the highest limit of the devices"
+LIMIT = f"the largest limit that was applied{UNKNOWN}"
+PEAK = f"the largest power sampled{UNKNOWN}"
 
 
-def costing(number, time_s, energy_j=None, *, peak_w=None, limit_w=None, **keys):
+def costing(number, time_s, energy_j=None, *, peak_w=None, limit_w=None, highest_w=None, **keys):
     """A run whose steady epoch took that."""
     steady = {"e2e_s": time_s, "energy_j": energy_j, "power_peak_w": peak_w}
-    total = {} if limit_w is None else {"power_limit_w": limit_w}
+    limits = {"power_limit_w": limit_w, "power_limit_max_w": highest_w}
+    total = {name: watts for name, watts in limits.items() if watts is not None}
     return trained(number, 100.0, steady=steady, total=total, **keys)
 
 
@@ -77,8 +81,8 @@ def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
-        ([costing(0, 10.0, 100.0)], (10.0, "the largest mean power of an epoch")),
-        ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, "the largest power sampled")),
+        ([costing(0, 10.0, 100.0)], (10.0, f"the largest mean power of an epoch{UNKNOWN}")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, PEAK)),
         ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, LIMIT)),
         # Of two GPUs each has its limit.
         (
@@ -86,11 +90,23 @@ def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
             (40.0, LIMIT),
         ),
         # What draws more than its limit has more in its energy than what is limited.
-        ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, "the largest power sampled")),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, PEAK)),
         # One without a limit may draw more than those with one.
         (
             [costing(0, 10.0, 100.0, limit_w=20.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],
-            (33.0, "the largest power sampled"),
+            (33.0, PEAK),
+        ),
+        # The device's highest limit, not the highest of those that were asked for, nor a spike above it.
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, highest_w=25.0)], (25.0, HIGHEST)),
+        (
+            [costing(0, 10.0, 100.0, peak_w=31.0), costing(1, 9.0, 180.0, batch=128, limit_w=22.0, highest_w=25.0)],
+            (25.0, HIGHEST),
+        ),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, strategy="ddp", ranks=2)], (50.0, HIGHEST)),
+        # What draws more in the mean is of another device.
+        (
+            [costing(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],
+            (33.0, PEAK),
         ),
     ],
 )

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
-from trainmeter.report.estimates import Estimate, difference, mean, ratio
+from trainmeter.report.estimates import Estimate, difference, false_discovery_rates, mean, p_value, ratio
 
 
 def test_a_ratio_is_that_of_the_values_and_its_interval_that_of_their_logarithms():
@@ -36,3 +36,19 @@ def test_a_mean_has_students_interval():
 def test_another_unit_changes_all_of_an_estimate():
     assert Estimate(2.0, 1.0, 3.0).scaled(0.5) == Estimate(1.0, 0.5, 1.5)
     assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
+
+
+def test_a_p_value_is_welchs():
+    known = ttest_ind([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9], equal_var=False)
+    assert p_value([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9]) == pytest.approx(known.pvalue)
+    assert (p_value([1.0, 1.0], [1.0, 1.0]), p_value([1.0, 1.0], [2.0, 2.0]), p_value([1.0], [2.0, 3.0])) == (
+        1,
+        0,
+        None,
+    )
+
+
+def test_false_discovery_rates_are_those_of_benjamini_and_hochberg():
+    """By hand: 0.01 x 4 / 1, 0.02 x 4 / 2, and 0.5, 0.04 x 4 / 3 below it, the least from the right."""
+    assert false_discovery_rates([0.5, 0.01, 0.04, 0.02]) == pytest.approx([0.5, 0.04, 0.16 / 3, 0.04])
+    assert (false_discovery_rates([]), false_discovery_rates([0.03])) == ([], [0.03])

@@ -1,6 +1,8 @@
 """The files of a report: what is left where, and what is gone."""
 
 import csv
+import queue
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,7 @@ def batches(*speeds):
 
 def left(told, folder):
     said = []
+    folder.mkdir(exist_ok=True)
     written = files.leave(told, folder, said.append)
     return [path.relative_to(folder).as_posix() for path in written], said
 
@@ -70,11 +73,49 @@ def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_
     assert said == ["No page and no pictures: itables, plotly not installed. For them: make .venv/.with-report"]
 
 
-def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, capfd):
-    (tmp_path / "report").write_text("in the way")
+def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("trainmeter.report.stills.draw", lambda charts, folder: charts[0].no_such_thing)
     with pytest.raises(RuntimeError, match="cannot be drawn"):
         left(report(*batches(100.0, 200.0)), tmp_path)
-    assert "FileExistsError" in capfd.readouterr().err
+    assert "AttributeError" in capfd.readouterr().err
+
+
+def test_what_differs_between_hosts_has_a_page_without_numbers(tmp_path):
+    rows = [replace(each, differences={"CPU": f"{each.number} cores"}) for each in batches(100.0, 200.0)]
+    written, _ = left(report(*rows), tmp_path)
+    assert "differences.md" in written
+    assert not (tmp_path / "differences.json").exists()
+    assert "| CPU | 0 cores |" in (tmp_path / "differences.md").read_text()
+
+
+@pytest.mark.parametrize("in_the_way", ["", "report", "report.csv"])
+def test_what_cannot_be_written_is_said_with_what_to_do(tmp_path, in_the_way):
+    """A file where a folder is to be, or a folder where a file is."""
+    folder = tmp_path / "made"
+    (folder / in_the_way).parent.mkdir(exist_ok=True)
+    if in_the_way == "report.csv":
+        (folder / in_the_way / "some").mkdir(parents=True)
+    else:
+        (folder / in_the_way).write_text("in the way")
+    said = f"The report cannot be written to {folder}: .*{in_the_way}.*Name another folder: out="
+    with pytest.raises(ValueError, match=said), files.alone(folder, print):
+        left(report(*batches(100.0, 200.0)), folder)
+
+
+def test_a_second_report_waits_for_the_first_and_says_so(tmp_path):
+    said, order = queue.Queue(), []
+
+    def second():
+        with files.alone(tmp_path, said.put):
+            order.append("second")
+
+    with files.alone(tmp_path, order.append):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        assert said.get(timeout=60) == f"Waiting for another report that is written to {tmp_path}."
+        order.append("first")
+    waiting.join(60)
+    assert order == ["first", "second"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 from pictures import BARS, EVERY, EVIL, HEATMAP, LINES, LINK, SCATTER
 
-from trainmeter.report.figures import Axis, Mark, Scatter, Series
+from trainmeter.report.figures import Axis, Mark, Reach, Scatter, Series
 from trainmeter.report.interactive import drawn, escaped, pointed, script
 
 pytest.importorskip("plotly")
@@ -18,15 +18,16 @@ def figure(chart):
 
 def test_marks_stand_where_they_are_said_to():
     front, first, second = figure(SCATTER)["data"]
-    assert (first["x"], first["y"], first["error_x"]["array"], first["error_y"]["array"]) == (
-        [1.0],
-        [200.0],
-        [0.1],
-        [5.0],
-    )
+    assert (first["x"], first["y"], first["error_x"]["array"]) == ([1.0], [200.0], [0.1])
+    assert (first["error_y"]["arrayminus"], first["error_y"]["array"]) == ([4.0], [5.0])
     assert "error_x" not in second, "nothing is known of its spread"
     assert (front["x"], front["y"], front["line"]["shape"]) == ([1.0, 2.0], [200.0, 3.0], "hv")
     assert first["marker"]["symbol"] != second["marker"]["symbol"], "told apart without color too"
+
+
+def test_what_has_no_known_spread_has_no_bar_beside_what_has_one():
+    (trace,) = figure(LINES)["data"]
+    assert (trace["error_y"]["array"], trace["error_y"]["arrayminus"]) == (["-", 0.1], ["-", 0.1])
 
 
 def test_every_axis_has_its_unit():
@@ -90,7 +91,7 @@ def test_a_click_opens_a_web_page_or_nothing(link):
 
 
 def test_many_marks_are_drawn_by_the_graphics_card_and_without_bars():
-    marks = [Mark(float(n), float(n), (str(n),), None, 1.0, 1.0) for n in range(1500)]
+    marks = [Mark(float(n), float(n), (str(n),), None, Reach(1.0, 1.0), Reach(1.0, 1.0)) for n in range(1500)]
     chart = Scatter("many", "", "", Axis("x"), Axis("y"), [Series("jobs", marks)])
     (trace,) = figure(chart)["data"]
     assert trace["type"] == "scattergl"

@@ -7,7 +7,7 @@ from sweeps import trained
 
 from trainmeter.record import Record
 from trainmeter.report.points import points
-from trainmeter.report.powers import chosen, power, powers
+from trainmeter.report.powers import chosen, power, powers, untold
 
 SECOND = 1_000_000_000
 
@@ -50,4 +50,10 @@ def test_the_runs_that_are_asked_for_or_else_the_first_of_what_was_chosen(tmp_pa
 
 def test_runs_without_a_folder_or_power_are_passed_over_and_no_more_than_six_are_drawn(tmp_path):
     rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(8))]
-    assert [told.row.number for told in powers(rows)] == [0, 1, 2, 3, 4, 5]
+    told = powers(rows)
+    assert [each.row.number for each in told] == [0, 1, 2, 3, 4, 5]
+    assert untold(rows[1:], told) == ["Power over time is not drawn of runs 6, 7: no more than 6 are drawn."]
+    assert untold(rows[:2], powers(rows[:2])) == [
+        "Power over time is not drawn of run 99: no power that was sampled lies in a record here."
+    ]
+    assert untold(rows[1:7], told) == []

@@ -121,7 +121,9 @@ def test_repeats_are_one_point_and_left_out_together():
         (points([]), "0 jobs with a time are too few to learn from: it takes 6 or more"),
         (grid(1), "1 jobs with a time are too few"),
         (grid(5), "5 jobs with a time are too few"),
-        (points([trained(n, 100.0, workers=n) for n in range(8)]), "differ in no key that was typed"),
+        (points([trained(0, 100.0)]) * 8, "differ in no key"),
+        (points([trained(n, 100.0, workers=n) for n in range(8)]), "every point of the grid of workers was run"),
+        (points([replace(run(n, 8, 2**n, 100), host=f"h{n % 2}") for n in range(8)]), "on 2 hosts"),
         (points([run(n, 8 * (1 + n), 1, 100) for n in range(8)]), "every point of the grid of batch was run"),
         (points([run(n, 8 * (1 + n), n, 100 + n) for n in range(30)]), "has 27000 points, more than 10000"),
     ],
@@ -177,6 +179,31 @@ def test_the_table_has_the_fastest_first_and_machines_have_all(told):
     table = table_of(told)
     seconds = [float(row[1].split()[0]) for row in table.rows]
     assert (len(seconds), seconds) == (10, sorted(seconds))
-    assert table.title == "Predicted, with 95 % intervals, the 10 fastest of 28"
+    assert table.title == "Predicted, with 95 % intervals of a run, the 10 fastest of 28"
     assert len(json.loads(json.dumps(values(told), allow_nan=False))["points"]) == 28
     assert sentences(told)[0] == "Predicted from 20 jobs: 28 points of the grid that were not run."
+
+
+def test_an_interval_is_of_a_mean_where_what_was_learned_from_are_means():
+    every = list(itertools.product(BATCHES, WORKERS[:2], LIMITS[:1]))
+    runs = [run(2 * n + r, *at, repeat=r) for n, at in enumerate(every) for r in (0, 1) if n != 3]
+    assert predict(points(runs)).of == "the mean of 2 runs"
+    assert predict(points(runs[1:])).of == "the mean of as many runs as these jobs have"
+
+
+def test_a_process_that_has_not_seen_a_job_is_asked_for_it(monkeypatch):
+    """Of many jobs too: none of the processes that are fitted anew has any of the part that it is asked for."""
+    monkeypatch.setattr(prediction, "MOST_REFITTED", 10)
+    seen = []
+    fit = prediction._fit
+
+    def watched(places, values, like=None, starts=3):
+        if starts == 1:
+            seen.append(len(values))
+            assert like is None, "scales that were found with all of them know each"
+        return fit(places, values, like, starts)
+
+    monkeypatch.setattr(prediction, "_fit", watched)
+    told = predict(grid(20, energy=False))
+    assert seen == [18] * prediction.FOLDS
+    assert "Left out in 10 parts, one at a time, their time is" in " ".join(sentences(told))

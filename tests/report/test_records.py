@@ -81,8 +81,17 @@ def test_a_broken_line_costs_that_epoch_alone_and_is_counted(tmp_path):
     path = record.folder / "epochs.jsonl"
     path.write_text("{\n[]\n" + path.read_text() + '{"window": "epoch", "metr')
     (found,) = read(tmp_path).rows
-    assert [epoch["epoch/e2e_s"] for epoch in found.epochs] == [2.0, 1.0]
+    assert found.epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
     assert found.flaws == ["2 of the lines of epochs.jsonl cannot be read"]
+
+
+def test_epochs_keep_their_numbers_where_one_was_lost(tmp_path):
+    record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": float(time)} for time in (9, 2, 3)]))
+    path = record.folder / "epochs.jsonl"
+    first, _, last = path.read_text().splitlines()
+    path.write_text(f"{first}\n{{\n{last}\n")
+    (found,) = read(tmp_path).rows
+    assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
 
 
 def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
@@ -170,4 +179,4 @@ def test_how_many_devices_trained_is_what_the_worker_told(tmp_path, strategy, ra
 
 def test_epochs_come_with_their_warm_up(tmp_path):
     write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
-    assert [epoch["epoch/e2e_s"] for epoch in read(tmp_path).rows[0].epochs] == [2.0, 1.0]
+    assert read(tmp_path).rows[0].epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}

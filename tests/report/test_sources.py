@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import row, trained, write
 
-from trainmeter.report import table
-from trainmeter.report.sources import found, linked, nested
+from trainmeter.facts import facts
+from trainmeter.report import records, sources, table
+from trainmeter.report.sources import found, linked
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
@@ -83,18 +84,21 @@ def test_without_any_run_it_says_what_to_run_first(tmp_path):
         asked(tmp_path / "multirun")
 
 
-PARAMS = {"model": "torchvision", "model.name": "resnet18", "model.classes": "10", "batch": "64",
-          "optimizer": "sgd", "optimizer.lr": "0.01", "strategy": "ddp", "strategy.name": "ddp", "strategy.ranks": "2",
-          "device": "cuda", "evaluate": "true", "dataset": "jpeg", "dataset.layout": "files"}  # fmt: skip
-METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0, "epoch/e2e_s": 2.4, "val/loss": 1.0}
+METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0, "epoch/e2e_s": 2.4, "val/loss": 1.0,
+           "step/train_loss": 2.0, "power/total_w": 9.0}  # fmt: skip
+COUNTED = {"source": "counter", "covers": "GPUs used", "reason": None}
 
 
-def as_shown(sweep, number, status="FINISHED", metrics=METRICS, **more):
-    tags = {"trainmeter.folder": f"/elsewhere/{sweep}/{number}", "trainmeter.host": "orin",
-            "trainmeter.rehearsal": "false", "trainmeter.energy_source": "counter",
-            "trainmeter.energy_covers": "GPUs used", **more}  # fmt: skip
-    return {"run_id": f"id{number}", "sweep_id": sweep, "params": {**PARAMS, "batch": str(64 + number)},
-            "metrics": metrics, "tags": tags, "status": status, "link": f"http://127.0.0.1/#/{number}"}  # fmt: skip
+def as_shown(sweep, number, state="whole", status="FINISHED", metrics=METRICS, **run):
+    summary = {"state": state} if state else None
+    job = {"batch": 64 + number, "strategy": {"name": "ddp", "ranks": 2}, "power_limit": None}
+    described = {"number": number, "sweep_id": sweep, "host": "orin", "overrides": [f"batch={64 + number}"],
+                 "rehearsal": [], "energy": COUNTED, "training": {"ranks": 4, "torch": "2.9"}, **run}  # fmt: skip
+    epoch = {"window": "epoch", "epoch": 3, "metrics": {"epoch/e2e_s": 2.5, "epoch/steps": 9}}
+    told = facts(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
+    return {"run_id": f"id{number}", "sweep_id": sweep, "params": {}, "metrics": metrics, "facts": told,
+            "tags": {"trainmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
+            "link": f"http://127.0.0.1/#/{number}"}  # fmt: skip
 
 
 def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
@@ -102,30 +106,45 @@ def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
     sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
     assert (sweep.folder, [each.number for each in sweep.rows]) == (tmp_path / SECOND, [3, 7])
     told = sweep.rows[0]
-    assert told.job["model"] == {"name": "resnet18", "classes": 10}
-    assert (told.job["batch"], told.job["optimizer"], told.job["evaluate"]) == (67, {"lr": 0.01}, True)
+    assert told.job == {"batch": 67, "strategy": {"name": "ddp", "ranks": 2}, "power_limit": None}
     assert told.metrics == {name: METRICS[name] for name in ("steady/e2e_s", "steady/energy_j", "total/energy_j")}
+    assert told.epochs == {3: {"epoch/e2e_s": 2.5}}
     assert (told.left_out, told.energy_covers, told.energy_source) == (None, "GPUs used", "counter")
-    assert (told.host, told.link, told.devices, told.folder) == ("orin", "http://127.0.0.1/#/3", 2, None)
-    assert sweep.varied() == ["batch"], "what all have counts as not typed"
+    assert (told.host, told.link, told.devices, told.cores) == ("orin", "http://127.0.0.1/#/3", 4, 8)
+    assert told.folder is None, "it is elsewhere"
+    assert told.differences == {"host": "orin", "CPU": "Xeon, 8 cores", "torch": "2.9"}
+    assert sweep.varied() == ["batch"]
 
 
 def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):
-    rehearsed = {"trainmeter.rehearsal": "true", "trainmeter.not_applied": "rehearse=true"}
-    unmeasured = {"trainmeter.energy_source": "none", "trainmeter.energy_reason": "no meter here"}
+    unmeasured = {"source": "none", "covers": None, "reason": "no meter here"}
     shown = [
-        as_shown(FIRST, 0, status="FAILED"),
-        as_shown(FIRST, 1, status="RUNNING", metrics={}),
-        as_shown(FIRST, 2, **rehearsed),
-        as_shown(FIRST, 3, metrics={"steady/e2e_s": 1.0}, **unmeasured),
-        {**as_shown(FIRST, 4), "tags": {}},
+        as_shown(FIRST, 0, "failed", "FAILED"),
+        as_shown(FIRST, 1, None, "KILLED", metrics={}),
+        as_shown(FIRST, 2, rehearsal=["rehearse=true", "device=nano"]),
+        as_shown(FIRST, 3, metrics={"steady/e2e_s": 1.0}, energy=unmeasured),
+        as_shown(FIRST, 4, metrics={}),
+        as_shown(FIRST, 5, "whole", "RUNNING", metrics={}),
     ]
     sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
-    assert [each.state for each in sweep.rows] == ["failed", "unfinished", "whole", "whole"]
-    assert [each.left_out for each in sweep.rows[:2]] == ["not whole (failed)", "not whole (unfinished)"]
-    assert sweep.rows[2].rehearsal == ["rehearse=true"]
+    assert [each.state for each in sweep.rows] == ["failed", "unfinished", *["whole"] * 4]
+    assert [each.left_out for each in sweep.rows] == [
+        "not whole (failed)",
+        "not whole (unfinished)",
+        "a rehearsal (rehearse=true; device=nano)",
+        None,
+        "no epoch after its warm-up: give more epochs",
+        "not whole (whole)",
+    ]
+    assert sweep.rows[2].rehearsal == ["rehearse=true", "device=nano"]
     assert (sweep.rows[3].energy_covers, sweep.rows[3].no_energy) == (None, "no meter here")
-    assert list(sweep.unreadable) == ["id4"]
+
+
+def test_a_run_that_was_shown_without_its_facts_is_named_with_what_to_do(tmp_path):
+    bare, strange = {**as_shown(FIRST, 4), "facts": None}, {**as_shown(FIRST, 5), "facts": None, "tags": {}}
+    sweep = asked(tmp_path, source="mlflow", shown=lambda: [as_shown(FIRST, 0), bare, strange])
+    assert list(sweep.unreadable) == ["4", "id5"]
+    assert "python src/publish.py" in sweep.unreadable["4"]
 
 
 def test_sweeps_of_mlflow_are_named_or_matched(tmp_path):
@@ -151,12 +170,12 @@ def test_runs_know_the_pages_that_mlflow_shows_of_them(multirun):
     assert [each.link for each in sweep.rows] == [None, "http://127.0.0.1/#/1"]
 
 
-def test_keys_make_a_job_again():
-    assert nested({"a": "x", "a.b": "1", "a.c.d": "null", "e": "text", "f": '"8"'}) == {
-        "a": {"b": 1, "c": {"d": None}},
-        "e": "text",
-        "f": "8",
-    }
+def test_a_sweep_by_its_name_has_no_other_looked_into(multirun, monkeypatch):
+    looked = []
+    monkeypatch.setattr(sources, "holds_runs", lambda folder: looked.append(folder.name) or records.holds_runs(folder))
+    asked(multirun, FIRST)
+    asked(multirun, "*bb")
+    assert {name for name in looked if "*" not in name} == {FIRST, SECOND}
 
 
 def test_a_table_of_an_earlier_report_is_a_source(tmp_path):

@@ -69,14 +69,32 @@ def test_where_none_reached_it_that_is_all_there_is_to_say():
 
 
 def test_repeats_are_the_mean_of_the_runs_that_reached_it():
-    told = one([reaching(0, 90.0, 900.0, seed=0, epochs=3.0), reaching(1, 110.0, 1100.0, seed=1, epochs=4.0),
-                reaching(2, None, total={"energy_j": 5.0}, seed=2)])  # fmt: skip
+    told = one([reaching(0, 90.0, 900.0, seed=0, epochs=3.0), reaching(1, 110.0, 1100.0, seed=1, epochs=4.0)])
     (point,) = told.points
-    assert (point.numbers, point.reached) == ([0, 1, 2], [0, 1])
+    assert (point.numbers, point.reached, point.always) == ([0, 1], [0, 1], True)
     assert (point.epochs, point.time_s.value, point.energy_j.value) == pytest.approx((3.5, 100.0, 1000.0))
     assert point.time_s.low < 90
     assert page([reaching(0, 90.0, seed=0), reaching(1, None, seed=1)]).sections[0].grids[0].rows[0][2] == "1 of 2"
     assert not any("intervals" in text for text in sentences(told))
+
+
+def test_a_job_that_reaches_its_target_in_some_runs_alone_does_not_win_by_the_mean_of_those():
+    lucky = [reaching(n, 10.0 if n == 0 else None, 90.0 if n == 0 else None, seed=n) for n in range(5)]
+    steady = [reaching(5 + n, 60.0 + n, 500.0, batch=128, seed=n) for n in range(2)]
+    told = one([*lucky, *steady])
+    assert (told.fastest, told.least, on_front(told)) == ("batch 128", "batch 128", ["batch 128"])
+    assert sentences(told)[1] == (
+        "Not beside the others, as only some of their runs reached it: batch 64 (1 of 5 runs, 10.0 s, 90.0 J)."
+    )
+    assert [row[0] for row in page([*lucky, *steady]).sections[0].grids[0].rows] == ["batch 128", "batch 64"]
+
+
+def test_where_no_job_always_reached_it_none_is_the_fastest():
+    found = [reaching(2 * b + s, 10.0 if s else None, batch=8 + b, seed=s) for b in range(5) for s in range(2)]
+    told = one(found)
+    assert (told.fastest, told.least) == (None, None)
+    assert sentences(told)[0].endswith("no job reached it in each of its runs, so that none is the fastest.")
+    assert sentences(told)[1].endswith("batch 10 (1 of 2 runs, 10.0 s); 2 more.")
 
 
 def test_a_trade_that_chance_explains_is_said_as_such():

@@ -38,7 +38,7 @@ def test_the_answer_stands_first_then_what_bounds_it():
         "Fastest: batch 64: 10.0 s an epoch, 300 J.",
         "Least energy: batch 32: 200 J an epoch, 12.0 s.",
         "Best trade-off: batch 32: 12.0 s and 200 J an epoch, the least 0.5 x energy + 0.5 x 30.0 W x time: 280 J. "
-        "30.0 W is the largest mean power of an epoch.",
+        "30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
     ]
     assert "Energy is that of: GPUs used." in answer
     assert bound == ["What bounds 3 jobs: 2 by compute, 1 by preprocessing."]

@@ -63,8 +63,9 @@ def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_th
     for record, watts in ((fifteen, 15), (twenty, 20)):
         found = record.summary()["metrics"]
         assert found["total/power_limit_w"] == watts
-        assert found["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=1e-3)
-        assert metrics(record)["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=1e-3)
+        # In a third of a second, a border that is read some milliseconds late is so much of it.
+        assert found["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
+        assert metrics(record)["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
         assert {"VDD_IN_w", "VDD_SOC_w", "total_w"} <= set(
             (record.folder / "power.csv").open().readline().strip().split(",")
         )

@@ -118,6 +118,38 @@ def test_a_click_opens_the_run(shown):
     opened.value.close()
 
 
+def test_within_a_frame_that_opens_nothing_a_click_shows_the_address(browser, tmp_path):
+    """As MLflow shows an artifact: in a frame that may run scripts, and no more."""
+    rows = [ran(n, batch, 100) for n, batch in enumerate((8, 16))]
+    written(rows, tmp_path / "report.html")
+    around = tmp_path / "around.html"
+    around.write_text('<iframe sandbox="allow-scripts" src="report.html" width="1200" height="4000"></iframe>')
+    page = browser.new_page(viewport={"width": 1280, "height": 4100})
+    page.goto(around.as_uri())
+    frame = page.frames[1]
+    frame.wait_for_selector("#runs.dataTable", timeout=60_000)
+    assert "here a click shows the address" in frame.inner_text("header")
+    frame.locator("#runs tbody tr a").first.click()
+    assert LINK.format(0) in frame.wait_for_selector("#all-runs .address").inner_text()
+    at = frame.locator("#epoch_parts .plot .point").first.bounding_box()
+    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    frame.wait_for_selector("#epoch_parts .hoverlayer .hovertext")
+    page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    assert "runs/1" in frame.wait_for_selector("#epoch_parts .address").inner_text(), "the fastest is on top"
+    assert len(page.context.pages) == 1
+    page.close()
+
+
+def test_what_has_no_known_spread_has_no_bar_beside_what_has_one(browser, tmp_path):
+    found = [replace(ran(n, batch, 100), job={**ran(n, batch, 100).job, "repeat": repeat})
+             for n, (batch, repeat) in enumerate([(8, 0), (16, 0), (16, 1)])]  # fmt: skip
+    wider = {**found[2].metrics, "steady/e2e_s": 70.0, "steady/energy_j": 4000.0}
+    page = open_page(browser, written([*found[:2], replace(found[2], metrics=wider)], tmp_path / "report.html"))
+    assert page.locator("#energy_by_time .point").count() == 2
+    assert page.locator("#energy_by_time path.yerror").count() == 1
+    page.close()
+
+
 def column(page, name):
     heads = [head.strip() for head in page.locator("#runs thead th").all_inner_texts()]
     at = next(index for index, head in enumerate(heads) if head.startswith(name))

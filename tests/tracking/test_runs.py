@@ -1,7 +1,14 @@
 """What MLflow shows is read back: every measured run once, and nothing that is made for being asked."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from trainmeter.record import write_json
+from trainmeter.report.records import read
+from trainmeter.report.sources import of_shown
+from trainmeter.tracking import describe
 from trainmeter.tracking import runs as shown
 from trainmeter.tracking.publish import publish
 from trainmeter.tracking.reports import log_report
@@ -17,6 +24,58 @@ def test_a_run_is_read_back_as_it_was_published(store, make_record):
     assert record.summary()["metrics"].items() <= run["metrics"].items()
     assert run["tags"]["trainmeter.energy_source"] == "counter"
     assert f"/runs/{published.run_id}" in run["link"]
+
+
+ESTIMATE = {"source": "estimated", "covers": "CPU", "reason": "no meter: its load times its TDP"}
+FOUR_RANKS = {"training": {"ranks": 4, "torch": "2.9", "python": "3.11"}, "storage": {"medium": "nvme"}}
+KINDS = {
+    "whole": {"limit": 100, "overrides": ["batch=16", "optimizer.lr=0.01", "+note='a | b'"]},
+    "of nothing but what it was by itself": {"overrides": []},
+    "on two nodes": FOUR_RANKS,
+    "without energy": {"energy": False},
+    "estimated": {"energy": ESTIMATE},
+    "a rehearsal": {"rehearsal": ["device=nano: this is host vm; and that", "storage=sd"]},
+    "of one epoch": {"epochs": 1},
+    "failed": {"state": "failed"},
+    "killed": {"state": "killed"},
+    "cut off": {"state": None, "epochs": 0},
+    "traced": {},
+}
+
+
+@pytest.mark.system
+def test_a_report_of_what_mlflow_shows_has_the_rows_of_the_records(store, make_record):
+    for number, (kind, asked) in enumerate(KINDS.items()):
+        record = make_record(number, **asked)
+        if kind == "traced":
+            lines = [{**window, "traced": True} for window in record.windows()]
+            (record.folder / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        host = {**record.host(), "cpu": {"model": "Xeon", "cores": 8}, "gpus": [{"model": "H200"}] * 2}
+        write_json(record.folder / "host.json", host)
+        publish(record, store)
+    known = {row.number: row for row in read(record.folder.parent).rows}
+    for run in runs(store.uri):
+        row = of_shown(run)
+        assert replace(row, link=None) == known.pop(row.number), list(KINDS)[row.number]
+    assert not known, "each of them is there"
+
+
+def test_facts_of_very_many_epochs_are_told_without_those(make_record, store, monkeypatch):
+    record = make_record(epochs=30)
+    told = describe.unpacked(describe.told(record))
+    assert list(told["epochs"]) == list(range(30))
+    monkeypatch.setattr(describe, "LONGEST_TAG", len(describe.told(record)) - 1)
+    assert describe.unpacked(describe.told(record)) == {**told, "epochs": {}}
+    monkeypatch.setattr(describe, "LONGEST_TAG", 20)
+    assert describe.told(record) is None
+    assert describe.FACTS not in describe.tags(record)
+
+
+def test_a_run_whose_facts_are_no_facts_has_none(store, make_record):
+    run_id = publish(make_record(), store).run_id
+    for text in ("", "no base64!", describe.packed([]), "AAAA"):
+        store.client.set_tag(run_id, describe.FACTS, text)
+        assert runs(store.uri)[0]["facts"] is None
 
 
 def test_the_pages_of_a_sweep_are_found_by_the_numbers_of_its_runs(store, make_record):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from array import array
 
 import pytest
 
@@ -12,7 +13,7 @@ SECOND_NS = 1_000_000_000
 
 
 def test_metrics_that_are_absent_or_infinite_are_left_out():
-    assert scalars.finite({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
+    assert scalars.shown({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
 
 
 def windows_of(*steps):
@@ -25,6 +26,23 @@ def test_losses_by_step_are_means_of_a_hundred_within_their_epoch_at_the_last_st
     losses = [1.0] * 100 + [2.0] * 50 + [4.0] * 150
     curves = scalars.losses(losses, windows_of(150, 150))
     assert curves == [[(100, 1.0), (150, 2.0)], [], [(250, 4.0), (300, 4.0)], []]
+
+
+def test_losses_that_follow_on_others_are_those_of_the_whole():
+    of_steps, windows = [float(step) for step in range(420)], windows_of(150, 150, 120)
+    every = scalars.losses(of_steps, windows)
+    assert scalars.losses(of_steps[300:], windows[4:], 300) == every[4:]
+
+
+def test_of_a_window_more_no_loss_is_read_again(make_record):
+    record = make_record(epochs=0, state=None)
+    record.append_losses(array("f", [1.0] * 100 + [2.0] * 50))
+    for epoch, steps in enumerate((100, 50)):
+        record.append({"window": "epoch", "epoch": epoch, "opened_ns": 1, "closed_ns": 2,
+                       "metrics": {"epoch/steps": steps}})  # fmt: skip
+    assert list(record.losses(100)) == [2.0] * 50
+    (found,) = scalars.of_windows(record, record.windows(), known=1)
+    assert [(scalar.step, scalar.value) for scalar in found if scalar.name == scalars.LOSS] == [(150, 2.0)]
 
 
 def test_a_stretch_in_which_a_loss_diverged_has_no_point():
@@ -47,7 +65,7 @@ def timed(make_record):
 
 
 def test_a_windows_metrics_stand_at_its_epoch_and_its_losses_at_their_steps(timed, monkeypatch):
-    monkeypatch.setattr(type(timed), "losses", lambda _: [1.0] * 100 + [2.0] * 50)
+    monkeypatch.setattr(type(timed), "losses", lambda *_: [1.0] * 100 + [2.0] * 50)
     when_ms = 1_000_000_003_000
     assert list(scalars.of_windows(timed, timed.windows())) == [
         [

@@ -57,12 +57,47 @@ def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
 def test_the_list_of_runs_shows_the_energy_there_is(energy):
     shown = [name for name in views.columns(energy) if "energy" in name]
-    assert shown == ([f"metrics.`total/{energy}`"] if energy else [])
+    assert shown == ([f"metrics.`total/{energy}`", "tags.`trainmeter.energy_covers`"] if energy else [])
 
 
 def test_rehearsals_form_groups_of_their_own():
     page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
     assert {"mode": "tag", "groupByData": "trainmeter.rehearsal"} in page["groupBy"]["groupByKeys"]
+
+
+def test_groups_are_of_one_thing_that_energy_is_that_of():
+    page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
+    assert {"mode": "tag", "groupByData": "trainmeter.energy_covers"} in page["groupBy"]["groupByKeys"]
+
+
+def test_energies_that_cover_different_things_have_a_view_each_and_none_together():
+    told = {
+        json.loads(view)["name"]: unpacked(view) for view in views.views("energy_j", ["GPUs used", "module"]).values()
+    }
+    assert not [name for name in shown_metrics(told["Energy and time"]) if "energy" in name]
+    for covers in ("GPUs used", "module"):
+        page = told[f"Energy and time: {covers}"]
+        assert page["searchFilter"].endswith(f"and tags.`trainmeter.energy_covers` = '{covers}'")
+        assert "total/energy_j" in shown_metrics(page)
+    one = {json.loads(view)["name"]: unpacked(view) for view in views.views("energy_j", ["module"]).values()}
+    assert "Energy and time: module" not in one
+    assert "total/energy_j" in shown_metrics(one["Energy and time"])
+
+
+def test_what_energies_cover_is_found_among_the_runs_and_told_with_links(store, make_record):
+    publish(make_record(0, energy=False), store)
+    publish(make_record(1), store)
+    views.save(store)
+    assert views.covers_of(store, "energy_j") == ["gpu0"]
+    began = make_record(2, state=None)
+    began.describe(began.job(), {**began.run(), "energy": {"source": "counter", "covers": "module", "reason": None}})
+    list(views.saving(store, began))
+    tags = store.client.get_experiment(store.experiment_id).tags
+    assert views.covers_of(store, "energy_j", began) == ["gpu0", "module"]
+    assert "cover: [gpu0](#/experiments/" in tags[views.NOTE], "what we wrote ourselves is brought up to date"
+    assert {key for key in tags if views.ENERGY_AND_TIME in key} == {
+        views.TAG + key for key in views.views("energy_j", ["gpu0", "module"]) if views.ENERGY_AND_TIME in key
+    }
 
 
 def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_groups():

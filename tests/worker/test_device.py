@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainmeter.worker.device import accelerator, description, memory, settle, timeline
+from trainmeter.worker.device import accelerator, description, memory, mover, settle, timeline
 from trainmeter.worker.timeline import EventTimeline, HostTimeline
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -85,3 +85,14 @@ def test_a_real_gpus_clock_agrees_with_the_hosts():
     clock.close()
     parts = clock.parts()
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
+
+
+def test_a_batch_that_is_on_its_device_already_is_left_as_it_is():
+    batch = [torch.zeros(2, 3), (torch.ones(2), torch.tensor([0, 1]))]
+    assert mover(CPU, torch.preserve_format)(batch) is batch
+
+
+def test_each_tensor_of_a_batch_is_brought_to_another_device_and_its_images_to_their_format():
+    images, (labels,) = mover(torch.device("meta"), torch.channels_last)([torch.zeros(2, 3, 4, 4), (torch.ones(2),)])
+    assert images.device.type == labels.device.type == "meta"
+    assert images.is_contiguous(memory_format=torch.channels_last)

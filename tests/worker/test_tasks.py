@@ -47,7 +47,7 @@ def test_auxiliary_outputs_add_their_weighed_loss_and_decide_nothing():
     assert task.loss((sure, undecided), labels).item() == pytest.approx(0.4 * math.log(2))
     assert task.loss((undecided, sure, sure), labels).item() == pytest.approx(math.log(2))
     assert task.loss((undecided, None), labels).item() == pytest.approx(math.log(2))
-    assert task.right((sure, torch.tensor([[0.0, 99.0]])), labels) == 1
+    assert task.right((sure, torch.tensor([[0.0, 99.0]])), labels).tolist() == [True]
 
 
 def test_numbers_are_neither_right_nor_wrong():
@@ -64,5 +64,5 @@ def test_padding_is_neither_lost_on_nor_counted():
     outputs[1, 1:, 7] = 99.0  # wrong, were it not padding
     task = Translation()
     assert task.weight(targets) == 3
-    assert task.right(outputs, targets) == 1
+    assert task.right(outputs, targets).tolist() == [[True, False, False], [False, False, False]]
     assert task.loss(outputs, targets).item() == pytest.approx(2 * math.log(8) / 3)

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainmeter.report.first_epochs import PARTS, FirstEpoch, first_epochs
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import DISTRIBUTED, SINGLE, Point
 from trainmeter.report.points import points as points_of
 from trainmeter.report.questions import (
     MATTERS,
-    PARTS,
-    FirstEpoch,
     Growth,
     Iterations,
     LargerBatch,
     Parallels,
     SmallerModel,
     Use,
-    first_epochs,
     growths,
     iterations,
     larger_batches,

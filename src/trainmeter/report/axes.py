@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmeter.report.estimates import deviation
@@ -126,6 +126,20 @@ def spread_told(values: Iterable[Value]) -> str:
     return f"Bars are one standard deviation over {' or '.join(over)}." if over else ""
 
 
+def by_covers(every: Iterable[Shown]) -> dict[str, list[Shown]]:
+    """What energy is that of -> the jobs whose it is, by its letters; each is drawn by itself."""
+    groups: dict[str, list[Shown]] = {}
+    for each in every:
+        if each.covers:
+            groups.setdefault(each.covers, []).append(each)
+    return dict(sorted(groups.items()))
+
+
+def apart(place: int, groups: Mapping[str, Sequence[Shown]]) -> str:
+    """What is added to the name of a picture that there is one of for each group."""
+    return f"_{place}" if len(groups) > 1 else ""
+
+
 def covers_told(found: Iterable[Shown]) -> str:
     """What energy is that of; loudly where that is not one thing."""
     covers = sorted({each.covers for each in found if each.covers})
@@ -135,7 +149,7 @@ def covers_told(found: Iterable[Shown]) -> str:
 
 
 def lacking(every: Sequence[Shown], found: int, what: str) -> str:
-    """That not all are here, and why, as far as they say so."""
+    """That not all of the jobs are here, and why, as far as they say so."""
     if found == len(every):
         return ""
     without = [row for each in every if not each.covers for row in each.point.rows]

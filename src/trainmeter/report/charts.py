@@ -35,6 +35,6 @@ def charts(
         *epochs(every),
         power_over_time(powers, every),
         *to_target(every, keys),
-        efficiency(scalings([row for point in points for row in point.rows])),
+        efficiency(scalings([row for point in points for row in point.rows]), every),
     ]
     return [chart for chart in told if chart]

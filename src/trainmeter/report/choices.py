@@ -1,7 +1,8 @@
 """Which point to choose: the fastest, the one of least energy, and what lies between, told as sentences.
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
-DNN Training, NSDI 2023: the least of eta x energy + (1 - eta) x max power x time, here of a steady epoch.
+DNN Training, NSDI 2023: the least of eta x energy + (1 - eta) x max power x time, here of a steady epoch. Their max
+power is the highest limit that the device takes; where no run tells it, what stands for it is said.
 """
 
 from __future__ import annotations

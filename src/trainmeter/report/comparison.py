@@ -2,34 +2,37 @@
 
 Repeats are the unit of the intervals. Where a point ran once its epochs stand in for them, and that is said: they are
 not independent, so that such an interval is narrower than that of repeats would be.
+
+Of many points put side by side some seem to differ by chance. A verdict is held to all of a metric's together, after
+Y. Benjamini, Y. Hochberg, Controlling the False Discovery Rate, J. R. Statist. Soc. B 57(1), 1995; the intervals are
+each of its own.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from trainmeter.report.costs import ENERGY, POWER, TIME, measured
-from trainmeter.report.estimates import Estimate, mean, ratio
+from trainmeter.report.estimates import Estimate, false_discovery_rates, mean, p_value, ratio
+from trainmeter.report.matching import matching
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import UNTOLD, Point, no_energy, titles
+from trainmeter.report.points import Point, no_energy, titles
 from trainmeter.report.words import Grid, finite, number, spread, times
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 NARROW = 0.05
 """An interval that holds 1 and nothing that is off by this share or more shows that there is no difference."""
 DIFFERS, SAME, UNTELLABLE = "differs", "no difference", "cannot tell"
-RUNS, EPOCHS, ONCE, POINTS = "runs", "epochs", "one run each", "points"
+RUNS, EPOCHS, MIXED, ONCE, POINTS = "runs", "epochs", "runs and epochs", "one run each", "points"
+FALSE = 0.05
+"""Of the differences that are told, the share that is chance in the long run."""
 SEVERAL = 3
 """From so many points on something is said of all together."""
 WIDE = 100.0
 """An interval whose ends are this many times apart says nothing, and is not told."""
-FEW = 3
-"""So many values of what changed are told."""
 LISTED = 60
 """Ratios that the table shows; the numbers for machines hold all."""
 
@@ -45,42 +48,37 @@ class Difference:
     same: bool
     """Whether it is shown that there is no difference that matters."""
     by: str = RUNS
-    """Of what the interval is: `runs`, `epochs` where a point ran once, `points` over all; `one run each`: none."""
+    """Of what the interval is: `runs`, `epochs` where a point ran once, `runs and epochs` where one of the two did,
+    `points` over all; `one run each`: none."""
     before: float | None = None
     """In the mean, in the metric's unit; None over all points."""
     after: float | None = None
+    counts: tuple[int, int] = (0, 0)
+    """Of how many values before and after the interval is."""
+    p_value: float | None = None
+    """Of the two being the same; None where no runs are there to tell."""
+    q_value: float | None = None
+    """The least false discovery rate at which it differs, among all points of the metric."""
+
+    @property
+    def interval_of(self) -> str:
+        """`3 and 5 runs`."""
+        if self.by not in (RUNS, EPOCHS):
+            return self.by
+        return f"{self.counts[0]} and {self.counts[1]} {self.by}"
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether its interval alone would show that it differs."""
+        return self.by not in (EPOCHS, MIXED) and self.ratio.low is not None and not self.ratio.spans(1)
 
     @property
     def verdict(self) -> str:
         """`differs`, `no difference`, or `cannot tell`, as of one run by its epochs: the next run's are others."""
-        if self.by == EPOCHS:
-            return UNTELLABLE
-        if self.same:
+        if self.same and self.by not in (EPOCHS, MIXED):
             return SAME
-        return UNTELLABLE if self.ratio.low is None or self.ratio.spans(1) else DIFFERS
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Points of two sweeps that are the same but for what differs between the sweeps as a whole."""
-
-    pairs: Sequence[tuple[Point, Point]]
-    changed: Mapping[str, tuple[str, str]]
-    """What differs as a whole: `device` -> (`nano`, `agx`), or a fact of the host: `git commit`."""
-    unmatched: tuple[int, int]
-    """How many points before and after have no counterpart, or more than one."""
-
-
-def matching(before: Sequence[Point], after: Sequence[Point]) -> Matching:
-    """Matches points by their jobs, less the keys that share no value between the two sweeps."""
-    old_jobs, new_jobs = ([_flat(point) for point in side] for side in (before, after))
-    apart = _apart(old_jobs, new_jobs)
-    old, new = _alone(before, old_jobs, apart), _alone(after, new_jobs, apart)
-    pairs = [(point, new[job]) for job, point in old.items() if job in new]
-    old_facts, new_facts = ([_facts(point) for point in side] for side in (before, after))
-    facts = {key: _values(old_facts, new_facts, key) for key in _apart(old_facts, new_facts)}
-    changed = {**_spoken(old_jobs, new_jobs, apart), **facts}
-    return Matching(pairs, changed, (len(before) - len(pairs), len(after) - len(pairs)))
+        chance = self.q_value is not None and self.q_value > FALSE
+        return DIFFERS if self.by_itself and not chance else UNTELLABLE
 
 
 def compare(before: Sequence[Point], after: Sequence[Point]) -> list[Difference]:
@@ -99,8 +97,9 @@ def difference(title: str, metric: str, before: Point, after: Point) -> Differen
     if not all(means):
         return None
     unit, (old, new) = _values_of(metric, before, after, means)
-    found = ratio(new, old)
-    return Difference(title, metric, found, _same(found), unit, *map(statistics.fmean, means))
+    found, old_mean, new_mean = ratio(new, old), *map(statistics.fmean, means)
+    chance = p_value(*([math.log(value) for value in side] for side in (new, old))) if unit == RUNS else None
+    return Difference(title, metric, found, _same(found), unit, old_mean, new_mean, (len(old), len(new)), chance)
 
 
 def sentences(told: Sequence[Difference]) -> list[str]:
@@ -110,13 +109,30 @@ def sentences(told: Sequence[Difference]) -> list[str]:
     apart = [each for each in told if each.by != POINTS]
     if together and (cleared := [each for each in apart if each.verdict == DIFFERS and each.metric == TIME]):
         most = max(cleared, key=lambda each: abs(math.log(each.ratio.value)))
-        said.append(f"The most differs {most.title}: {times(most.ratio)} the time.")
-    if any(each.by == EPOCHS for each in apart):
+        of = f", the largest of {len(cleared)}, and so likely less" if len(cleared) > 1 else ""
+        said.append(f"The most differs {most.title}: {times(most.ratio)} the time{of}.")
+    return [*said, *caveats(apart)]
+
+
+def caveats(apart: Sequence[Difference]) -> list[str]:
+    """What a reader has to keep in mind of points that were put side by side, each for itself."""
+    said = []
+    judged = max(sum(each.p_value is not None for each in apart if each.metric == name) for name in METRICS)
+    if judged > 1:
+        said.append(
+            f"Each verdict is held to all {judged} jobs together, at a false discovery rate of {100 * FALSE:g} % "
+            "(Benjamini and Hochberg), and each interval is of its own."
+        )
+    counts = {count for each in apart if each.by in (RUNS, EPOCHS, MIXED) for count in each.counts}
+    if len(counts) > 1:
+        span = f"{min(counts)} to {max(counts)}"
+        said.append(f"Not all ran as often: the intervals are of {span} runs or epochs, and of fewer they are wider.")
+    if any(each.by in (EPOCHS, MIXED) for each in apart):
         said.append(
             "Where a job ran once, its interval is of its epochs, and says nothing of another run: repeat=0,1,2 does."
         )
     if any(each.by == ONCE for each in apart):
-        said.append("One run of one epoch gives no interval: repeat=0,1,2 does.")
+        said.append("One run of which no two epochs are known gives no interval: repeat=0,1,2 does.")
     return said
 
 
@@ -128,6 +144,7 @@ def sentence(told: Difference) -> str:
     if told.verdict == SAME:
         return f"{told.title}: no difference in {what}: {times(told.ratio)}."
     wide = "" if _told(told.ratio) == told.ratio else ", and may be anything else"
+    wide = ", which may be chance among several" if told.by_itself else wide
     return f"{told.title}: cannot tell whether the {what} differs: {times(_told(told.ratio))}{wide}."
 
 
@@ -164,7 +181,7 @@ def grid(told: Sequence[Difference]) -> Grid:
         what, unit = METRICS[each.metric]
         beside = max(each.before or 0.0, each.after or 0.0)
         means = [number(value, beside) for value in (each.before, each.after)]
-        rows.append([each.title, f"{what} {unit}", *means, spread(_told(each.ratio)), each.by, each.verdict])
+        rows.append([each.title, f"{what} {unit}", *means, spread(_told(each.ratio)), each.interval_of, each.verdict])
     columns = ["job", "of an epoch", "before", "after", "ratio (95 %)", "interval of", "verdict"]
     some = f", the {LISTED} that differ the most of {len(told)}" if len(told) > LISTED else ""
     return Grid(f"After, as multiples of before{some}", columns, rows)
@@ -173,7 +190,17 @@ def grid(told: Sequence[Difference]) -> Grid:
 def _differences(pairs: Sequence[tuple[Point, Point]]) -> list[Difference]:
     named = zip(titles([point for point, _ in pairs]), pairs, strict=True)
     told = [each for title, pair in named for metric in METRICS if (each := difference(title, metric, *pair))]
-    return [*_together(told), *told]
+    return [*_together(told), *_held_to_all(told)]
+
+
+def _held_to_all(told: Sequence[Difference]) -> list[Difference]:
+    """Each with its rate among all that were judged by the same metric."""
+    rates: dict[int, float] = {}
+    for metric in METRICS:
+        chances = {place: each.p_value for place, each in enumerate(told)
+                   if each.metric == metric and each.p_value is not None}  # fmt: skip
+        rates |= zip(chances, false_discovery_rates([*chances.values()]), strict=True)
+    return [replace(each, q_value=rates.get(place)) for place, each in enumerate(told)]
 
 
 def _values_of(metric: str, before: Point, after: Point, means: list[list[float]]) -> tuple[str, list[list[float]]]:
@@ -182,13 +209,16 @@ def _values_of(metric: str, before: Point, after: Point, means: list[list[float]
         return RUNS, means
     both = zip((before, after), means, strict=True)
     found = [values if len(values) > 1 else _epochs(point, metric) for point, values in both]
-    return (EPOCHS, found) if all(len(values) > 1 for values in found) else (ONCE, means)
+    if any(len(values) < 2 for values in found):
+        return ONCE, means
+    return (EPOCHS if all(len(values) < 2 for values in means) else MIXED), found
 
 
 def _epochs(point: Point, metric: str) -> list[float]:
     """The measured epochs of a point's one run; empty where any lacks the metric."""
     name = metric.replace("steady/", "epoch/")
-    values = [epoch.get(name, math.nan) for epoch in point.rows[0].epochs[point.job.get("warmup_epochs", 0) :]]
+    since = point.job.get("warmup_epochs", 0)
+    values = [epoch.get(name, math.nan) for number, epoch in point.rows[0].epochs.items() if number >= since]
     return values if all(math.isfinite(value) and value > 0 for value in values) else []
 
 
@@ -211,56 +241,3 @@ def _together(told: Sequence[Difference]) -> Iterator[Difference]:
             bounds = [None if bound is None else math.exp(bound) for bound in (over.low, over.high)]
             found = Estimate(math.exp(over.value), *bounds)
             yield Difference(f"All {len(logs)} jobs", metric, found, _same(found), POINTS)
-
-
-def _flat(point: Point) -> dict[str, str]:
-    """A job as dotted keys and texts, without what makes no point of its own."""
-    return dict(_leaves({key: value for key, value in point.job.items() if key not in UNTOLD}))
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, below in value.items():
-            yield from _leaves(below, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _facts(point: Point) -> dict[str, str]:
-    row = point.rows[0]
-    return {**row.differences, **({"host": row.host} if row.host else {})}
-
-
-def _apart(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:
-    """The keys of which the two sides share no value; where one has no points there are none."""
-    if not (before and after):
-        return []
-    keys = dict.fromkeys(key for each in (*before, *after) for key in each)
-    return [key for key in keys if not {each.get(key) for each in before} & {each.get(key) for each in after}]
-
-
-def _alone(points: Sequence[Point], jobs: Sequence[Mapping[str, str]], apart: Sequence[str]) -> dict[str, Point]:
-    """Job less some keys -> the point, where it is the only one."""
-    less = set(apart)
-    kept = [json.dumps({key: value for key, value in job.items() if key not in less}, sort_keys=True) for job in jobs]
-    groups: dict[str, list[Point]] = {}
-    for job, point in zip(kept, points, strict=True):
-        groups.setdefault(job, []).append(point)
-    return {job: group[0] for job, group in groups.items() if len(group) == 1}
-
-
-def _spoken(
-    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], apart: Sequence[str]
-) -> dict[str, tuple[str, str]]:
-    """What changed in a few words: a group of keys by its name, where that changed too."""
-    named = {key.partition(".")[0] for key in apart if key.endswith(".name")}
-    keys = [key for key in apart if key.partition(".")[0] not in named]
-    return {key.removesuffix(".name"): _values(before, after, key)
-            for key in (*(f"{top}.name" for top in sorted(named)), *keys)}  # fmt: skip
-
-
-def _values(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], key: str) -> tuple[str, str]:
-    """What a key is on each side."""
-    found = [list(dict.fromkeys(each.get(key, "absent") for each in side)) for side in (before, after)]
-    told = [" / ".join([*values[:FEW], *(["..."] if len(values) > FEW else [])]) for values in found]
-    return told[0], told[1]

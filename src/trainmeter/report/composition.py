@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmeter.report import comparison, table, verdict
 from trainmeter.report.advice import what_next
@@ -14,7 +14,7 @@ from trainmeter.report.choices import Choice, choices, pareto, unmet
 from trainmeter.report.figures import Chart
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, points
-from trainmeter.report.powers import chosen, powers
+from trainmeter.report.powers import chosen, powers, untold
 from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any, texts_of
@@ -54,6 +54,14 @@ class Report:
     """What it takes for the analyses that there are not."""
 
 
+class Beside(NamedTuple):
+    """What another sweep adds to a report."""
+
+    pages: Sequence[Page] = ()
+    banner: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
 def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     """The report of a sweep, and how it compares with another, `against` which it is held.
 
@@ -65,18 +73,22 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     found = points(selection.rows)
     real = [point for point in found if not point.job.get("ready_batches")] or found
     best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
-    beside, of_other = _beside(found, sweep.title, against, asked) if against else ([], [])
+    banner = selection.banner(numbers) or told.selection.banner(told.numbers)
+    sampled = chosen(found, asked.power_of, [each.point for each in best])
+    drawn = powers(sampled)
+    other = _beside(found, sweep.title, against, asked) if against else Beside()
     return Report(
         title=f"{sweep.title} against {against.title}" if against else sweep.title,
         rows=selection.ended,
-        pages=[*_answer(real, best, asked), *beside, *told.pages, *_ran_on(selection.ended)],
-        charts=charts(found, best, pareto(real), powers(chosen(found, asked.power_of, [each.point for each in best]))),
-        banner=selection.banner(numbers) or told.selection.banner(told.numbers),
+        pages=[*_answer(real, best, asked), *other.pages, *told.pages, *_ran_on(selection.ended)],
+        charts=charts(found, best, pareto(real), drawn),
+        banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
             *_controls(len(found) - len(real)),
             *_where(asked.where, selection.count, sweep),
             *selection.below(numbers),
-            *of_other,
+            *(untold(sampled, drawn) if asked.power_of else []),
+            *other.notes,
         ],
         hints=told.hints,
     )
@@ -96,13 +108,18 @@ def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> lis
     return [page] if page else []
 
 
-def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> tuple[list[Page], list[str]]:
+def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> Beside:
     """What changed since another sweep, and what runs of that are left out."""
     selection = select_any(against, asked.where, asked.include)
     numbers = {row.number for row in selection.ended}
-    said = [*selection.banner(numbers), *selection.below(numbers)]
     page = comparison.page(points(selection.rows), found, (against.title, title))
-    return [page], [f"{against.title}: {each}" for each in said]
+    return Beside([page], selection.banner(numbers), [f"{against.title}: {each}" for each in selection.below(numbers)])
+
+
+def _of_both(banner: Sequence[str], other: Sequence[str], title: str) -> list[str]:
+    """What a reader must know of two sweeps: once, where it is the same of both."""
+    own = [f"Of both: {said}" if said in other else said for said in banner]
+    return [*own, *(f"{title}: {said}" for said in other if said not in banner)]
 
 
 def _controls(count: int) -> list[str]:

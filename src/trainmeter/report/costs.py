@@ -12,7 +12,7 @@ from trainmeter.report.estimates import mean, ratio
 from trainmeter.report.points import Point, titles
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
-LIMIT = "total/power_limit_w"
+LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,17 @@ def as_good(values: Sequence[float], best: Sequence[float]) -> bool:
 def max_power(known: Sequence[Cost]) -> tuple[float, str]:
     """Watts that the devices of these costs draw at most, and what that is read from.
 
-    A point tells by the limit that was applied to each of its devices; without one, by the largest power sampled.
+    It is the highest limit that the devices take, which a run records that was asked for one (Zeus, NSDI 2023).
+    Without it, a point tells by the limit that was applied to each of its devices, or by the largest power sampled.
     """
-    told = [_most(cost) for cost in known if cost.joules]
-    if not told:
+    metered = [cost for cost in known if cost.joules]
+    if not metered:
         raise ValueError("no energy, and so no power, was measured of any of these points")
-    return max(told)
+    highest_w = max((_limit_w(cost, HIGHEST) for cost in metered), default=0.0)
+    if highest_w >= max(cost.power_w or 0.0 for cost in metered):
+        return highest_w, "the highest limit that the devices take"
+    most_w, source = max(_most(cost) for cost in metered)
+    return most_w, f"{source}, as no run tells the highest limit of the devices"
 
 
 def front(points: Iterable[tuple[float, float]]) -> list[bool]:
@@ -111,9 +116,14 @@ def _energy(point: Point) -> tuple[Sequence[float], str | None]:
 
 def _most(cost: Cost) -> tuple[float, str]:
     power_w = cost.power_w or 0.0
-    limits, peaks = measured(cost.point, LIMIT), measured(cost.point, PEAK)
-    if limits and (limit_w := max(limits) * (cost.point.devices or 1)) >= power_w:
+    limit_w, peaks = _limit_w(cost, LIMIT), measured(cost.point, PEAK)
+    if limit_w and limit_w >= power_w:
         return limit_w, "the largest limit that was applied"
     if peaks:
         return max(peaks), "the largest power sampled"
     return power_w, "the largest mean power of an epoch"
+
+
+def _limit_w(cost: Cost, name: str) -> float:
+    """A limit of each device, of all that trained together; zero where it is not known."""
+    return max(measured(cost.point, name), default=0.0) * (cost.point.devices or 1)

@@ -22,9 +22,31 @@ function tell(what) {
   document.documentElement.dataset[what] ??= Math.round(performance.now());
 }
 
+// Within a frame, as MLflow shows an artifact in, no page may be opened: its address is shown in place of it.
+const framed = window.self !== window.top;
+
+function show_address(link, beside) {
+  const place = beside.closest("figure, section");
+  const said = place.querySelector(".address") ?? document.createElement("p");
+  said.className = "note address";
+  said.textContent = `No page opens from within this frame. Its address: ${link}`;
+  place.append(said);
+}
+
 function open_page(event) {
   const link = event.points[0].customdata?.[1];
-  if (link) window.open(link, "_blank", "noopener");
+  if (link && framed) show_address(link, event.event.target);
+  else if (link) window.open(link, "_blank", "noopener");
+}
+
+if (framed) {
+  document.querySelector(".framed").hidden = false;
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[target="_blank"]');
+    if (!link) return;
+    event.preventDefault();
+    show_address(link.href, link);
+  });
 }
 
 async function draw() {

@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from trainmeter.report import interactive
 from trainmeter.report.figures import Chart
-from trainmeter.report.pages import Page
+from trainmeter.report.pages import COMMAND, Page
 from trainmeter.report.words import Grid
 
 MOST_ROWS = 200
 """Rows of a table in words; all are in its Markdown file."""
 NUMBER = re.compile(r"-?\d[\d.,]*( .*)?")
-COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
-"""What is to be typed: without the sentence's full stop."""
 ABOVE = ("answer", "comparison")
 """Pages that stand above the pictures."""
 LAST = ("differences",)

@@ -49,12 +49,40 @@ def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[s
     """Half of Welch's 95 % interval, were there so many of each and their variances those of the samples."""
     from scipy.special import stdtrit
 
+    error, freedom = _welch(weights, samples, counts)
+    return float(stdtrit(freedom, 0.975)) * error if error else 0.0
+
+
+def p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Of Welch's test that two means are the same, two-sided; None where either was run only once."""
+    from scipy.special import stdtr
+
+    if min(len(one), len(other)) < 2:
+        return None
+    weights, samples = {"one": 1.0, "other": -1.0}, {"one": one, "other": other}
+    error, freedom = _welch(weights, samples, {"one": len(one), "other": len(other)})
+    apart = abs(statistics.fmean(one) - statistics.fmean(other))
+    if not error:
+        return float(not apart)
+    return 2 * float(stdtr(freedom, -apart / error))
+
+
+def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
+    """For each test the least false discovery rate at which it is told among all (Benjamini and Hochberg, 1995)."""
+    if len(p_values) < 2:
+        return list(p_values)
+    from scipy.stats import false_discovery_control
+
+    return [float(rate) for rate in false_discovery_control(p_values)]
+
+
+def _welch(weights: Mapping[str, float], samples: Samples, counts: Mapping[str, int]) -> tuple[float, float]:
+    """The standard error of a weighted sum of means, and its degrees of freedom; both zero where nothing varies."""
     parts = {name: weights[name] ** 2 * deviation(samples[name]) ** 2 / counts[name] for name in weights}
     squared = math.fsum(parts.values())
     if squared == 0:
-        return 0.0
-    freedom = squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(squared)
+        return 0.0, 0.0
+    return math.sqrt(squared), squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Style(NamedTuple):
@@ -37,6 +37,7 @@ LONGEST = 46
 """Letters of a title beside a bar or in a legend; all of it is told when its mark is pointed at."""
 NEAR = 0.25
 """Share of an axis that the word of a callout may take."""
+Side = Literal["left", "center", "right"]
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GRAY = range(len(STYLES))
 
 
@@ -53,6 +54,13 @@ class Axis:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
+class Reach(NamedTuple):
+    """How far the bar of a mark goes to either side of it."""
+
+    below: float
+    above: float
+
+
 @dataclass(frozen=True)
 class Mark:
     """A place, how far it spreads, what it tells when pointed at, and the page that it opens."""
@@ -62,9 +70,9 @@ class Mark:
     told: Sequence[str] = ()
     """Lines; the first is its title."""
     link: str | None = None
-    x_half: float | None = None
-    """Half the length of its bar; None where nothing is known of its spread."""
-    y_half: float | None = None
+    x_reach: Reach | None = None
+    """None where nothing is known of its spread: then it has no bar."""
+    y_reach: Reach | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,8 @@ class Scatter(Drawn):
     def limits(self) -> tuple[float, float]:
         """From where to where the y axis goes: with room for callouts below, but not below zero."""
         marks = [mark for series in self.series for mark in series.marks]
-        ends = [mark.y + side * (mark.y_half or 0) for mark in marks for side in (-1, 1)]
+        reaches = [(mark.y, mark.y_reach or Reach(0, 0)) for mark in marks]
+        ends = [end for y, reach in reaches for end in (y - reach.below, y + reach.above)]
         places = [math.log10(end) for end in ends if end > 0] if self.y.log else ends
         room = max(places) - min(places) or abs(max(places)) or 1
         below = 0.17 + 0.05 * max(self.levels) if self.callouts else 0.07
@@ -154,6 +163,15 @@ class Scatter(Drawn):
             crowded = index and callout.x - self.callouts[index - 1].x < near
             levels.append(levels[-1] + 1 if crowded else 0)
         return levels
+
+    @property
+    def sides(self) -> list[Side]:
+        """Which end of each callout's word stands at its place: near an end of the axis it goes away from that."""
+        scaled = math.log10 if self.x.log else float
+        xs = [scaled(mark.x) for series in self.series for mark in series.marks]
+        low, room = min(xs), max(xs) - min(xs)
+        shares = [(scaled(callout.x) - low) / room if room else 0.5 for callout in self.callouts]
+        return ["left" if share < NEAR else "right" if share > 1 - NEAR else "center" for share in shares]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from trainmeter.record import write_whole
@@ -19,9 +22,28 @@ PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 PAGE, PICTURES = "report.html", "report"
 
 
+@contextmanager
+def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Makes a folder, and holds it while within: what two reports write at once would be neither's.
+
+    Waits for a report that holds it, after saying so; the kernel lets go of it however that ends. Raises ValueError
+    where the folder cannot be made, or what is written in it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            _lock(descriptor, lambda: say(f"Waiting for another report that is written to {folder}."))
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise ValueError(f"The report cannot be written to {folder}: {what}. Name another folder: out=...") from error
+
+
 def leave(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Leaves a report's files in a folder, its page first where what that is made with is there, and says so if not."""
-    folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
         say(f"No page and no pictures: {', '.join(missing)} not installed. For them: make .venv/.with-report")
@@ -40,9 +62,7 @@ def _texts(report: Report, folder: Path) -> list[Path]:
     table.write(report.rows, paths[0])
     write_whole(paths[1], lambda file: file.write(table.markdown(report.rows, report.title)))
     for page in report.pages:
-        if page.values is not None:
-            text = pages.markdown(page, report.title, report.banner, report.notes)
-            paths += write(folder, page.name, text, page.values)
+        paths += write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
     return paths
 
 
@@ -67,12 +87,35 @@ def _pictures(charts: Sequence[Chart], folder: Path, earlier: bool) -> None:
 
 @contextmanager
 def _beside(work: Callable[..., None], *given: object) -> Iterator[None]:
-    """Has a second process do some work meanwhile; RuntimeError where that failed, after it said why."""
-    process = get_context("fork").Process(target=work, args=given)
+    """Has a second process do some work meanwhile; raises its OSError, or RuntimeError where it failed and said why."""
+    forked = get_context("fork")
+    here, there = forked.Pipe(duplex=False)
+    process = forked.Process(target=_working, args=(there, work, *given))
     process.start()
+    there.close()
     try:
         yield
     finally:
         process.join()
+    with suppress(EOFError):  # it has no error to send
+        raise here.recv()
     if process.exitcode:
         raise RuntimeError(f"{work.__name__.strip('_')} cannot be drawn: see above")
+
+
+def _working(there: Connection, work: Callable[..., None], *given: object) -> None:
+    try:
+        work(*given)
+    except OSError as error:
+        there.send(error)
+
+
+def _lock(descriptor: int, wait: Callable[[], None]) -> None:
+    """Locks a folder; of a file system that locks none, nothing is asked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        wait()
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        pass

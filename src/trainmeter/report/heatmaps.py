@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmeter.report.axes import Shown, axis, covers_told, natural, sentence, steady, value_of
+from trainmeter.report.axes import (
+    Shown,
+    apart,
+    axis,
+    by_covers,
+    covers_told,
+    lacking,
+    natural,
+    sentence,
+    steady,
+    value_of,
+)
 from trainmeter.report.figures import Axis, Cell, Heatmap
-from trainmeter.report.points import no_energy
 from trainmeter.report.words import number
 
 FIRST = ("batch", "power_limit", "workers")
@@ -16,14 +26,17 @@ MOST = 24
 
 
 def heatmaps(every: Sequence[Shown], varied: Sequence[str]) -> list[Heatmap]:
-    """One for time and one for energy; none where fewer than two keys with numbers take several values."""
+    """One for time, and for each thing that energy is that of; none where fewer than two keys take several values."""
     keys = sorted(filter(lambda key: _is_axis(key, every), varied), key=lambda key: (*FIRST, key).index(key))[:2]
     if len(keys) < 2:
         return []
-    others = [key for key in varied if key not in keys]
+    others = [_word(key) for key in varied if key not in keys]
+    others += ["hosts"] if len({each.point.rows[0].host for each in every}) > 1 else []
     told = [_heatmap("grid_time", "Time of an epoch", "e2e_s", "s", every, keys, others)]
-    if not no_energy([each.point for each in every]):
-        told.append(_heatmap("grid_energy", "Energy of an epoch", "energy_j", "J", every, keys, others))
+    groups = by_covers(every)
+    for place, cover in enumerate(groups):
+        name, those = f"grid_energy{apart(place, groups)}", [each for each in every if each.covers in (cover, None)]
+        told.append(_heatmap(name, "Energy of an epoch", "energy_j", "J", those, keys, others))
     return [each for each in told if each]
 
 
@@ -36,15 +49,17 @@ def _is_axis(key: str, every: Sequence[Shown]) -> bool:
 def _heatmap(
     name: str, label: str, metric: str, unit: str, every: Sequence[Shown], keys: Sequence[str], others: Sequence[str]
 ) -> Heatmap | None:
+    """The least at each place of the grid; the place of a job that does not tell of it may stay empty."""
     across, up = keys
+    known = [(each, value) for each in every if (each.covers or unit == "s") and (value := steady(each.point, metric))]
     places: dict[tuple[str, str], tuple[float, Shown]] = {}
-    for each in every:
-        value, place = steady(each.point, metric), (value_of(each, up), value_of(each, across))
-        if value and (place not in places or value.mean < places[place][0]):
+    for each, value in known:
+        place = value_of(each, up), value_of(each, across)
+        if place not in places or value.mean < places[place][0]:
             places[place] = value.mean, each
-    rows, columns = (sorted({place[side] for place in places}, key=natural) for side in (0, 1))
-    if len(rows) < 2 or len(columns) < 2:
+    if any(len({place[side] for place in places}) < 2 for side in (0, 1)):
         return None
+    rows, columns = (sorted({value_of(each, key) for each in every}, key=natural) for key in (up, across))
     values = [value for value, _ in places.values()]
     scale, size = axis(label, values, unit)
 
@@ -55,11 +70,13 @@ def _heatmap(
         told = each.told(f"{label.split()[0].lower()} {number(value)} {unit}")
         return Cell(value / size, number(value / size, min(values) / size), told, each.link)
 
+    empty = "What is empty was not run, or does not tell." if len(places) < len(rows) * len(columns) else ""
     least = f"Each cell is the least over {', '.join(others)}." if others else ""
     covers = covers_told(every) if unit == "J" else ""
+    left = lacking(every, len(known), f"{label[:1].lower()}{label[1:]}")
     return Heatmap(
         name, f"{label.split()[0]} by {_word(across)} and {_word(up)}",
-        sentence("A steady epoch; dark is less.", least, covers),
+        sentence("A steady epoch; dark is less.", empty, least, left, covers),
         _key_axis(across), _key_axis(up), scale, columns, rows,
         [[cell(row, column) for column in columns] for row in rows],
     )  # fmt: skip

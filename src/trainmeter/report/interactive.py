@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Scatter, Series, shortened
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Reach, Scatter, Series, shortened
 
 INK, MUTED, RULE = "#1c2430", "#5b6675", "#e3e7ec"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
@@ -22,6 +22,8 @@ MANY = 1000
 HEIGHT_PX = 440
 TOLD = "%{customdata[0]}<extra></extra>"
 PATTERN = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
+NO_BAR = "-"
+"""Plotly takes null for a bar of no length; of what is no number it draws none."""
 SCHEMES = ("http://", "https://")
 
 
@@ -88,14 +90,15 @@ def _scatter(chart: Scatter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             "y": math.log10(each.y) if chart.y.log else each.y,
             "text": escaped(each.text),
             "ax": 0,
+            "xanchor": side,
             "ay": (28 + 17 * level) * (1 if chart.words_below else -1),
-            "bgcolor": "rgba(255, 255, 255, 0.8)",
+            "bgcolor": "rgba(255, 255, 255, 0.6)",
             "arrowhead": 0,
             "arrowwidth": 1,
             "arrowcolor": MUTED,
             "standoff": 6,
         }
-        for each, level in zip(chart.callouts, chart.levels, strict=True)
+        for each, level, side in zip(chart.callouts, chart.levels, chart.sides, strict=True)
     ]
     marks = [mark for series in chart.series for mark in series.marks]
     x = _axis(chart.x, [mark.x for mark in marks])
@@ -204,15 +207,17 @@ def _marks(series: Series, many: bool, **more: Any) -> dict[str, Any]:
         **more,
     }
     if not many:
-        trace |= {f"error_{side}": bars for side in "xy" if (bars := _bars_of(series.marks, f"{side}_half"))}
+        trace |= {f"error_{side}": bars for side in "xy" if (bars := _bars_of(series.marks, f"{side}_reach"))}
     return trace
 
 
 def _bars_of(marks: Sequence[Mark], side: str) -> dict[str, Any] | None:
-    halves = [getattr(mark, side) for mark in marks]
-    if not any(halves):
+    reaches: list[Reach | None] = [getattr(mark, side) for mark in marks]
+    if not any(reaches):
         return None
-    return {"type": "data", "array": [half or 0 for half in halves], "thickness": 1.2, "width": 3}
+    above, below = ([getattr(reach, end) if reach else NO_BAR for reach in reaches] for end in ("above", "below"))
+    look = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
+    return {**look, "array": above, "arrayminus": below}
 
 
 def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trainmeter.report.axes import Shown, axis, covers_told, fewer, sentence, steady
-from trainmeter.report.figures import STYLES, Axis, Band, Level, Lines, Mark, Series
-from trainmeter.report.points import Point, no_energy
+from trainmeter.report.axes import Shown, apart, axis, by_covers, covers_told, fewer, sentence, steady
+from trainmeter.report.figures import STYLES, Axis, Band, Level, Lines, Mark, Reach, Series
+from trainmeter.report.points import Point
 from trainmeter.report.powers import Power
 from trainmeter.report.scaling import Scaling, Unpaired
 from trainmeter.report.words import number, percent, times
@@ -19,15 +19,14 @@ MOST = 8
 
 
 def epochs(every: Sequence[Shown]) -> list[Lines]:
-    """Time, and energy where it can be put side by side, of each epoch of the fastest jobs, warm-up included."""
+    """Time and energy of each epoch of the fastest jobs, warm-up included; of each thing that energy is that of."""
     ordered = sorted((time.mean, index) for index, each in enumerate(every) if (time := steady(each.point, "e2e_s")))
-    drawn = [every[index] for _, index in ordered if any(len(row.epochs) > 1 for row in every[index].point.rows)]
-    few = fewer(len(drawn), MOST)
-    drawn = drawn[:MOST]
-    told = [_epochs("epochs_time", "Epoch by epoch: time", "Time", "epoch/e2e_s", "s", drawn, few)]
-    if drawn and not no_energy([each.point for each in drawn]):
-        said = sentence(few, covers_told(drawn))
-        told.append(_epochs("epochs_energy", "Epoch by epoch: energy", "Energy", "epoch/energy_j", "J", drawn, said))
+    fastest = [every[index] for _, index in ordered]
+    told = [_epochs("epochs_time", "Epoch by epoch: time", "Time", "epoch/e2e_s", "s", fastest)]
+    groups = by_covers(fastest)
+    for place, group in enumerate(groups.values()):
+        name, said = f"epochs_energy{apart(place, groups)}", covers_told(group)
+        told.append(_epochs(name, "Epoch by epoch: energy", "Energy", "epoch/energy_j", "J", group, said))
     return [each for each in told if each]
 
 
@@ -55,31 +54,48 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
     return Lines("power", "Power over time", caption, x, y, series, points=False)
 
 
-def efficiency(told: Sequence[Scaling | Unpaired]) -> Lines | None:
-    """Scaling efficiency by the number of devices; None where no job was run on several and on one."""
+def efficiency(told: Sequence[Scaling | Unpaired], every: Sequence[Shown] = ()) -> Lines | None:
+    """Scaling efficiency by the number of devices; None where no job was run on several and on one.
+
+    Its marks open the pages of the jobs among `every` that they are of.
+    """
     found = sorted((each for each in told if isinstance(each, Scaling)), key=lambda each: (_line(each), each.devices))
     if not found:
         return None
-    series = []
-    for index, (name, group) in enumerate(groupby(found, key=_line)):
-        marks = []
-        for each in group:
-            share = each.efficiency.scaled(100)
-            half = None if share.low is None or share.high is None else (share.high - share.low) / 2
-            lines = (f"{name}, {each.devices} devices", f"efficiency {percent(each.efficiency)}",
-                     f"speed-up {times(each.speedup)}", f"runs {', '.join(map(str, each.numbers))}")  # fmt: skip
-            marks.append(Mark(each.devices, share.value, lines, y_half=half))
-        series.append(Series(name, marks, index % len(STYLES)))
-    shown_of = fewer(len(series), MOST, "first")
-    caption = sentence("Speed-up by the number of devices; bars are 95 % intervals of repeats.", shown_of)
+    links = {run: each.link for each in every for run in each.point.numbers}
+    series = [
+        Series(name, [_share(name, each, links) for each in group], index % len(STYLES))
+        for index, (name, group) in enumerate(groupby(found, key=_line))
+    ]
+    known = any(mark.y_reach for each in series[:MOST] for mark in each.marks)
+    caption = sentence(
+        "Speed-up by the number of devices.",
+        "Bars are 95 % intervals of repeats." if known else "",
+        f"Here are the first {MOST} of {len(series):,} lines." if len(series) > MOST else "",
+    )
     return Lines("scaling", "Scaling efficiency", caption, Axis("Devices"), Axis("Scaling efficiency", "%"),
                  series[:MOST], level=Level(100, "ideal"))  # fmt: skip
 
 
-def _epochs(name: str, title: str, label: str, metric: str, si: str, drawn: Sequence[Shown], said: str) -> Lines | None:
-    means = [(each, values) for each in drawn if len(values := _by_epoch(each.point, metric)) > 1]
-    if not means:
+def _share(name: str, told: Scaling, links: Mapping[int, str | None]) -> Mark:
+    """An efficiency in percent; its interval is that of a ratio, and reaches further up than down."""
+    share = told.efficiency.scaled(100)
+    lines = (f"{name}, {told.devices} devices", f"efficiency {percent(told.efficiency)}",
+             f"speed-up {times(told.speedup)}", f"runs {', '.join(map(str, told.numbers))}")  # fmt: skip
+    reach = None
+    if share.low is not None and share.high is not None:
+        reach = Reach(share.value - share.low, share.high - share.value)
+    return Mark(told.devices, share.value, lines, links.get(told.numbers[0]), y_reach=reach)
+
+
+def _epochs(
+    name: str, title: str, label: str, metric: str, si: str, ordered: Sequence[Shown], said: str = ""
+) -> Lines | None:
+    """The first of these jobs that know of several epochs."""
+    known = [(each, values) for each in ordered if len(values := _by_epoch(each.point, metric)) > 1]
+    if not known:
         return None
+    means = known[:MOST]
     y, size = axis(f"{label} of the epoch", [value for _, values in means for value in values.values()], si)
     series = []
     for index, (each, values) in enumerate(means):
@@ -91,7 +107,8 @@ def _epochs(name: str, title: str, label: str, metric: str, si: str, drawn: Sequ
     warm = {each.point.job.get("warmup_epochs", 0) for each, _ in means}
     bands = [Band(-0.5, max(warm) - 0.5, "warm-up")] if max(warm) else []
     differ = "It differs from job to job." if len(warm) > 1 else ""
-    caption = sentence("Means over repeats. The warm-up is in no steady mean." if bands else "", differ, said)
+    warm_up = "Means over repeats. The warm-up is in no steady mean." if bands else ""
+    caption = sentence(warm_up, differ, fewer(len(known), MOST), said)
     return Lines(name, title, caption, Axis("Epoch"), y, series, bands)
 
 
@@ -99,7 +116,7 @@ def _by_epoch(point: Point, metric: str) -> dict[int, float]:
     """Means over the runs of what all of them know of an epoch."""
     values: dict[int, list[float]] = {}
     for row in point.rows:
-        for epoch, metrics in enumerate(row.epochs):
+        for epoch, metrics in row.epochs.items():
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
     return {epoch: statistics.fmean(found) for epoch, found in sorted(values.items()) if len(found) == len(point.rows)}

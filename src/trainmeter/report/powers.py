@@ -46,6 +46,20 @@ def powers(rows: Iterable[Row]) -> list[Power]:
     return told
 
 
+def untold(rows: Sequence[Row], told: Sequence[Power]) -> list[str]:
+    """Which of the runs that were asked for have no line, and why."""
+    numbers = {power.row.number for power in told}
+    left = [str(row.number) for row in rows if row.number not in numbers]
+    if not left:
+        return []
+    why = (
+        f"no more than {MOST_RUNS} are drawn"
+        if len(told) == MOST_RUNS
+        else "no power that was sampled lies in a record here"
+    )
+    return [f"Power over time is not drawn of run{'s' if len(left) > 1 else ''} {', '.join(left)}: {why}."]
+
+
 def power(row: Row) -> Power | None:
     """A run's power; None where its folder holds fewer than two samples, or what is no number."""
     try:

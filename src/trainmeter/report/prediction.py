@@ -1,8 +1,8 @@
 """Time and power of grid points that were not run, predicted from those that were, and what to run to predict better.
 
-A Gaussian process each on the logarithms of time and of power, over the keys that were typed and vary. Its error is
-told by leaving out one job at a time. After C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine
-Learning, 2006.
+A Gaussian process each on the logarithms of time and of power, over the keys that vary. Its error is told by leaving
+out one job at a time, or a part of many, and fitting all of it anew to the others. After C. E. Rasmussen,
+C. K. I. Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from trainmeter.report.advice import typed
 from trainmeter.report.costs import Cost, costs
 from trainmeter.report.estimates import Estimate
-from trainmeter.report.points import REPEATED, Point, no_energy
+from trainmeter.report.points import REPEATED, Point, no_energy, varied
 from trainmeter.report.words import ABSENT, Grid, interval, number, spread
 
 LEAST_JOBS, MOST_JOBS = 6, 100
@@ -28,7 +28,9 @@ EACH_TAKES = 2
 """Jobs for each number that says where in the grid a point is."""
 MOST_GRID = 10_000
 MOST_REFITTED = 30
-"""Up to so many jobs the process is fitted anew without each; of more, with the scales found from all."""
+"""Up to so many jobs the process is fitted anew without each; of more, without a part at a time."""
+FOLDS = 10
+"""Into so many parts more jobs are divided, at random: always the same."""
 MATTERS = 0.02
 """Median error that is good enough, whatever a guess would do."""
 EXPLAINED = 0.5
@@ -46,7 +48,7 @@ TIME, POWER = "time", "power"
 
 @dataclass(frozen=True)
 class Predicted:
-    """A point of the grid that was not run; 95 % intervals are those of a run of it."""
+    """A point of the grid that was not run; what its 95 % intervals are of is told by the prediction."""
 
     title: str
     keys: Mapping[str, str]
@@ -72,6 +74,8 @@ class Error:
     within: int
     """How many lie within their 95 % interval."""
     jobs: int
+    parts: int
+    """In so many they were left out; as many as the jobs where that was one at a time."""
 
     @property
     def useful(self) -> bool:
@@ -87,22 +91,29 @@ class Prediction:
     """`time`, and `power` where that could be learned."""
     next_three: Sequence[Predicted]
     """Each the least certain once those before it were run."""
+    of: str
+    """What the intervals are of: a run, or the mean of as many as the jobs had that were learned from."""
     notes: Sequence[str] = ()
 
 
 def predict(points: Sequence[Point]) -> Prediction | str:
     """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
     known = costs(points)
-    keys = _keys(known)
+    keys, hosts = _keys(known), dict.fromkeys(cost.point.rows[0].host or "unknown" for cost in known)
+    if len(hosts) > 1:
+        one = f"where={{host: {next(iter(hosts))}}}"
+        return f"the jobs ran on {len(hosts)} hosts, which no key tells apart: choose those of one: {one}"
     if len(known) < LEAST_JOBS:
         return f"{len(known)} jobs with a time are too few to learn from: it takes {LEAST_JOBS} or more"
     if not keys:
-        return "the jobs differ in no key that was typed"
+        return "the jobs differ in no key"
     choices = [list(dict.fromkeys(_setting(cost, key) for cost in known)) for key in keys]
     count = math.prod(map(len, choices))
     if count > MOST_GRID:
         return f"the grid of {', '.join(keys)} has {count} points, more than {MOST_GRID}: choose some of the runs"
     run = {tuple(_setting(cost, key) for key in keys) for cost in known}
+    if len(run) < len(known):
+        return f"some of the jobs differ in what none of {', '.join(keys)} tells: choose those that are alike by where="
     missing = [point for point in itertools.product(*choices) if point not in run]
     if not missing:
         return f"every point of the grid of {', '.join(keys)} was run"
@@ -124,7 +135,7 @@ def predict(points: Sequence[Point]) -> Prediction | str:
         for index, point in enumerate(missing)
     ]
     wanted = _least_certain(models, places, grid)
-    return Prediction(found, errors, [found[index] for index in wanted], notes)
+    return Prediction(found, errors, [found[index] for index in wanted], _of(learned), notes)
 
 
 def sentences(prediction: Prediction | str) -> list[str]:
@@ -136,8 +147,8 @@ def sentences(prediction: Prediction | str) -> list[str]:
     for name, error in prediction.errors.items():
         off = f"{number(100 * error.median)} % off in the median, {number(100 * error.most)} % at most"
         guess = f"the mean of the others would be {number(100 * error.guess)} %"
-        said.append(f"Left out one at a time, their {name} is {off} ({guess}); {error.within} of {jobs} lie within "
-                    "their 95 % interval.")  # fmt: skip
+        within = f"{error.within} of {jobs} lie within their 95 % interval"
+        said.append(f"Left out {_at_a_time(error)}, their {name} is {off} ({guess}); {within}.")
     said += prediction.notes
     fastest = min(prediction.points, key=lambda point: point.time_s.value)
     said.append(f"The fastest of them: {fastest.title}: {interval(fastest.time_s, fastest.time_s.value)} an epoch.")
@@ -156,7 +167,7 @@ def grid(prediction: Prediction) -> Grid:
         for point in ordered[:LISTED]
     ]
     some = f", the {LISTED} fastest of {len(ordered)}" if len(ordered) > LISTED else ", the fastest first"
-    return Grid(f"Predicted, with 95 % intervals{some}", ["job", "s an epoch", "W", "J"], rows)
+    return Grid(f"Predicted, with 95 % intervals of {prediction.of}{some}", ["job", "s an epoch", "W", "J"], rows)
 
 
 def values(prediction: Prediction | str) -> dict[str, Any]:
@@ -170,10 +181,19 @@ def values(prediction: Prediction | str) -> dict[str, Any]:
 
 
 def _keys(known: Sequence[Cost]) -> list[str]:
-    """The keys that were typed and vary, but for those of repeats."""
+    """The keys that vary, typed or not, but for those of repeats."""
     every = dict.fromkeys(key for cost in known for row in cost.point.rows for key in row.keys)
     mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
-    return [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
+    typed_ones = [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
+    told = {key.partition(".")[0] for key in typed_ones}
+    return typed_ones + [key for key in varied([cost.point for cost in known]) if key.partition(".")[0] not in told]
+
+
+def _of(learned: Sequence[Cost]) -> str:
+    runs = {len(cost.times_s) for cost in learned}
+    if runs == {1}:
+        return "a run"
+    return f"the mean of {runs.pop()} runs" if len(runs) == 1 else "the mean of as many runs as these jobs have"
 
 
 def _setting(cost: Cost, key: str) -> str:
@@ -233,7 +253,7 @@ def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str
     else:
         logs[POWER] = [math.log(watt) for watt in watts]
     models = {name: (_fit(places, values), values) for name, values in logs.items()}
-    errors = {name: _left_out(places, values, model) for name, (model, values) in models.items()}
+    errors = {name: _left_out(places, values) for name, values in logs.items()}
     notes += [f"Not told: {_hardly(name, error)}." for name, error in errors.items() if not error.useful]
     return models, errors, notes
 
@@ -241,13 +261,17 @@ def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str
 def _hardly(name: str, error: Error) -> str:
     off, guess = (f"{number(100 * share)} %" for share in (error.median, error.guess))
     return (
-        f"left out one at a time, jobs have their {name} predicted little better than by the mean of the others: {off} "
-        f"off in the median, that {guess}"
+        f"left out {_at_a_time(error)}, jobs have their {name} predicted little better than by the mean of the others: "
+        f"{off} off in the median, that {guess}"
     )
 
 
-def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, held: bool = False) -> Any:
-    """A process fitted to values at places; like another, from whose scales it sets out, or to which it is held."""
+def _at_a_time(error: Error) -> str:
+    return "one at a time" if error.parts == error.jobs else f"in {error.parts} parts, one at a time"
+
+
+def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, starts: int = 3) -> Any:
+    """A process fitted to values at places, from so many starts; or held to the scales of another that it is like."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -256,8 +280,8 @@ def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, h
     free += WhiteKernel(1e-3, (1e-6, 0.5))
     process = GaussianProcessRegressor(
         like.kernel_ if like else free,
-        optimizer=None if held else "fmin_l_bfgs_b",
-        n_restarts_optimizer=0 if like else 2,
+        optimizer=None if like else "fmin_l_bfgs_b",
+        n_restarts_optimizer=starts - 1,
         normalize_y=True,
         random_state=0,
     )
@@ -273,21 +297,23 @@ def _tell(model: Any, places: list[list[float]]) -> list[Estimate]:
     return [Estimate(*(math.exp(middle + side * NORMAL * off) for side in (0, -1, 1))) for middle, off in pairs]
 
 
-def _left_out(places: list[list[float]], values: Sequence[float], model: Any) -> Error:
-    """The errors of each where it is predicted from the others."""
-    held = len(places) > MOST_REFITTED
+def _left_out(places: list[list[float]], values: Sequence[float]) -> Error:
+    """The errors of each where it is predicted from others, by a process whose scales know nothing of it either."""
+    count = len(values)
+    parts = count if count <= MOST_REFITTED else FOLDS
+    shuffled = random.Random(0).sample(range(count), count)
     off, guess, within = [], [], 0
-    for index, value in enumerate(values):
-        others = [*range(index), *range(index + 1, len(values))]
+    for part in (shuffled[first::parts] for first in range(parts)):
+        others = [index for index in range(count) if index not in part]
         told = [values[other] for other in others]
-        (found,) = _tell(_fit([places[other] for other in others], told, model, held), [places[index]])
-        off.append(math.log(found.value) - value)
-        guess.append(statistics.fmean(told) - value)
-        within += found.spans(math.exp(value))
+        found = _tell(_fit([places[other] for other in others], told, starts=1), [places[index] for index in part])
+        off += [math.log(each.value) - values[index] for each, index in zip(found, part, strict=True)]
+        guess += [statistics.fmean(told) - values[index] for index in part]
+        within += sum(each.spans(math.exp(values[index])) for each, index in zip(found, part, strict=True))
     shares, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (off, guess))
     squares = [math.fsum(each**2 for each in logs) for logs in (off, guess)]
     left = squares[0] / squares[1] if squares[1] else 0.0
-    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, len(values))
+    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, count, parts)
 
 
 def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]]) -> list[int]:
@@ -302,7 +328,7 @@ def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: l
         chosen.append(best)
         at = [*at, grid[best]]
         believed = {name: [*values, float(told[name][0][best])] for name, (_, values) in current.items()}
-        current = {name: (_fit(at, values, models[name][0], held=True), values) for name, values in believed.items()}
+        current = {name: (_fit(at, values, models[name][0]), values) for name, values in believed.items()}
     return chosen
 
 

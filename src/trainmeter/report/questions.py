@@ -7,8 +7,7 @@ DataParallel, and with DistributedDataParallel.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,14 +18,6 @@ MATTERS = 0.02
 """Share of an epoch's time, or of memory, from which on a difference matters."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 FLOPS, PARAMETERS = "FLOPs", "parameters"
-PARTS = {
-    "loader start": ("loader_start_s", None),
-    "waiting for data": ("fetch_stall_s", "loader_start_s"),
-    "copies": ("copy_s", None),
-    "compute": ("compute_s", None),
-    "overhead": ("overhead_s", None),
-}
-"""Part of an epoch -> the metric that it is, and the one that is told apart from it."""
 
 
 @dataclass(frozen=True)
@@ -52,29 +43,6 @@ class Growth:
     most: str
     least_bytes: float
     most_bytes: float
-
-
-@dataclass(frozen=True)
-class FirstEpoch:
-    """Epoch 0 beside the later ones, and where the difference lies."""
-
-    title: str
-    numbers: Sequence[int]
-    first_s: float
-    later_s: float
-    more_s: Estimate
-    parts_s: Mapping[str, float]
-    """Part -> its share of the difference; parts that a run did not tell are absent."""
-
-    @property
-    def slower(self) -> bool:
-        """Whether the difference matters, and is no chance."""
-        return self.more_s.value > MATTERS * self.later_s and not self.more_s.spans(0)
-
-    @property
-    def most(self) -> str | None:
-        """The part that the most of it lies in."""
-        return max(self.parts_s, key=lambda part: self.parts_s[part]) if self.parts_s else None
 
 
 @dataclass(frozen=True)
@@ -179,23 +147,6 @@ def growths(points: Sequence[Point]) -> list[Growth]:
     return found
 
 
-def first_epochs(points: Sequence[Point]) -> list[FirstEpoch]:
-    """For each job that had an epoch after its first and its warm-up."""
-    told = []
-    for point in points:
-        since = max(1, point.job["warmup_epochs"])
-        if any(len(row.epochs) <= since or not _timed(row.epochs) for row in point.rows):
-            continue
-        pairs = [(row.epochs[0], row.epochs[since:]) for row in point.rows]
-        firsts, laters, parts = zip(*(_told(*pair) for pair in pairs), strict=True)
-        more = mean([first - later for first, later in zip(firsts, laters, strict=True)])
-        common = [part for part in PARTS if all(part in each for each in parts)]
-        shares = {part: statistics.fmean(each[part] for each in parts) for part in common}
-        means = statistics.fmean(firsts), statistics.fmean(laters)
-        told.append(FirstEpoch(title(point, points), point.numbers, *means, more, shares))
-    return told
-
-
 def iterations(points: Sequence[Point]) -> list[Iterations]:
     """For each job on several devices that one on one device with the same batch stands beside."""
     told = []
@@ -277,27 +228,6 @@ def larger_batches(points: Sequence[Point]) -> list[LargerBatch]:
 def title(point: Point, points: Sequence[Point], *but: str) -> str:
     """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
     return point.named([key for key in dict.fromkeys(["model", *varied(points)]) if key not in but])
-
-
-def _timed(epochs: Sequence[Mapping[str, float]]) -> bool:
-    return all("epoch/e2e_s" in epoch for epoch in epochs)
-
-
-def _told(first: Mapping[str, float], later: Sequence[Mapping[str, float]]) -> tuple[float, float, dict[str, float]]:
-    """Seconds of a run's first epoch and of its later ones, and the difference by parts."""
-    parts = {}
-    for part, (name, less) in PARTS.items():
-        every = [_seconds(epoch, name, less) for epoch in (first, *later)]
-        known = [seconds for seconds in every if seconds is not None]
-        if len(known) == len(every):
-            parts[part] = known[0] - statistics.fmean(known[1:])
-    return first["epoch/e2e_s"], statistics.fmean(epoch["epoch/e2e_s"] for epoch in later), parts
-
-
-def _seconds(epoch: Mapping[str, float], name: str, less: str | None) -> float | None:
-    if f"epoch/{name}" not in epoch:
-        return None
-    return epoch[f"epoch/{name}"] - (epoch.get(f"epoch/{less}", 0.0) if less else 0.0)
 
 
 def _parallels(point: Point, other: Point, speed: Estimate, named: str) -> Parallels:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from trainmeter.facts import Facts, facts
 from trainmeter.record import SCHEMA
-from trainmeter.report.rows import TOO_SHORT, WHOLE, Row, Sweep
+from trainmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
 
 MANY = 1000
 """More records than these are read by two processes: to hand rows over takes a third of the time to read them."""
@@ -33,90 +36,87 @@ def run_folders(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         return []
-    runs = [run for run in folder.iterdir() if run.name.isdecimal() and (run / "job.json").exists()]
-    return sorted(runs, key=lambda run: int(run.name))
+    runs = (name for name in os.listdir(folder) if name.isdecimal() and os.path.exists(f"{folder}/{name}/job.json"))
+    return [folder / name for name in sorted(runs, key=int)]
+
+
+def holds_runs(folder: Path) -> bool:
+    """Whether a folder is a run's or holds any: without a look at all of them."""
+    if (folder / "job.json").exists():
+        return True
+    if not folder.is_dir():
+        return False
+    with os.scandir(folder) as entries:
+        return any(entry.name.isdecimal() and os.path.exists(f"{entry.path}/job.json") for entry in entries)
 
 
 def newest(multirun: Path) -> Path | None:
     """The last sweep that has runs; None where there is none."""
     sweeps = sorted(multirun.iterdir(), reverse=True) if multirun.is_dir() else []
-    return next((sweep for sweep in sweeps if run_folders(sweep)), None)
+    return next((sweep for sweep in sweeps if holds_runs(sweep)), None)
 
 
 def row(folder: Path) -> Row:
     """A run's row; raises what reading a broken record raises, and ValueError for one of another schema."""
-    described = _json(folder / "job.json")
+    described = _json(f"{folder}/job.json")
     if (schema := described.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
-    job, run = described["job"], described["run"]
-    summary, host = _read(folder / "summary.json"), _host(folder)
-    energy, keys = run.get("energy") or {}, typed(run["overrides"])
-    metrics, infinite = finite(summary["metrics"] if summary else {})
-    epochs, broken_lines = _epochs(folder)
-    state = summary["state"] if summary else "unfinished"
-    measured = "steady/energy_j" in metrics or "total/energy_j" in metrics
+    windows, broken_lines = _windows(f"{folder}/epochs.jsonl")
+    run, summary = described["run"], _read(f"{folder}/summary.json")
+    told = facts(described["job"], run, _host(f"{folder}/host.json"), windows, summary)
+    told["sweep"] = told["sweep"] or folder.parent.name
+    flaws = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
+    whole = _is_whole(f"{folder}/whole.json", run["identity"])
+    return row_of(told, summary["metrics"] if summary else {}, whole, folder=folder, flaws=flaws)
+
+
+def row_of(
+    told: Facts,
+    measured: Mapping[str, float | None],
+    whole: bool,
+    *,
+    folder: Path | None = None,
+    link: str | None = None,
+    flaws: Sequence[str] = (),
+) -> Row:
+    """The row of a run of which this is told: `whole` says whether all of it is there.
+
+    What is measured and is no finite number is absent, and a flaw.
+    """
+    metrics, infinite = known(measured)
+    energy = told["energy"]
+    metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Row(
-        number=int(run["number"]),
-        job=job,
-        keys=keys,
+        number=told["number"],
+        job=told["job"],
+        keys=told["typed"],
         metrics=metrics,
-        state=state,
-        left_out=_left_out(folder, run, state, metrics),
-        energy_covers=energy.get("covers") if measured else None,
-        no_energy=None if measured else energy.get("reason") or "no energy was measured",
-        cores=(host.get("cpu") or {}).get("cores"),
-        storage=run.get("storage") or {},
-        epochs=[finite(epoch["metrics"])[0] for epoch in epochs],
-        rehearsal=run["rehearsal"],
-        devices=_devices(job, run),
-        samples=((run.get("dataset") or {}).get("splits") or {}).get("train"),
-        sweep=run.get("sweep_id") or folder.parent.name,
+        state=told["state"],
+        left_out=_left_out(told, whole, metrics),
+        energy_covers=energy.get("covers") if metered else None,
+        no_energy=None if metered else energy.get("reason") or "no energy was measured",
+        cores=told["cores"],
+        storage=told["storage"],
+        epochs={number: known(epoch)[0] for number, epoch in told["epochs"].items()},
+        rehearsal=told["rehearsal"],
+        devices=told["devices"],
+        samples=told["samples"],
+        sweep=told["sweep"] or "",
         folder=folder,
-        host=run.get("host"),
-        traced=any(epoch.get("traced") for epoch in epochs),
-        experiment=keys.get("experiment"),
+        host=told["host"],
+        link=link,
+        traced=told["traced"],
+        experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
-        differences=differences(host, run),
-        flaws=[
-            *(f"{name} is no finite number" for name in infinite),
-            *([f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []),
-        ],
+        differences=told["ran_on"],
+        flaws=[*(f"{name} is no finite number" for name in infinite), *flaws],
     )
 
 
-def typed(overrides: Iterable[str]) -> dict[str, str]:
-    """`batch=64` -> `batch`: `64`."""
-    pairs = (override.partition("=") for override in overrides)
-    return {key.lstrip("+"): value for key, _, value in pairs}
-
-
-def finite(metrics: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
+def known(metrics: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
     """Metrics that are finite numbers, and the names of those that are not; what is null was absent all along."""
-    known = {name: value for name, value in metrics.items() if value is not None}
-    kept = {name: value for name, value in known.items() if math.isfinite(value)}
-    return kept, [name for name in known if name not in kept]
-
-
-def differences(host: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, str]:
-    """What a run ran on and with, as a person would ask for it; what was not written down is left out."""
-    training, git, mode = run.get("training") or {}, host.get("git") or {}, host.get("power_mode") or {}
-    memory_bytes = host.get("memory_bytes")
-    told = {
-        "host": run.get("host"),
-        "board": (host.get("board") or {}).get("model"),
-        "CPU": _counted([(host.get("cpu") or {}).get("model")], (host.get("cpu") or {}).get("cores"), "cores"),
-        "GPU": _counted([gpu.get("model") for gpu in host.get("gpus") or []]),
-        "memory": f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else None,
-        "OS": host.get("os"),
-        "kernel": host.get("kernel"),
-        "driver": host.get("driver"),
-        "torch": training.get("torch"),
-        "Python that trains": training.get("python"),
-        "git commit": git.get("commit", "")[:12] + (", changed since" if git.get("dirty") else ""),
-        "governor": ", ".join(host.get("governors") or []),
-        "power mode": mode.get("name") or mode.get("id"),
-    }
-    return {name: str(value) for name, value in told.items() if value not in (None, "")}
+    kept = {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+    return kept, [name for name, value in metrics.items() if value is not None and name not in kept]
 
 
 def reason(error: Exception) -> str:
@@ -144,13 +144,25 @@ def _beside(runs: Sequence[Path]) -> list[Row | str]:
         return [*_tried(runs[:half]), *later.result()]
 
 
-def _json(path: Path) -> Any:
+def _left_out(told: Facts, whole: bool, metrics: Mapping[str, float]) -> str | None:
+    if told["state"] != WHOLE or not whole:
+        return f"{NOT_WHOLE} ({told['state']})"
+    if told["rehearsal"]:
+        return f"a rehearsal ({'; '.join(told['rehearsal'])})"
+    return None if "steady/e2e_s" in metrics else TOO_SHORT
+
+
+def _json(path: str) -> Any:
     """What a file holds, read as bytes: half the time of a text's."""
-    with open(path, "rb") as file:
-        return json.loads(file.read())
+    return json.loads(_bytes(path))
 
 
-def _read(path: Path) -> Any:
+def _bytes(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _read(path: str) -> Any:
     """What a file of a record holds; None where it is not there."""
     try:
         return _json(path)
@@ -158,67 +170,57 @@ def _read(path: Path) -> Any:
         return None
 
 
-def _host(folder: Path) -> Mapping[str, Any]:
+def _host(path: str) -> Mapping[str, Any]:
     """What is known of the host; what is lost is not known, and costs the run nothing else."""
     try:
-        host = _json(folder / "host.json")
+        return _host_of(_bytes(path))
     except (OSError, ValueError):
         return {}
+
+
+@lru_cache(maxsize=16)  # most runs of a sweep have the same, byte for byte
+def _host_of(content: bytes) -> Mapping[str, Any]:
+    host = json.loads(content)
     return host if isinstance(host, dict) else {}
 
 
-def _left_out(folder: Path, run: Mapping[str, Any], state: str, metrics: Mapping[str, float]) -> str | None:
-    if state != WHOLE or not _is_whole(folder, run["identity"]):
-        return f"not whole ({state})"
-    if run["rehearsal"]:
-        return f"a rehearsal ({'; '.join(run['rehearsal'])})"
-    if "steady/e2e_s" not in metrics:
-        return TOO_SHORT
-    return None
-
-
-def _is_whole(folder: Path, identity: str) -> bool:
+def _is_whole(path: str, identity: str) -> bool:
     try:
-        return bool(_json(folder / "whole.json")["identity"] == identity)
+        return bool(_json(path)["identity"] == identity)
     except (OSError, ValueError):
         return False
 
 
-def _devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
-    """How many devices trained: what the worker told of its ranks or its GPUs, or else what was asked for."""
-    told = run.get("training") or {}
-    if "ranks" in told:
-        return int(told["ranks"])
-    if "gpus" in told:
-        return len(told["gpus"]) or 1
-    asked = (job.get("strategy") or {}).get("ranks")
-    return None if asked is None else int(asked)
-
-
-def _epochs(folder: Path) -> tuple[list[Mapping[str, Any]], int]:
-    """Its whole epochs, and how many lines cannot be read; a last one that was cut short is no line yet."""
+def _windows(path: str) -> tuple[list[Mapping[str, Any]], int]:
+    """Its windows, and how many lines cannot be read; a last one that was cut short is no line yet."""
     try:
-        text = (folder / "epochs.jsonl").read_bytes().decode("utf-8", errors="replace")
+        text = _bytes(path).decode("utf-8", errors="replace")
     except OSError:
         return [], 0
-    windows = [_window(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    epochs = [window for window in windows if window and window["window"] == "epoch"]
-    whole = [epoch for epoch in epochs if not (epoch.get("partial") or epoch.get("warmup"))]
-    return whole, windows.count(None)
+    *lines, _ = text.split("\n")
+    try:
+        windows = json.loads(f"[{','.join(lines)}]")  # in one go, half the time of a line at a time
+        if len(windows) == len(lines) and all(map(_is_window, windows)):
+            return windows, 0
+    except ValueError:
+        pass
+    each = [_window(line) for line in lines]
+    return [window for window in each if window], each.count(None)
 
 
 def _window(line: str) -> Mapping[str, Any] | None:
     """A window from its line; None where that is broken."""
     try:
         window = json.loads(line)
-        return window if isinstance(window["window"], str) and isinstance(window["metrics"], dict) else None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return None
+    return window if _is_window(window) else None
 
 
-def _counted(models: Sequence[str | None], count: int | None = None, of: str = "") -> str | None:
-    """`2 x H100`; `Xeon, 8 cores`."""
-    named = [model for model in models if model]
-    kinds = dict.fromkeys(named)
-    texts: Iterator[str] = (f"{named.count(kind)} x {kind}" if named.count(kind) > 1 else kind for kind in kinds)
-    return ", ".join([*texts, *([f"{count} {of}"] if count else [])]) or None
+def _is_window(read: Any) -> bool:
+    return (
+        isinstance(read, dict)
+        and isinstance(read.get("window"), str)
+        and isinstance(read.get("epoch"), int)
+        and isinstance(read.get("metrics"), dict)
+    )

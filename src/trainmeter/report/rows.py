@@ -35,8 +35,8 @@ class Row:
     """Why there is none."""
     cores: int | None = None
     storage: Mapping[str, Any] = field(default_factory=dict)
-    epochs: Sequence[Mapping[str, float]] = ()
-    """Metrics of each epoch, in order, warm-up included."""
+    epochs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Number of an epoch -> what is told of it, in order, warm-up included; one that was lost is not there."""
     rehearsal: Sequence[str] = ()
     """In what it was one."""
     devices: int | None = None

@@ -20,9 +20,8 @@ from trainmeter.report.axes import (
     value_of,
 )
 from trainmeter.report.costs import front
-from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Scatter, Series, Stack
+from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from trainmeter.report.points import Point
-from trainmeter.report.rows import Row
 from trainmeter.report.targets import ENERGY, TIME, target
 
 if TYPE_CHECKING:
@@ -68,7 +67,10 @@ def energy_by_time(
 
 
 def to_target(every: Sequence[Shown], keys: Sequence[str]) -> list[Scatter | Bars]:
-    """Energy against time to each target, of the jobs that reached it; time alone where no energy is known."""
+    """Energy against time to each target, of the jobs that reached it; time alone where no energy is known.
+
+    A job of which only some runs did says so, and is on no front: the slow ones are not in its mean.
+    """
     goals: dict[tuple[str, str], list[Shown]] = {}
     for each in every:
         if goal := target(each.point.job):
@@ -77,15 +79,20 @@ def to_target(every: Sequence[Shown], keys: Sequence[str]) -> list[Scatter | Bar
     for place, ((goal, dataset), group) in enumerate(goals.items()):
         name = f"target_{place}" if len(goals) > 1 else "target"
         title = f"To {'an' if goal.startswith('accuracy') else 'a'} {goal}, {dataset}"
-        reached = [Shown(Point(rows), each.title) for each in group if (rows := _reached(each.point))]
-        lost = len(group) - len(reached)
-        said = f"{lost:,} of {len(group):,} jobs never reached it." if lost else ""
+        reached = [found for each in group if (found := _reached(each))]
+        asked = {id(each.point) for each in group}
+        always = {each.point.numbers[0] for each in reached if id(each.point) in asked}
+        lost, some = len(group) - len(reached), len(reached) - len(always)
+        said = sentence(
+            f"{lost:,} of {len(group):,} jobs never reached it." if lost else "",
+            f"{some:,} did in some of their runs: the mean of those is on no front." if some else "",
+        )
         measured = [(each, over_runs(each.point, TIME), over_runs(each.point, ENERGY)) for each in reached]
         taken = [Taken(each, time, energy) for each, time, energy in measured if time and energy and each.covers]
         times_s = [(each, time) for each, time, _ in measured if time]
         if taken:
             said = sentence(said, lacking(reached, len(taken), "energy to it"))
-            told.append(_scatter(name, title, "to the target", taken, keys, _on_front(taken), {}, said))
+            told.append(_scatter(name, title, "to the target", taken, keys, _on_front(taken, always), {}, said))
         elif times_s:
             told.append(_times(name, title, times_s, said))
     return told
@@ -152,9 +159,13 @@ def _mark(each: Taken, second: float, joule: float) -> Mark:
         energy.mean / joule,
         each.shown.told(f"time {time.told('s')}", f"energy {energy.told('J')}", f"of {each.shown.covers}"),
         each.shown.link,
-        None if time.spread is None else time.spread / second,
-        None if energy.spread is None else energy.spread / joule,
+        _reach(time, second),
+        _reach(energy, joule),
     )
+
+
+def _reach(value: Value, size: float) -> Reach | None:
+    return None if value.spread is None else Reach(value.spread / size, value.spread / size)
 
 
 def _times(name: str, title: str, found: Sequence[tuple[Shown, Value]], said: str) -> Bars:
@@ -167,19 +178,22 @@ def _times(name: str, title: str, found: Sequence[tuple[Shown, Value]], said: st
     return Bars(name, title, caption, x, [each.title for each, _ in drawn], [Stack("time", bars)])
 
 
-def _on_front(taken: Sequence[Taken]) -> set[int]:
-    """Of each thing that energy is that of by itself."""
-    covers = [str(each.shown.covers) for each in taken]
+def _on_front(taken: Sequence[Taken], always: Collection[int]) -> set[int]:
+    """Of those that always reached it; of each thing that energy is that of by itself."""
     on: set[int] = set()
-    for cover in set(covers):
-        alike = [each for each, its in zip(taken, covers, strict=True) if its == cover]
+    for cover in {each.shown.covers for each in taken}:
+        alike = [each for each in taken if each.shown.covers == cover and each.run in always]
         flags = front((each.energy.mean, each.time.mean) for each in alike)
         on.update(each.run for each, flag in zip(alike, flags, strict=True) if flag)
     return on
 
 
-def _reached(point: Point) -> list[Row]:
-    return [row for row in point.rows if TIME in row.metrics]
+def _reached(each: Shown) -> Shown | None:
+    """A job itself where each of its runs reached its target, else by those that did; None where none did."""
+    rows = [row for row in each.point.rows if TIME in row.metrics]
+    if not rows or len(rows) == len(each.point.rows):
+        return each if rows else None
+    return Shown(Point(rows), f"{each.title}, reached by {len(rows)} of {len(each.point.rows)} runs")
 
 
 def _by_number(kind: str) -> tuple[str, tuple[bool, float, str]]:

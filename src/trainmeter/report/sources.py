@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,18 +9,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from trainmeter.facts import typed
 from trainmeter.record import read_json
 from trainmeter.report import table
-from trainmeter.report.records import BROKEN, finite, newest, read, reason, run_folders, typed
-from trainmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
+from trainmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
+from trainmeter.report.rows import Row, Sweep
 
 RECORDS, MLFLOW = "records", "mlflow"
-STATES = {"FINISHED": WHOLE, "FAILED": "failed", "KILLED": "killed"}
-"""What MLflow calls the end of a run -> what its record does."""
+FINISHED = "FINISHED"
+"""What MLflow calls a run that is whole."""
+CURVES = ("epoch/", "val/", "rank_max/", "step/", "power/")
+"""What MLflow has a curve of; all else is of the run as a whole, as in a record's summary."""
 FIRST = "python src/train.py -m experiment=stalls"
 """What to run where there is nothing to tell of."""
 Shown = Mapping[str, Any]
-"""A run as MLflow shows it: `run_id`, `sweep_id`, `params`, `metrics`, `tags`, `status`, `link`."""
+"""A run as MLflow shows it: `run_id`, `sweep_id`, `metrics`, `tags`, `facts`, `status`, `link`."""
 
 
 def found(
@@ -62,65 +64,14 @@ def linked(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
 
 
 def of_shown(run: Shown) -> Row:
-    """A run's row from what MLflow shows of it; raises KeyError, TypeError or ValueError for one that is not ours."""
-    params, tags = run["params"], run["tags"]
-    metrics, infinite = finite(run["metrics"])
-    kept = {name: value for name, value in metrics.items() if not name.startswith(("epoch/", "val/", "rank_max/"))}
-    state = STATES.get(run["status"], "unfinished")
-    rehearsal = tags.get("trainmeter.rehearsal") == "true"
-    measured = "steady/energy_j" in kept or "total/energy_j" in kept
-    folder = Path(tags["trainmeter.folder"])
-    job = nested(params)
-    left_out = f"{NOT_WHOLE} ({state})" if state != WHOLE else None
-    if not left_out and "steady/e2e_s" not in kept:
-        left_out = TOO_SHORT
-    return Row(
-        number=int(folder.name),
-        job=job,
-        keys=params,
-        metrics=kept,
-        state=state,
-        left_out=left_out,
-        energy_covers=tags.get("trainmeter.energy_covers") if measured else None,
-        no_energy=None if measured else tags.get("trainmeter.energy_reason") or "no energy was measured",
-        rehearsal=[tags.get("trainmeter.not_applied") or "it is marked as one"] if rehearsal else [],
-        devices=(job.get("strategy") or {}).get("ranks"),
-        sweep=run["sweep_id"],
-        folder=folder if folder.exists() else None,
-        host=tags.get("trainmeter.host"),
-        link=run["link"],
-        experiment=params.get("experiment"),
-        energy_source=tags.get("trainmeter.energy_source"),
-        differences={
-            name: tags[tag]
-            for name, tag in {"host": "trainmeter.host", "git commit": "mlflow.source.git.commit"}.items()
-            if tag in tags
-        },
-        flaws=[f"{name} is no finite number" for name in infinite],
-    )
-
-
-def nested(params: Mapping[str, str]) -> dict[str, Any]:
-    """A job from the keys that one types: `optimizer.lr` -> `1e-3` is what `optimizer` holds as `lr`.
-
-    What stands for a group, such as `optimizer` -> `sgd`, is told by the group's own name.
-    """
-    job: dict[str, Any] = {}
-    for key in sorted(params, key=lambda key: key.count("."), reverse=True):
-        *above, last = key.split(".")
-        branch = job
-        for part in above:
-            branch = branch.setdefault(part, {})
-        branch.setdefault(last, value_of(params[key]))
-    return job
-
-
-def value_of(text: str) -> Any:
-    """What a text is as JSON, where it is that, as parameters are written."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    """A run's row from what MLflow shows of it, as its record's would be; ValueError for one without its facts."""
+    told = run["facts"]
+    if told is None:
+        raise ValueError("it does not hold the facts of its record: show that again by python src/publish.py")
+    folder = Path(run["tags"]["trainmeter.folder"])
+    metrics = {name: value for name, value in run["metrics"].items() if not name.startswith(CURVES)}
+    there = folder if folder.exists() else None
+    return row_of(told, metrics, run["status"] == FINISHED, folder=there, link=run["link"])
 
 
 def _of_records(sweeps: Sequence[str], experiment: str | None, multirun: Path) -> Sweep:
@@ -131,34 +82,42 @@ def _of_records(sweeps: Sequence[str], experiment: str | None, multirun: Path) -
 
 def _folders(sweeps: Sequence[str], experiment: str | None, multirun: Path) -> list[Path]:
     """The folders that are asked for; ValueError where there is none."""
-    last = newest(multirun)
-    if not sweeps and experiment is None:
-        if last is None:
-            raise ValueError(f"There are no runs yet. Run first: {FIRST}")
-        return [last]
-    there = sorted(folder for folder in multirun.iterdir() if run_folders(folder)) if multirun.is_dir() else []
-    folders = (
-        dict.fromkeys(folder for sweep in sweeps for folder in _named(sweep, multirun, there)) if sweeps else there
-    )
-    took = [folder for folder in folders if experiment is None or experiment in _experiments(folder)]
+    if sweeps:
+        folders = list(dict.fromkeys(folder for sweep in sweeps for folder in _named(sweep, multirun)))
+    elif experiment is None:
+        folders = [folder for folder in [newest(multirun)] if folder]
+    else:
+        folders = _sweeps(multirun)
+    if not folders:
+        raise ValueError(f"There are no runs yet. Run first: {FIRST}")
+    if experiment is None:
+        return folders
+    taken = {folder: _experiments(folder) for folder in folders}
+    took = [folder for folder, experiments in taken.items() if experiment in experiments]
     if not took:
-        known = dict.fromkeys(name for folder in folders for name in _experiments(folder))
+        known = dict.fromkeys(name for experiments in taken.values() for name in experiments)
         other = f"There are runs of: {', '.join(known)}." if known else "There are runs of none."
         raise ValueError(f"experiment={experiment}: no run took it. {other} Run: python src/train.py -m experiment=...")
     return took
 
 
-def _named(sweep: str, multirun: Path, there: Iterable[Path]) -> list[Path]:
+def _named(sweep: str, multirun: Path) -> list[Path]:
     """The folders of a sweep's name, of a pattern of names, or of a path; ValueError where there are no runs."""
     for folder in (multirun / sweep, Path(sweep)):
-        if run_folders(folder):
+        if holds_runs(folder):
             return [folder.absolute()]
-    matching = [folder for folder in there if fnmatchcase(folder.name, sweep)]
+    matching = _sweeps(multirun, sweep)
     if matching:
         return matching
     last = newest(multirun)
     other = f"The last one that has is {last.name}." if last else "None has: run python src/train.py first."
     raise ValueError(f"sweep={sweep}: no runs there: no job.json in it or in its numbered folders. {other}")
+
+
+def _sweeps(multirun: Path, pattern: str = "*") -> list[Path]:
+    """The folders of sweeps whose names fit a pattern, by name; no other is looked into."""
+    named = (folder for folder in multirun.iterdir() if fnmatchcase(folder.name, pattern)) if multirun.is_dir() else ()
+    return sorted(folder for folder in named if holds_runs(folder))
 
 
 def _experiments(folder: Path) -> list[str]:
@@ -196,17 +155,18 @@ def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], experiment: str | 
 
 
 def _sweep_of(shown: Iterable[Shown], folder: Path) -> Sweep:
-    """The rows of a sweep; keys that are not the same in all of them count as typed."""
     rows, unreadable = [], {}
     for run in shown:
         try:
             rows.append(of_shown(run))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            unreadable[str(run["run_id"])] = reason(error)
-    keys = dict.fromkeys(key for row in rows for key in row.keys)
-    typed_for = {key for key in keys if len({row.keys.get(key) for row in rows}) > 1}
-    kept = [replace(row, keys={key: row.keys[key] for key in row.keys if key in typed_for}) for row in rows]
-    return Sweep(folder, sorted(kept, key=lambda row: row.number), unreadable)
+        except BROKEN as error:
+            unreadable[_name(run)] = reason(error)
+    return Sweep(folder, sorted(rows, key=lambda row: row.number), unreadable)
+
+
+def _name(run: Shown) -> str:
+    """What a run's folder is called, or else what MLflow calls it by."""
+    return Path(run["tags"].get("trainmeter.folder", "")).name or str(run["run_id"])
 
 
 def _of_table(path: Path, sweeps: Sequence[str], experiment: str | None) -> Sweep:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from functools import lru_cache
 from typing import NamedTuple
 
-from trainmeter.report.axes import Shown, Value, axis, covers_told, fewer, sentence, steady
+from trainmeter.report.axes import Shown, Value, apart, axis, by_covers, covers_told, fewer, sentence, steady
 from trainmeter.report.figures import (
     BLACK,
     BLUE,
@@ -27,6 +27,8 @@ from trainmeter.report.words import number
 
 MOST = 40
 """Bars of one picture."""
+METRICS = {"s": "e2e_s", "J": "energy_j"}
+"""What bars are of, by its unit."""
 PARTS = {"fetch stall": "fetch_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
 PHASES = {"fetch stall": "stall_energy_j", "copy": "copy_energy_j", "compute": "compute_energy_j",
           "overhead": "overhead_energy_j"}  # fmt: skip
@@ -51,25 +53,21 @@ class Pieces(NamedTuple):
 def epoch_parts(every: Sequence[Shown]) -> Bars | None:
     """Where the time of a steady epoch goes; None where no job tells of its four parts."""
     said = "A steady epoch by what the device was doing; each part is measured by itself."
-    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", _ordered(every, "e2e_s"),
+    return _bars("epoch_parts", "Where the time goes", "Time of an epoch", "s", every,
                  lambda each, whole: _known(each.point, PARTS), said, STYLES)  # fmt: skip
 
 
 def energy_parts(every: Sequence[Shown]) -> list[Bars]:
     """Energy of a steady epoch by domain and by phase; energies that are of different things have pictures apart."""
     told: list[Bars | None] = []
-    groups: dict[str, list[Shown]] = {}
-    for each in every:
-        if each.covers:
-            groups.setdefault(each.covers, []).append(each)
-    for place, cover in enumerate(sorted(groups)):
-        apart = f"_{place}" if len(groups) > 1 else ""
-        ordered, covers, label = _ordered(groups[cover], "energy_j"), covers_told(groups[cover]), "Energy of an epoch"
+    groups = by_covers(every)
+    for place, group in enumerate(groups.values()):
+        covers, label, name = covers_told(group), "Energy of an epoch", apart(place, groups)
         told += [
-            _bars(f"energy_domains{apart}", "Where the energy goes: domains", label, "J", ordered,
+            _bars(f"energy_domains{name}", "Where the energy goes: domains", label, "J", group,
                   lambda each, whole: domains_of(each, whole.mean),
                   sentence("A steady epoch by what used the energy.", covers)),
-            _bars(f"energy_phases{apart}", "Where the energy goes: phases", label, "J", ordered,
+            _bars(f"energy_phases{name}", "Where the energy goes: phases", label, "J", group,
                   lambda each, whole: _known(each.point, PHASES),
                   sentence("A steady epoch by what the device was doing meanwhile.", covers), STYLES),
         ]  # fmt: skip
@@ -81,7 +79,7 @@ def domains_of(each: Shown, total_j: float) -> dict[str, float]:
 
     A board's rails lie within the one that feeds the module: they stand beside what else that one fed.
     """
-    names = {found[1] for row in each.point.rows for name in row.metrics if (found := DOMAIN.fullmatch(name))}
+    names = {domain for row in each.point.rows for name in row.metrics if (domain := _domain(name))}
     joules = _known(each.point, {name: f"energy_{name}_j" for name in sorted(names)})
     if not joules:
         return {}
@@ -98,6 +96,12 @@ def domains_of(each: Shown, total_j: float) -> dict[str, float]:
     return made if math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN) else {}
 
 
+@lru_cache(maxsize=1024)  # the same few names in each of many runs
+def _domain(name: str) -> str | None:
+    found = DOMAIN.fullmatch(name)
+    return found[1] if found else None
+
+
 def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:
     """Means of metrics by what they are called here; empty unless all are known."""
     values = {called: steady(point, name) for called, name in names.items()}
@@ -111,24 +115,24 @@ def _ordered(every: Sequence[Shown], name: str) -> list[tuple[Shown, Value]]:
 
 
 def _bars(
-    name: str, title: str, label: str, unit: str, ordered: Sequence[tuple[Shown, Value]],
+    name: str, title: str, label: str, unit: str, every: Sequence[Shown],
     parts_of: Callable[[Shown, Value], dict[str, float]], said: str, styles: Mapping[str, int] | None = None,
 ) -> Bars | None:  # fmt: skip
-    """The first of these jobs that have parts; without styles their parts are domains, and have those of them."""
-    told = (Pieces(each, parts, whole) for each, whole in ordered if (parts := parts_of(each, whole)))
-    drawn = list(islice(told, MOST))
-    if not drawn:
+    """Of these jobs the first that have parts; without styles their parts are domains, and have those of them."""
+    ordered = _ordered(every, METRICS[unit])
+    told = [Pieces(each, parts, whole) for each, whole in ordered if (parts := parts_of(each, whole))]
+    if not told:
         return None
+    drawn = told[:MOST]
     styles = styles or _domain_styles({part for each in drawn for part in each.parts})
     x, size = axis(label, [each.whole.mean for each in drawn], unit, straight=True)
     stacks = [
         Stack(called, [_piece(each, called, unit, size) for each in drawn], style) for called, style in styles.items()
     ]
     kept = [stack for stack in stacks if any(piece and piece.value for piece in stack.pieces)]
-    few = fewer(len(ordered), MOST, "fastest" if unit == "s" else "most frugal")
-    if len(drawn) < min(MOST, len(ordered)):
-        few = f"{len(ordered) - len(drawn):,} of {len(ordered):,} jobs tell of no parts."
-    return Bars(name, title, sentence(said, few), x, [each.shown.title for each in drawn], kept)
+    few = fewer(len(told), MOST, "fastest" if unit == "s" else "most frugal")
+    lost = f"{len(every) - len(told):,} of {len(every):,} jobs tell of no parts." if len(told) < len(every) else ""
+    return Bars(name, title, sentence(said, few, lost), x, [each.shown.title for each in drawn], kept)
 
 
 def _domain_styles(names: Collection[str]) -> dict[str, int]:

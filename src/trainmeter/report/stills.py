@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Scatter, Series, shortened
+from trainmeter.report.figures import STYLES, Axis, Bars, Chart, Heatmap, Lines, Mark, Reach, Scatter, Series, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +45,8 @@ MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross
            "hexagon": "h"}  # fmt: skip
 WIDTH_IN, HEIGHT_IN, BAR_IN = 7.0, 4.2, 0.24
 DOTS_PER_INCH = 150
+ENDS = {"left": 0.0, "center": 0.5, "right": 1.0}
+"""Where on a callout's word its line ends."""
 MANY = 1000
 """From so many marks on they are small, without bars, and dots within the SVG."""
 LINE_IN, LETTERS = 0.19, 96
@@ -86,10 +88,10 @@ def _scatter(chart: Scatter, axes: Axes) -> None:
         xs, ys = zip(*corners, strict=True)
         told = {} if index else {"label": "Pareto front"}
         axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, zorder=3 if many else 1, **told)  # type: ignore[arg-type]
-    for (text, x, y), level in zip(chart.callouts, chart.levels, strict=True):
+    for (text, x, y), level, side in zip(chart.callouts, chart.levels, chart.sides, strict=True):
         off = (-22 - 11 * level) * (1 if chart.words_below else -1)
-        axes.annotate(text, (x, y), (0, off), textcoords="offset points", ha="center",
-                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4},
+        axes.annotate(text, (x, y), (0, off), textcoords="offset points", ha=side, zorder=1.5,
+                      arrowprops={"arrowstyle": "-", "color": MUTED, "shrinkB": 4, "relpos": (ENDS[side], 0.5)},
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})  # fmt: skip
     axes.margins(x=0.08)
     axes.set_ylim(*chart.limits)
@@ -165,9 +167,16 @@ def _marks(axes: Axes, series: Series, many: bool, line: str) -> None:
     elif many:
         axes.plot(xs, ys, **look)
     else:
-        bars = {f"{side}err": [getattr(mark, f"{side}_half") or 0 for mark in series.marks] for side in "xy"}
-        look |= marker | {side: halves for side, halves in bars.items() if any(halves)}
+        look |= marker | {f"{side}err": _bars_of(series.marks, f"{side}_reach") for side in "xy"}
         axes.errorbar(xs, ys, **look, elinewidth=0.9, capsize=2)
+
+
+def _bars_of(marks: Sequence[Mark], side: str) -> list[list[float]] | None:
+    """How far bars go below and above; matplotlib draws none of what is no number."""
+    reaches: list[Reach | None] = [getattr(mark, side) for mark in marks]
+    if not any(reaches):
+        return None
+    return [[getattr(reach, end) if reach else math.nan for reach in reaches] for end in ("below", "above")]
 
 
 def _lay(axes: Axes, x: Axis, y: Axis) -> None:

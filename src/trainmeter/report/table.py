@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trainmeter.record import write_whole
+from trainmeter.report.markdown import piped, plain
 from trainmeter.report.rows import Row
 from trainmeter.report.selection import flat
-from trainmeter.report.words import ABSENT, Grid, number, piped
+from trainmeter.report.words import ABSENT, Grid, number
 
 FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices", "cores", "samples", "traced",
          "energy_source", "energy_covers", "no_energy", "link")  # fmt: skip
@@ -32,6 +33,8 @@ DIGITS, MOST_DECIMALS = 3, 6
 """Significant digits of the least number in a column of the page, and what that ends at."""
 NOT_A_NUMBER = r"[\"NaN\", \"___NaN___\"]"
 """What itables writes where there is no value: what is read, and what it is sorted by."""
+FORMULA = ("=", "+", "-", "@")
+"""What a spreadsheet takes for the begin of a formula, which would then be run."""
 NAMED = 5
 """So many runs are named of those that something holds for."""
 
@@ -46,7 +49,7 @@ def write(rows: Sequence[Row], path: Path) -> None:
 
     def all_of_it(file: TextIO) -> None:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(map(_scalar, columns))
         writer.writerows([line.get(name, "") for name in columns] for line in lines)
 
     write_whole(path, all_of_it)
@@ -56,7 +59,8 @@ def read(path: Path) -> list[Row]:
     """The rows that a CSV file holds; ValueError where it is no table of a report, or a line of it is none."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        missing = [name for name in ("run.number", "run.state") if name not in (reader.fieldnames or ())]
+        reader.fieldnames = [str(_told(name)) for name in reader.fieldnames or ()]
+        missing = [name for name in ("run.number", "run.state") if name not in reader.fieldnames]
         if missing:
             raise ValueError(f"source={path}: no table of a report: it has no column {' and no '.join(missing)}.")
         rows = []
@@ -81,8 +85,7 @@ def grid(rows: Sequence[Row], title: str = "Runs, means of their steady epochs")
 def markdown(rows: Sequence[Row], title: str) -> str:
     """The table as a Markdown page."""
     told = grid(rows)
-    escaped = [[_plain(cell) for cell in cells] for cells in told.rows]
-    return "\n".join([f"# {title}", "", f"{told.title}:", "", *piped(Grid(told.title, told.columns, escaped)), ""])
+    return "\n".join([f"# {plain(title)}", "", f"{told.title}:", "", *piped(told.columns, told.rows), ""])
 
 
 def html(rows: Sequence[Row]) -> str:
@@ -153,7 +156,7 @@ def _metrics(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _line(row: Row) -> dict[str, str | float]:
-    """A row as names and values; a text that would be read as something else is quoted as JSON is."""
+    """A row as names and values."""
     told: dict[str, Any] = {f"{RUN}{name}": getattr(row, name) for name in FACTS}
     told |= {f"{RUN}{name}": list(getattr(row, name)) or None for name in LISTS}
     told |= {KEYS: dict(row.keys), STORAGE: dict(row.storage) or None}
@@ -161,7 +164,7 @@ def _line(row: Row) -> dict[str, str | float]:
     line: dict[str, str | float] = {name: _cell(fact) for name, fact in known.items()}
     line |= {key: _cell(leaf) for key, leaf in flat(row.job).items()}
     line |= row.metrics
-    line |= {f"{HOST}{name}": is_so for name, is_so in row.differences.items()}
+    line |= {f"{HOST}{name}": _scalar(is_so) for name, is_so in row.differences.items()}
     return line
 
 
@@ -171,20 +174,20 @@ def _row(line: Mapping[str, str | None]) -> Row:
     facts = {name: _told(known[f"{RUN}{name}"]) for name in (*FACTS, *LISTS) if f"{RUN}{name}" in known}
     job: dict[str, Any] = {}
     for key, text in known.items():
-        if "/" not in key and not key.startswith((RUN, HOST)):
+        if not _measured(key) and not key.startswith((RUN, HOST)):
             *above, last = key.split(".")
             branch = job
             for part in above:
                 branch = branch.setdefault(part, {})
             branch[last] = _told(text)
-    metrics = {name: float(text) for name, text in known.items() if "/" in name and not name.startswith((RUN, HOST))}
+    metrics = {name: float(text) for name, text in known.items() if _measured(name)}
     return Row(
         **facts,
         job=job,
         keys=_told(known.get(KEYS, "{}")),
         storage=_told(known.get(STORAGE, "{}")),
         metrics={name: number for name, number in metrics.items() if math.isfinite(number)},
-        differences={name.removeprefix(HOST): text for name, text in known.items() if name.startswith(HOST)},
+        differences={name.removeprefix(HOST): _text(text) for name, text in known.items() if name.startswith(HOST)},
     )
 
 
@@ -192,17 +195,24 @@ def _place(column: str) -> int:
     """Facts first, then keys, then metrics, then the host; each in the order in which they came."""
     if column.startswith(RUN):
         return 0
-    return 3 if column.startswith(HOST) else 2 if "/" in column else 1
+    return 3 if column.startswith(HOST) else 2 if _measured(column) else 1
+
+
+def _measured(column: str) -> bool:
+    """Whether a column is a metric's: `steady/e2e_s`; a key that holds a slash has a dot before it."""
+    section, slash, _ = column.partition("/")
+    return bool(slash) and "." not in section
 
 
 def _cell(known: Any) -> str:
-    """A value as text; `_told` gives it back."""
+    """A value as text, of which `_told` makes the value again."""
     return json.dumps(known) if isinstance(known, dict | list) else _scalar(known)
 
 
 @lru_cache(maxsize=4096, typed=True)  # a job's values are mostly those of the next job
 def _scalar(known: Any) -> str:
-    if isinstance(known, str):
+    """A text stands as it is, unless it is empty, or something else would be made of it: then as JSON quotes it."""
+    if isinstance(known, str) and known and known.isprintable() and not known.startswith(FORMULA):
         return known if _told(known) is known else json.dumps(known)
     return json.dumps(known)
 
@@ -212,6 +222,11 @@ def _told(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _text(cell: str) -> str:
+    """What a cell holds that is a text, whatever it looks like."""
+    return told if isinstance(told := _told(cell), str) else cell
 
 
 def _linked(row: Row) -> str:
@@ -234,11 +249,6 @@ def _rounded(measured: Sequence[float | None]) -> list[float | None]:
     if digits <= 0 and None not in measured:
         return [round(value or 0.0) for value in measured]
     return [None if value is None else round(value, min(max(digits, 0), MOST_DECIMALS)) for value in measured]
-
-
-def _plain(cell: str) -> str:
-    """A text that Markdown takes for no markup, in one line."""
-    return " ".join(escape(cell, quote=False).replace("|", "/").split())
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -1,7 +1,9 @@
 """Time and energy to a target: the points of a sweep, and which of them none other betters in both.
 
 After J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of DNN Training,
-NSDI 2023. A run that never reached its target has neither time nor energy to it: it is counted, and left out.
+NSDI 2023. A run that never reached its target has neither time nor energy to it: it is counted, and left out. The mean
+of those that did says nothing of how long the job takes, as the slow ones are not in it: a job stands beside others,
+and may be the best, only if each of its runs reached its target.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from trainmeter.report.words import ABSENT, Grid, number, plain_values, spread, 
 TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
 
 
+NAMED = 3
+"""So many jobs that reached it in some of their runs are named."""
+
+
 @dataclass(frozen=True)
 class Reaching:
     """A job that was to reach a target: how often it did, and what that took in the mean of the runs that did."""
@@ -34,6 +40,16 @@ class Reaching:
     energy_j: Estimate | None
     on_front: bool = False
 
+    @property
+    def always(self) -> bool:
+        """Whether each of its runs reached it."""
+        return len(self.reached) == len(self.numbers)
+
+    @property
+    def share(self) -> str:
+        """`1 of 5`."""
+        return f"{len(self.reached)} of {len(self.numbers)}"
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -46,8 +62,9 @@ class Targets:
     no_energy: str | None
     """Why jobs that reached it are not on the front, or none is."""
     fastest: str | None
+    """The title of the fastest of the jobs that always reached it; None where there is none."""
     least: str | None
-    """The title of the job that took the least energy."""
+    """The same of the one that took the least energy."""
     time_ratio: Estimate | None
     """Time of the one of the least energy, as a multiple of the fastest's."""
     energy_ratio: Estimate | None
@@ -80,6 +97,8 @@ def sentences(told: Targets) -> list[str]:
     if not reached:
         return [f"{told.title}: none of {every} runs reached it. Give more epochs, or another target."]
     said = [f"{told.title}: {_answer(told)}"]
+    if some := [point for point in reached if not point.always]:
+        said.append(_sometimes(some))
     if told.fastest != told.least and told.least and told.time_ratio and told.energy_ratio:
         said.append(_trade(told.time_ratio, told.energy_ratio))
     if lost:
@@ -103,11 +122,10 @@ def page(rows: Sequence[Row]) -> Page | None:
 
 
 def grid(told: Targets) -> Grid:
-    ordered = sorted(told.points, key=lambda point: (not point.time_s, point.time_s.value if point.time_s else 0.0))
+    ordered = sorted(told.points, key=_place)
     rows = []
     for point in ordered:
-        count = len(point.numbers)
-        reached = ("yes" if point.reached else "no") if count == 1 else f"{len(point.reached)} of {count}"
+        reached = ("yes" if point.reached else "no") if len(point.numbers) == 1 else point.share
         cells = [spread(value) if value else ABSENT for value in (point.time_s, point.energy_j)]
         runs = ", ".join(map(str, point.numbers))
         rows.append([point.title, runs, reached, number(point.epochs), *cells, "front" if point.on_front else ""])
@@ -123,10 +141,12 @@ def _told(title: str, rows: Sequence[Row]) -> Targets:
     alike = len(covers) == 1
     found = [_reaching(name, point, reached[name], alike) for name, point in zip(reached, every, strict=True)]
     costs = {
-        point.title: (point.energy_j.value, point.time_s.value) for point in found if point.energy_j and point.time_s
+        point.title: (point.energy_j.value, point.time_s.value)
+        for point in found
+        if point.always and point.energy_j and point.time_s
     }
     on_front = {name for name, on in zip(costs, front(costs.values()), strict=True) if on}
-    times_s = {point.title: point.time_s.value for point in found if point.time_s}
+    times_s = {point.title: point.time_s.value for point in found if point.always and point.time_s}
     # Of what is as fast, what takes less energy; and the other way round.
     fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (math.inf,))[0])) if times_s else None
     least = min(costs, key=lambda name: costs[name]) if costs else None
@@ -179,9 +199,22 @@ def _answer(told: Targets) -> str:
     known = {point.title: point for point in told.points}
     if told.fastest and told.fastest == told.least:
         return f"{told.fastest} is the fastest and takes the least energy: {_cost(known[told.fastest])}."
-    said = [f"the fastest is {told.fastest}: {_cost(known[told.fastest])}"] if told.fastest else []
+    if not told.fastest:
+        return "no job reached it in each of its runs, so that none is the fastest."
+    said = [f"the fastest is {told.fastest}: {_cost(known[told.fastest])}"]
     said += [f"the least energy takes {told.least}: {_cost(known[told.least])}"] if told.least else []
     return f"{'; '.join(said)}."
+
+
+def _place(point: Reaching) -> tuple[bool, bool, float]:
+    """Those that always reached it first, the fastest on top."""
+    return not point.always, not point.time_s, point.time_s.value if point.time_s else 0.0
+
+
+def _sometimes(some: Sequence[Reaching]) -> str:
+    told = [f"{point.title} ({point.share} runs, {_cost(point)})" for point in some[:NAMED]]
+    more = [f"{len(some) - NAMED} more"] if len(some) > NAMED else []
+    return f"Not beside the others, as only some of their runs reached it: {'; '.join([*told, *more])}."
 
 
 def _cost(point: Reaching) -> str:

@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmeter.record import write_json, write_whole
-from trainmeter.report import answers, pages, scaling, searches, table, targets, words
-from trainmeter.report.pages import Page, Section
+from trainmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
+from trainmeter.report.pages import Page
 from trainmeter.report.records import read
 from trainmeter.report.rows import Sweep
 from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select
-from trainmeter.report.stalls import Analysis, Incomplete, analyses
+from trainmeter.report.stalls import Incomplete, analyses
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trainmeter.report.composition import Report
 
-STALLS = "stalls"
+NO_STALLS = f"No stall analysis: it takes whole runs of supply=tensors, warm and cold. Run: {diagnosis.WHAT_TO_RUN}"
+BESIDE = ("answer", "comparison", "differences")
+"""Pages of a report that are no analysis of some of its runs: the terminal lists those below them."""
 MOST_PRINTED = 40
 """Runs that the terminal lists; the table that is left beside them has all."""
 
@@ -37,7 +39,7 @@ class Told:
     selection: Selection
     """What the pages were chosen from."""
     hints: Sequence[str]
-    """What it takes for the analyses that there are not."""
+    """What it takes for the analyses that were begun."""
 
     @property
     def numbers(self) -> set[int]:
@@ -49,10 +51,10 @@ def tell(folder: Path, console: Console) -> None:
     """Prints what a sweep tells: its pages, or, where there is none, its runs and what to run for one."""
     sweep = read(folder)
     told = told_of(sweep)
-    if told.hints:
+    if not told.pages:
         words.show_grid(words.plain(sweep), console)
-    for hint in told.hints:
-        words.say(console, hint)
+        for hint in told.hints or [NO_STALLS]:
+            words.say(console, hint)
     show(told, sweep.folder, console)
 
 
@@ -60,7 +62,7 @@ def tell_pages(folder: Path, console: Console) -> None:
     """Prints what a sweep says beside its stalls, if it says anything."""
     sweep = read(folder)
     told = told_of(sweep)
-    others = [page for page in told.pages if page.name != STALLS]
+    others = [page for page in told.pages if page.name != diagnosis.NAME]
     if others:
         console.print()
         show(Told(others, told.selection, ()), sweep.folder, console)
@@ -72,7 +74,7 @@ def show_report(report: Report, console: Console) -> None:
         words.say(console, said, "bold yellow")
     for page in report.pages:
         pages.show(page, console)
-    if report.hints and report.rows:
+    if report.rows and all(page.name in BESIDE for page in report.pages):
         words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
         if (more := len(report.rows) - MOST_PRINTED) > 0:
             words.say(console, f"{more} more are in report.csv.")
@@ -88,28 +90,13 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     """
     selection = select(sweep, where, include)
     found = analyses(selection.rows)
-    whole = [stalls_page(found)] if any(isinstance(analysis, Analysis) for analysis in found) else []
-    hints = [] if whole else [words.incomplete(told) for told in found if isinstance(told, Incomplete)]
+    whole = [page] if (page := diagnosis.page(found)) else []
+    hints = [] if whole else [diagnosis.incomplete(told) for told in found if isinstance(told, Incomplete)]
     others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider, sweep.folder)
         selection = wider if others else selection
-    if not (found or others):
-        hints = [f"No stall analysis: these are no runs of one. Run: {words.WHAT_TO_RUN}"]
     return Told([*whole, *others], selection, hints)
-
-
-def stalls_page(found: Sequence[Analysis | Incomplete]) -> Page:
-    """Where the stalls of each job come from, and what is lacking to tell."""
-    sections = [
-        Section(words.sentences(told), words.grids(told))
-        if isinstance(told, Analysis)
-        else Section([words.incomplete(told)])
-        for told in found
-    ]
-    whole = (told for told in found if isinstance(told, Analysis))
-    numbers = [number for told in whole for runs in told.numbers.values() for number in runs]
-    return Page(STALLS, "Stalls", sections, words.plain_values(found), sorted(numbers))
 
 
 def show(told: Told, folder: Path, console: Console) -> list[Path]:
@@ -128,11 +115,12 @@ def show(told: Told, folder: Path, console: Console) -> list[Path]:
 
 
 def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
-    """Leaves a page and its numbers in a sweep's folder, each whole or not at all."""
-    paths = [folder / f"{name}.json", folder / f"{name}.md"]
-    write_json(paths[0], values)
-    write_whole(paths[1], lambda file: file.write(page))
-    return paths
+    """Leaves a page and its numbers, where it has any, in a sweep's folder, each whole or not at all."""
+    numbers, text = folder / f"{name}.json", folder / f"{name}.md"
+    if values is not None:
+        write_json(numbers, values)
+    write_whole(text, lambda file: file.write(page))
+    return [numbers, text] if values is not None else [text]
 
 
 def _others(selection: Selection, folder: Path) -> list[Page]:

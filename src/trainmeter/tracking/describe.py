@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmeter.facts import Facts, facts
 from trainmeter.job import measures
 from trainmeter.processes import Process
 from trainmeter.record import Record
@@ -32,6 +35,10 @@ def params(record: Record) -> dict[str, str]:
     return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in asked if value is not None and measures(key)}
 
 
+FACTS = "mlflow.trainmeter.facts"
+"""The tag of a run's facts, packed: MLflow's pages show none of its own tags, of which people could read nothing."""
+
+
 def tags(record: Record) -> dict[str, str]:
     """What a run is found by, and what is known of how it was measured; what is not known has no tag."""
     run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
@@ -52,10 +59,38 @@ def tags(record: Record) -> dict[str, str]:
         "source.type": "LOCAL",
         "source.git.commit": host.get("git", {}).get("commit"),
         "note.content": note(record),
+        "trainmeter.facts": told(record),
     }
     named = [(f"trainmeter.{key}", value) for key, value in ours.items()]
     named += [(f"mlflow.{key}", value) for key, value in mlflow.items()]
     return {key: typed(value)[:LONGEST_TAG] for key, value in named if value is not None}
+
+
+def told(record: Record) -> str | None:
+    """A run's facts, packed: without its epochs while it has not ended or where they are too many; None of very many.
+
+    Whatever the epochs, MLflow's own metrics have them; those cannot be asked of many runs at once.
+    """
+    summary = record.summary()
+    found = facts(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
+    for each in (found, {**found, "epochs": {}}):
+        if len(text := packed(each)) <= LONGEST_TAG:
+            return text
+    return None
+
+
+def packed(told: Mapping[str, Any]) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(told, separators=(",", ":")).encode())).decode()
+
+
+def unpacked(text: str) -> Facts:
+    """The facts that a tag holds; ValueError where it holds none."""
+    try:
+        told: Facts = json.loads(zlib.decompress(base64.b64decode(text)))
+        told["epochs"] = {int(number): metrics for number, metrics in told["epochs"].items()}
+    except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"tag {FACTS} holds no facts: {error}") from error
+    return told
 
 
 def note(record: Record) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from trainmeter.facts import Facts
+from trainmeter.tracking.describe import FACTS, unpacked
 from trainmeter.tracking.publish import MEASURED, Published
 from trainmeter.tracking.store import EXPERIMENT, PATIENT_S, Store, found_store
 from trainmeter.tracking.views import run_link
@@ -29,6 +31,8 @@ class ShownRun(TypedDict):
     metrics: dict[str, float]
     """By the names of docs/metrics.md; of what has a value an epoch the last one."""
     tags: dict[str, str]
+    facts: Facts | None
+    """What is known of it beside its metrics; None where it was published without."""
     status: str
     """`FINISHED`, `FAILED`, `KILLED` or `RUNNING`."""
     link: str
@@ -86,6 +90,14 @@ def _shown(run: Run, store: Store) -> ShownRun:
         "params": run.data.params,
         "metrics": run.data.metrics,
         "tags": run.data.tags,
+        "facts": _facts(run.data.tags),
         "status": run.info.status,
         "link": run_link(Published(run.info.run_id, store.experiment_id, store.uri)),
     }
+
+
+def _facts(tags: Mapping[str, str]) -> Facts | None:
+    try:
+        return unpacked(tags[FACTS]) if FACTS in tags else None
+    except ValueError:
+        return None

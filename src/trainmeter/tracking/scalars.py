@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from trainmeter.record import Record
+from trainmeter.record import Record, steps_of
 from trainmeter.resuming import since_resumed
 from trainmeter.tracking.describe import legal
 from trainmeter.tracking.state import ended_s, started_s
@@ -34,10 +34,11 @@ def of_windows(record: Record, windows: Sequence[Mapping[str, Any]], known: int 
 
     A scalar's time is its window's, so that one logged twice is one point in MLflow's database.
     """
-    curves = losses(record.losses(), windows) if known < len(windows) else []
-    for window, curve in islice(zip(windows, curves, strict=False), known, None):
+    new, before = windows[known:], steps_of(windows[:known])
+    curves = losses(record.losses(before), new, before) if new else []
+    for window, curve in zip(new, curves, strict=True):
         when_ms = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
-        metrics = finite(window["metrics"]).items()
+        metrics = shown(window["metrics"]).items()
         yield [
             *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
             *(Scalar(LOSS, loss, when_ms, step) for step, loss in curve),
@@ -47,7 +48,7 @@ def of_windows(record: Record, windows: Sequence[Mapping[str, Any]], known: int 
 def of_summary(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
     """Means, spreads and totals, at the time that the run ended."""
     when_ms = round(ended_s(record) * 1000)
-    return [Scalar(name, value, when_ms, 0) for name, value in finite(summary["metrics"]).items()]
+    return [Scalar(name, value, when_ms, 0) for name, value in shown(summary["metrics"]).items()]
 
 
 def of_power(record: Record, windows: Sequence[Mapping[str, Any]]) -> list[Scalar]:
@@ -69,19 +70,26 @@ def timeline(record: Record) -> list[tuple[int, float]]:
     return [(part[len(part) // 2][0], math.fsum(watts for _, watts in part) / len(part)) for part in stretches]
 
 
-def losses(of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]]) -> list[list[tuple[int, float]]]:
-    """For each window the loss over its steps, as (step of the run, mean of up to 100); nothing where it diverged."""
-    curves, end = [], 0
+def losses(
+    of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]], before: int = 0
+) -> list[list[tuple[int, float]]]:
+    """For each window the loss over its steps, as (step of the run, mean of up to 100); nothing where it diverged.
+
+    What is given follows on so many steps `before`.
+    """
+    curves, end = [], before
     for window in windows:
         begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
         stretches = ((first, min(first + STEPS_A_POINT, end)) for first in range(begin, end, STEPS_A_POINT))
-        means = [(last, math.fsum(of_steps[first:last]) / (last - first)) for first, last in stretches]
-        known = end <= len(of_steps)
+        means = [
+            (last, math.fsum(of_steps[first - before : last - before]) / (last - first)) for first, last in stretches
+        ]
+        known = end - before <= len(of_steps)
         curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if known else [])
     return curves
 
 
-def finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+def shown(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Metrics under names that MLflow takes; without the absent, and the infinite, which it would make 1.8e308."""
     return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
 

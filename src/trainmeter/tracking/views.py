@@ -5,8 +5,9 @@ They are put there at best effort: a run whose views could not be saved lacks no
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from trainmeter.record import Record
@@ -23,6 +24,9 @@ ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
 REPORTS = "trainmeter-reports"
 REHEARSAL = "trainmeter.rehearsal"
+COVERS = "trainmeter.energy_covers"
+MOST_COVERS = 8
+"""So many things that energies are those of have a view each; more than there are."""
 REPORT = "trainmeter.report"
 """The tag that names the sweep whose report a run holds; such a run measured nothing, and no view of runs shows it."""
 ENERGIES = ("energy_j", "estimated_energy_j")
@@ -35,6 +39,8 @@ OF_REPORTS = f"tags.`{REPORT}` != ''"
 ASKED = "What was asked, and what it led to"
 NOTE = "mlflow.note.content"
 """The tag that holds a description: the experiment's, or a run's."""
+OURS = "mlflow.trainmeter.note"
+"""The tag that holds the digest of the description that was written here: what is another now is somebody's own."""
 
 
 def link(shown: Published | Store) -> str:
@@ -68,13 +74,17 @@ def saving(store: Store, record: Record | None = None) -> Iterator[None]:
     try:
         energy = energy_of(store, record)
         yield
+        covers = covers_of(store, energy, record)
+        yield
         tags = store.client.get_experiment(store.experiment_id).tags
-        for key, view in views(energy).items():
+        for key, view in views(energy, covers).items():
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
                 yield
-        if not tags.get(NOTE):  # somebody's own words stand
-            store.client.set_experiment_tag(store.experiment_id, NOTE, described(store))
+        note, there = described(store, covers), tags.get(NOTE)
+        if note != there and (not there or _digest(there) == tags.get(OURS)):  # somebody's own words stand
+            store.client.set_experiment_tag(store.experiment_id, OURS, _digest(note))
+            store.client.set_experiment_tag(store.experiment_id, NOTE, note)
             yield
     except Exception as error:  # a view is a comfort: no run is harmed for want of one
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
@@ -90,23 +100,48 @@ def energy_of(store: Store, record: Record | None = None) -> str | None:
     return None
 
 
-def described(store: Store) -> str:
+def covers_of(store: Store, energy: str | None, record: Record | None = None) -> list[str]:
+    """What the energies of the runs are those of, and what the record's will be that of; by name."""
+    told = record.run()["energy"] if record else {}
+    found = {told["covers"]} if told.get("covers") and EXPECTED.get(told["source"]) == energy else set()
+    while energy and len(found) < MOST_COVERS:
+        known = [f"tags.`{COVERS}` != '{covers}'" for covers in found if "'" not in covers]
+        having = " and ".join([f"metrics.`total/{energy}` > 0", f"tags.`{COVERS}` != ''", *known])
+        others = {
+            run.data.tags[COVERS] for run in store.client.search_runs([store.experiment_id], having, max_results=1)
+        }
+        if others <= found:
+            break
+        found |= others
+    return sorted(found)
+
+
+def described(store: Store, covers: Sequence[str] = ()) -> str:
     """The experiment's description, with links that MLflow's pages follow."""
     return description(
         energy_and_time=_page_of(store, "runs", _shared(ENERGY_AND_TIME)),
+        by_covers={each: _page_of(store, "runs", _shared(key)) for each, key in _keys_of(covers).items()},
         by_device_and_limit=_page_of(store, "runs", _shared(BY_DEVICE_AND_LIMIT)),
         reports=_page_of(store, "runs", {"viewStateShareKey": REPORTS}),
     )
 
 
-def views(energy: str | None) -> dict[str, str]:
-    """Key -> a view, as MLflow keeps it."""
+def views(energy: str | None, covers: Sequence[str] = ()) -> dict[str, str]:
+    """Key -> a view, as MLflow keeps it.
+
+    Energies that cover different things are no comparison: those of each have a view, and that of all draws none.
+    """
     every, shown = charts(energy), columns(energy)
+    apart = _keys_of(covers)
     # MLflow draws no parallel coordinates of groups; a group of rehearsals has no name that would say what it is.
     grouped = {name: charts for name, charts in every.items() if name != ASKED}
-    keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL)]
+    keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL), ("tag", COVERS)]
     return {
-        ENERGY_AND_TIME: packed("Energy and time", page(SHOWN, shown, every)),
+        ENERGY_AND_TIME: packed("Energy and time", page(SHOWN, shown, charts(None) if apart else every)),
+        **{
+            key: packed(f"Energy and time: {each}", page(f"{SHOWN} and tags.`{COVERS}` = '{each}'", shown, every))
+            for each, key in apart.items()
+        },
         BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown, grouped, keys)),
         REPORTS: packed("Reports", page(OF_REPORTS, [f"tags.`{REPORT}`"])),
     }
@@ -119,6 +154,7 @@ def columns(energy: str | None) -> list[str]:
     return [
         *(f"params.`{name}`" for name in params),
         *(f"metrics.`{name}`" for name in metrics),
+        *([f"tags.`{COVERS}`"] if energy else []),
         f"tags.`{REHEARSAL}`",
     ]
 
@@ -142,6 +178,16 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
             line("val/accuracy"),
         ],
     }
+
+
+def _keys_of(covers: Sequence[str]) -> dict[str, str]:
+    """What energies are those of -> the key of its view; none where all are of one thing."""
+    named = [each for each in covers if "'" not in each]  # MLflow's grammar has no way to write it
+    return {each: f"{ENERGY_AND_TIME}-{_digest(each)[:8]}" for each in named} if len(covers) > 1 else {}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _shared(view: str) -> dict[str, str]:

@@ -40,6 +40,23 @@ def each(act, batch):
     return type(batch)([each(act, part) for part in batch]) if isinstance(batch, (tuple, list)) else act(batch)
 
 
+def mover(device, images):
+    """What brings a batch to the device, its images in the memory format `images`; on a CPU most are there already."""
+
+    def moved(tensor):
+        if images is torch.channels_last and tensor.dim() == 4:
+            return tensor.to(device, non_blocking=True, memory_format=images)
+        return tensor.to(device, non_blocking=True)
+
+    def move(batch):
+        return each(moved, batch)
+
+    def leave(batch):
+        return batch
+
+    return leave if device.type == "cpu" and images is torch.preserve_format else move
+
+
 def settle(device):
     """Waits until the device has nothing to do, and starts its count of peak memory anew."""
     if device.type == "cuda":

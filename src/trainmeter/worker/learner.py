@@ -4,7 +4,7 @@ import torch
 
 from trainmeter.build import build
 from trainmeter.worker.compiling import compiled
-from trainmeter.worker.device import each
+from trainmeter.worker.device import mover
 from trainmeter.worker.loop import Tally, evaluate, train
 from trainmeter.worker.models.facts import facts
 from trainmeter.worker.models.fits import check_inputs
@@ -20,8 +20,9 @@ class Learner:
         self.model = build(job["model"])
         check_inputs(self.model, job, task)
         self._autocast, self._scaler = precise(job["precision"], device)
-        self._images = image_format(job, task)
-        self.model.to(device, memory_format=self._images)
+        images = image_format(job, task)
+        self.move = mover(device, images)
+        self.model.to(device, memory_format=images)
         self._job, self._task = job, task
         self._tally = Tally(task, device)
         self._trained, self._judged = strategy.wrap(self.model, device), self.model
@@ -29,14 +30,6 @@ class Learner:
             self._trained, self._judged = compiled(self._trained), compiled(self._judged)
         self._optimizer = build(scaled(job, strategy.ranks), self.model.parameters())
         self._schedule = build(job["scheduler"], self._optimizer)
-
-    def move(self, batch):
-        return each(self._moved, batch)
-
-    def _moved(self, tensor):
-        if self._images is torch.channels_last and tensor.dim() == 4:
-            return tensor.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-        return tensor.to(self.device, non_blocking=True)
 
     def learn(self, batches):
         """One pass of training; the tally of what was seen."""

@@ -3,7 +3,7 @@
 import torch
 
 TOGETHER = 1024
-"""Losses that become one tensor: each by itself takes 512 bytes of a GPU."""
+"""Steps whose losses become one tensor, and whose rightness is added up: each by itself takes 512 bytes of a GPU."""
 
 
 class Tally:
@@ -49,7 +49,7 @@ class Tally:
     def _put_together(self):
         self._losses.append(torch.stack(self._last))
         right, self._last, self._last_right = self._last_right, [], []
-        self._right = None if right[0] is None else self._right + torch.stack(right).sum()
+        self._right = None if right[0] is None else self._right + torch.cat([each.flatten() for each in right]).sum()
 
 
 def train(model, batches, task, optimizer, tally, autocast, scaler):

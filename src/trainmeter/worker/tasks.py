@@ -36,9 +36,9 @@ class Classification:
         return len(targets)
 
     def right(self, outputs, targets):
-        """How many of them are answered rightly."""
+        """Which of them are answered rightly."""
         outputs = outputs[0] if isinstance(outputs, tuple) else outputs
-        return (outputs.argmax(1) == targets).sum()
+        return outputs.argmax(1) == targets
 
 
 class Regression:
@@ -83,4 +83,4 @@ class Translation:
         return (targets != PAD).sum()
 
     def right(self, outputs, targets):
-        return ((outputs.argmax(2) == targets) & (targets != PAD)).sum()
+        return (outputs.argmax(2) == targets) & (targets != PAD)

@@ -60,7 +60,7 @@ def test_a_highest_limit_that_is_not_told_bounds_nothing(board, highest):
     board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_max_power_uw": highest})
     knob = open_rapl_limit(board.root)
     assert knob.choices() == "0 W and more"
-    assert knob.wish(500).watts == 500
+    assert (knob.wish(500).watts, knob.wish(500).most_w) == (500, None)
 
 
 def test_a_kernel_that_counts_but_shows_no_limit_has_no_such_knob(board):

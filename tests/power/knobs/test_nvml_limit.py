@@ -18,7 +18,7 @@ def test_the_range_is_that_of_the_gpus():
     knob = open_nvml_limit(GPUS)
     assert knob.choices() == "100 to 300 W"
     assert knob.wish(100).setting == "100 W"
-    assert knob.wish(162.5) == ("162.5 W", 162.5, None)
+    assert (knob.wish(162.5).setting, knob.wish(162.5).watts, knob.wish(100).most_w) == ("162.5 W", 162.5, 300)
     for watts in (99, 300.5):
         with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W\."):
             knob.wish(watts)

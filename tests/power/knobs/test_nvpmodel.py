@@ -71,7 +71,13 @@ def test_any_mask_of_the_gpu_counts_as_one_and_other_sections_do_not():
 )
 def test_a_mode_is_meant_by_its_name_its_id_or_its_watts(knob_of, name, current, asked, setting, watts):
     wish = knob_of(name, current).wish(asked)
-    assert wish == (setting, watts, None)
+    assert (wish.setting, wish.watts, wish.note) == (setting, watts, None)
+
+
+@pytest.mark.parametrize(("name", "current", "most_w"), [("nano", 0, None), ("nx", 5, 20)])
+def test_the_highest_limit_is_that_of_the_modes_unless_one_has_no_watts(knob_of, name, current, most_w):
+    """MAXN has none in its name: it draws what it can."""
+    assert knob_of(name, current).wish("id:0").most_w == most_w
 
 
 @pytest.mark.parametrize(

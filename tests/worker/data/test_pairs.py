@@ -123,7 +123,7 @@ def test_a_model_learns_the_generated_language(composed, tmp_path, model):
     def judged():
         model.eval()
         with torch.no_grad():
-            told = [(task.right(model(inputs), targets), task.weight(targets)) for inputs, targets in validation]
+            told = [(task.right(model(inputs), targets).sum(), task.weight(targets)) for inputs, targets in validation]
         return sum(right for right, _ in told).item() / sum(weight for _, weight in told).item()
 
     before = judged()

@@ -24,6 +24,7 @@ class Wish(NamedTuple):
     setting: str
     watts: float | None = None  # the limit that the setting stands for; None where it names none
     note: str | None = None  # the rule that picked the setting, where others fit as well
+    most_w: float | None = None  # the highest limit that the device takes; None where it tells of none
 
 
 class Knob(Protocol):

@@ -75,10 +75,15 @@ class Nvpmodel:
                 f"power_limit={asked}: from {current} to {mode} takes a reboot, since it switches parts of the GPU "
                 f"on or off. Set it, reboot, and run this again: {self.by_hand(str(mode))}"
             )
-        return Wish(str(mode), mode.watts, note)
+        return Wish(str(mode), mode.watts, note, self._most_w())
 
     def by_hand(self, setting: str) -> str:
         return f"sudo nvpmodel -m {self._of(setting).number}"
+
+    def _most_w(self) -> float | None:
+        """The most watts of a mode; None where any has none in its name, as MAXN draws what it can."""
+        watts = [mode.watts for mode in self._modes.values()]
+        return None if None in watts else max(filter(None, watts), default=None)
 
     def _fitting(self, asked: Any) -> tuple[list[Mode], str]:
         """The modes that are meant, and the rule by which one of them is picked; ValueError where there is none."""

@@ -58,7 +58,7 @@ class WattLimit:
         low, high = self._bounds()
         if (low and asked < low) or (high and asked > high):
             raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {self.choices()}.")
-        return Wish(spelled(asked), asked)
+        return Wish(spelled(asked), asked, most_w=high)
 
     def by_hand(self, setting: str) -> str:
         limits = zip(self._dials, self._limits(setting), strict=True)

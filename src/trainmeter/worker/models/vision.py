@@ -1,10 +1,9 @@
 """Any of torchvision's classifiers, by its name there, for the channels and classes of the dataset."""
 
-import inspect
-from difflib import get_close_matches
-
 import torch
 from torch import nn
+
+from trainmeter.worker.models.classifiers import check_name
 
 INCEPTION = ("googlenet", "inception_v3")
 """The family that has auxiliary classifiers, whose outputs stand beside the main one while it trains."""
@@ -26,16 +25,7 @@ def classifier(architecture, channels, classes, norm="batch"):
     """
     from torchvision import models
 
-    known = names(models)
-    if architecture not in known:
-        near = get_close_matches(architecture, known, 5, 0.5)
-        raise ValueError(
-            "model.name={!r} is not a classifier of this torchvision; it has{} {}.".format(
-                architecture,
-                ", the nearest first," if near else "",
-                ", ".join(near + [name for name in known if name not in near]),
-            )
-        )
+    check_name(architecture)
     if norm not in NORMS:
         raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
     how = {"aux_logits": True, "init_weights": True} if architecture in INCEPTION else {}
@@ -52,21 +42,6 @@ def classifier(architecture, channels, classes, norm="batch"):
             )
         ) from error
     return model if channels == 3 else with_channels(model, channels)
-
-
-def names(models):
-    """The names of torchvision's classifiers: the lower-case functions of its modules that know a number of classes."""
-    return sorted(
-        name
-        for name, make in vars(models).items()
-        if name.islower() and inspect.isfunction(make) and _of_models(inspect.getmodule(make))
-    )
-
-
-def _of_models(module):
-    """Whether a module of torchvision's makes classifiers; a private one only finds them in newer versions."""
-    private = module.__name__.rpartition(".")[2].startswith("_")
-    return not private and "num_classes" in inspect.getsource(module)
 
 
 def with_channels(model, channels):

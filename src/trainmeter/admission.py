@@ -1,0 +1,123 @@
+"""What is refused of a job before it waits for a device: all that can be told without training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from trainmeter.datasets.ready import known
+from trainmeter.hints import check_numbers
+from trainmeter.job import ROOT, asked, check
+from trainmeter.throughput import check_length
+from trainmeter.tracking.store import check as check_store
+from trainmeter.tracking.tensorboard import check as check_events
+
+SOURCE = Path(__file__).resolve().parents[1]
+BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
+"""Groups of what the worker builds."""
+MANY = 20
+"""Points from which on it shows how many are checked: each takes a tenth of a second."""
+SHOWN = 10
+PATIENCE_S = 60.0
+
+
+def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
+    """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
+    check_numbers(overrides, choices, job)
+    check(job)
+    check_store(job["tracking"])
+    check_events(job["tracking"])
+    if count := samples(job):
+        check_length(job, count, ranks(job["strategy"]) * nodes)
+    check_built(job, overrides)
+
+
+def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
+    """Composes each point of a sweep and refuses them all for those that cannot be, each named; ValueError."""
+    refused: dict[str, list[Sequence[str]]] = {}
+    for point in shown(points):
+        try:
+            admit(*asked(composed(list(point))))
+        except ValueError as error:
+            refused.setdefault(str(error), []).append(point)
+    if not refused:
+        return
+    same = set.intersection(*map(set, points)) if len(points) > 1 else set()
+    lines = [named([typed for typed in first if typed not in same], len(more), why)
+             for why, (first, *more) in refused.items()]  # fmt: skip
+    left = [f"... and {len(lines) - SHOWN} more reasons."] if len(lines) > SHOWN else []
+    count = sum(map(len, refused.values()))
+    raise ValueError(
+        "\n".join([f"Nothing is trained: {count} of the {len(points)} points cannot be.", *lines[:SHOWN], *left])
+    )
+
+
+def named(point: Sequence[str], more: int, why: str) -> str:
+    """A point, how many more are refused for the same, and why: alone where that begins with all that it would name."""
+    others = f" (and {more} more)" if more else ""
+    which = f"{' '.join(point)}{others}: "
+    return why if why.startswith(which) else which + why
+
+
+def shown(points: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+    """The points, counted in the terminal as they are gone through where they are many."""
+    if len(points) < MANY or not sys.stdout.isatty():
+        return points
+    from rich.progress import track
+
+    return track(points, f"Checking {len(points)} points", transient=True)
+
+
+def ranks(strategy: Mapping[str, Any]) -> int:
+    """Ranks that are processes, each with batches of its own."""
+    return strategy["ranks"] if "launcher" in strategy else 1
+
+
+def samples(job: Mapping[str, Any]) -> int | None:
+    """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
+    dataset = job["dataset"]
+    found = known(dataset, job["storage"], ROOT)
+    if not found or found.get("maker", dataset.get("make")) != dataset.get("make"):
+        return None  # of a user's folder the note may be older than what lies there
+    return found["splits"]["train"] if found.get("version", 1) == dataset.get("version", 1) else None
+
+
+def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuses names that only what trains knows: a classifier of torchvision's, keys that were added; ValueError.
+
+    Nothing is asked where none was typed, as what conf/ has is tested.
+    """
+    typed = {override.partition("=")[0] for override in overrides}
+    added = {key.lstrip("+").partition(".")[0] for key in typed if key.startswith("+")}
+    specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
+    if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
+        specs.setdefault("model", {"architecture": job["model"]["architecture"]})
+    if specs and (refused := refusal(job["device"]["python"] or sys.executable, json.dumps(specs, sort_keys=True))):
+        raise ValueError(refused)
+
+
+@cache
+def refusal(python: str, specs: str) -> str:
+    """Why the worker of this interpreter would not build these; empty where it would, or cannot be asked."""
+    interpreter = shutil.which(python)
+    if interpreter is None:
+        return ""
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            [interpreter, "-m", "trainmeter.worker.refusal", specs],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,65 @@
+"""What the worker says it would refuse, before there is one."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torchvision import models
+
+from trainmeter.worker import refusal
+from trainmeter.worker.models.classifiers import check_name, names
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def said(capsys, **specs):
+    refusal.main(json.dumps(specs))
+    return capsys.readouterr().out
+
+
+def test_the_names_read_are_those_of_the_functions_that_make_a_classifier():
+    known = names(os.path.dirname(models.__file__))
+    makers = [name for name, made in vars(models).items() if name.islower() and inspect.isfunction(made)]
+    assert set(known) <= set(makers)
+    assert {"resnet18", "resnet152", "vgg11", "mobilenet_v3_large", "inception_v3", "vit_b_16"} <= set(known)
+    assert not {"get_model", "list_models", "channel_shuffle"} & set(known)
+
+
+def test_a_name_is_refused_with_the_nearest_first():
+    check_name("resnet34")
+    with pytest.raises(
+        ValueError, match=r"'resnet81' is not a classifier .* the nearest first, resnet18, .*, alexnet,"
+    ):
+        check_name("resnet81")
+    with pytest.raises(ValueError, match=r"'qqq' is not a classifier of this torchvision; it has alexnet, "):
+        check_name("qqq")
+
+
+def test_keys_are_held_against_what_the_target_takes_beside_what_the_worker_passes(capsys):
+    sgd = {"_target_": "torch.optim.SGD", "name": "sgd", "lr": 0.1}
+    step = {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 3}
+    assert said(capsys, optimizer={**sgd, "nesterov": True}, scheduler=step) == ""
+    told = said(capsys, optimizer={**sgd, "nestrov": True}, scheduler={**step, "steps": 3})
+    first, second = told.splitlines()
+    assert first.startswith("torch.optim.SGD was given what it does not take: got an unexpected keyword argument 'nes")
+    assert first.endswith("nesterov, maximize, foreach, differentiable, fused.")
+    assert second.startswith("torch.optim.lr_scheduler.StepLR was given what it does not take")
+
+
+def test_a_target_that_cannot_be_had_is_told(capsys):
+    assert said(capsys, model={"_target_": "nowhere.Net"}).startswith("_target_ asked for 'nowhere.Net', which")
+
+
+def test_a_name_is_looked_up_without_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None; from trainmeter.worker import refusal;"
+        'refusal.main(\'{"model": {"architecture": "resnet81"}}\')'
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("model.name='resnet81' is not a classifier"), done.stderr
