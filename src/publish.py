@@ -58,10 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def place_of(record: Record) -> Place:
     """Where a record is meant to be shown; the usual place where it was not meant to be, or cannot be read."""
+    asked = None
     with suppress(*queue.UNREADABLE):
-        if asked := place(record.job()["tracking"]):
-            return asked
-    return Place(EXPERIMENT, tracking_uri())
+        asked = place(record.job()["tracking"])
+    return asked or Place(EXPERIMENT, tracking_uri())
 
 
 def show(records: Sequence[Record], where: Place, events: bool) -> bool:

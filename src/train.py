@@ -57,7 +57,8 @@ def main() -> int:
         outcomes.append(outcome)
         if outcome.stop:
             raise outcome.stop
-        if ended := course.ending(order.job["sweep"]["max_failures"]):
+        ended = course.ending(order.job["sweep"]["max_failures"])
+        if ended:
             last_words.append(ended)
             sys.exit(1)
 
