@@ -60,7 +60,7 @@ test: setup $(call extra,dev) ## run the tests
 	$(PYTHON) -m pytest $(SHARED_OUT) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTHON) -m pytest -m system $(SHARED_OUT) $(ARGS)
+	$(PYTHON) -m pytest -m system $(ARGS)
 
 lint: setup $(call extra,dev) ## check style, format and types
 	.venv/bin/ruff check

@@ -364,6 +364,15 @@ def test_a_rank_that_is_killed_is_named(end_of_two):
     assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
 
 
+def test_a_rank_that_is_killed_is_named_by_an_answer_that_nobody_takes(interpreter, tmp_path):
+    program = interpreter(RANKS + "if rank == 0: link.say('open')\nif rank == 0: die()\nlink.say('done')", joined=False)
+    with started(tmp_path, program, ranks=2) as worker:
+        next(worker.messages())
+        assert vanishes(worker.pid)
+        with pytest.raises(WorkerError, match="rank 0 was killed by SIGKILL"):
+            worker.answer()
+
+
 def test_the_words_of_any_rank_are_heard(end_of_two):
     lines = "if rank: link.say('failed', rank=1, failure='oom', message='CUDA out of memory')\ntime.sleep(60)"
     assert end_of_two(lines) == ("oom", "CUDA out of memory")

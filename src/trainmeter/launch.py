@@ -162,7 +162,21 @@ class Worker:
             code = self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             return self._failed or WorkerError("killed", "the worker has left, but does not end")
-        return self._ended_with(code, "the worker" if len(self._lines) < 2 else "torchrun")
+        return self._last_words() or self._ended_with(code, "the worker" if len(self._lines) < 2 else "torchrun")
+
+    def _last_words(self) -> WorkerError | None:
+        """What it said of its end that has not been heard yet: one is noticed by an answer that cannot be given."""
+        lines = list(self._lines)
+        while ready := select.select(lines, [], [], 0)[0]:
+            for line in ready:
+                try:
+                    for message in line.messages():
+                        self._noted(message, line)
+                except EOFError:
+                    lines.remove(line)
+                except WorkerError as error:
+                    return error
+        return None
 
     def end(self) -> None:
         """Ends all its processes: each rank may be of a group of its own, which its children share."""

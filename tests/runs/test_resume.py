@@ -156,7 +156,7 @@ def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
 def test_a_changed_job_is_another_run(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     defaults = project.root / "conf" / "train.yaml"
-    defaults.write_text(defaults.read_text().replace("\nseed: 0\n", "\nseed: 1\n"))
+    defaults.write_text(defaults.read_text().replace("\nseed: 0", "\nseed: 1"))
     project.run("train", *project.asked)
     record = run_of(project)
     assert record.job()["seed"] == 1

@@ -1,11 +1,14 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 from torchvision import models
 
 from trainmeter.build import build
+from trainmeter.worker.models.classifiers import names
 from trainmeter.worker.models.lenet import LeNet
-from trainmeter.worker.models.vision import classifier, instance_norm, names, with_channels
+from trainmeter.worker.models.vision import classifier, instance_norm, with_channels
 
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
 
@@ -124,4 +127,4 @@ def test_an_unknown_architecture_is_answered_by_those_there_are_the_nearest_firs
 
 
 def test_the_names_are_the_classifiers_that_torchvision_lists():
-    assert names(models) == models.list_models(module=models)
+    assert names(Path(models.__file__).parent) == models.list_models(module=models)
