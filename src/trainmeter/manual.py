@@ -18,6 +18,7 @@ MOST_USED = {
         *("batch", "epochs", "seed", "repeat", "workers", "prefetch", "power_limit", "clocks", "fan", "cache"),
         *("precision", "compile", "timing", "warmup_epochs", "evaluate", "target_accuracy", "target_loss"),
         *("checkpoint.every", "rehearse", "save_model", "sweep.again", "sweep.sample"),
+        *("sweep.repeats", "sweep.order", "sweep.max_failures", "sweep.timeout_s"),
     )
 }
 """The keys that are listed of an entry that has too many for a page."""
