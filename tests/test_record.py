@@ -1,10 +1,14 @@
+import errno
+import fcntl
 import json
+import os
+import stat
 import struct
 from array import array
 
 import pytest
 
-from trainmeter.record import INTERVALS, Record, read_json, write_json
+from trainmeter.record import INTERVALS, Record, hold, read_json, write_json
 
 WHOLE = {"state": "whole", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
 
@@ -169,3 +173,20 @@ def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
     write_json(tmp_path / "job.json", {"batch": 32})
     assert seen == [{"batch": 16}]
     assert read_json(tmp_path / "job.json") == {"batch": 32}
+
+
+@pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
+def test_a_folder_is_one_processes_as_far_as_its_file_system_can_lock(tmp_path, monkeypatch, refuses):
+    def flock(descriptor, how, real=fcntl.flock):
+        """As of NFS, which locks what was opened for writing."""
+        if refuses == "all" or (refuses == "folders" and stat.S_ISDIR(os.fstat(descriptor).st_mode)):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    mine = hold(tmp_path)
+    other = hold(tmp_path, wait=False)
+    assert (other is None) is (refuses != "all")
+    os.close(mine)
+    assert hold(tmp_path, wait=False) is not None
+    assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

@@ -33,6 +33,7 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
 SCHEMA = 1
 """What `job.json` says of the form of the record; one that says nothing is of the first."""
+LOCK = ".lock"
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_TOLD = "archive/trainmeter.json"
 """What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
@@ -83,9 +84,8 @@ class Record:
     @contextlib.contextmanager
     def alone(self):
         """Has one process at a time begin this run, close it for one that died, or make its place in MLflow."""
-        descriptor = os.open(str(self.folder), os.O_RDONLY)
+        descriptor = hold(self.folder)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
@@ -137,7 +137,7 @@ class Record:
 
         What an earlier call that was broken off has left here follows the rest to where that is.
         """
-        left = [path for path in self.folder.iterdir() if not path.name.startswith("attempt")]
+        left = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
         left.sort(key=lambda path: path.name != "job.json")  # the first to go: what is left then tells of no run
         new = self._new_attempt()
         last = new.with_name("attempt{}".format(int(new.name[len("attempt") :]) - 1))
@@ -280,6 +280,26 @@ def write_whole(path, write):
         if partial.exists():
             partial.unlink()
         raise
+
+
+def hold(folder, wait=True):
+    """A descriptor that keeps a folder for this process until it is closed; None where another process has it, and
+    that is not waited for.
+
+    NFS locks no folder: there it is by a file in it. Where nothing can be locked, all who ask have it.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    for name, flags in ((".", os.O_RDONLY), (LOCK, os.O_RDWR | os.O_CREAT)):
+        descriptor = os.open(os.path.join(str(folder), name), flags, 0o644)
+        try:
+            fcntl.flock(descriptor, how)
+            return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+    return os.open(str(folder), os.O_RDONLY)
 
 
 def sync(folder):

@@ -6,8 +6,6 @@ points.json   the overrides of each of its runs, by their numbers; written befor
 
 from __future__ import annotations
 
-import fcntl
-import os
 import platform
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainmeter.job import digest_of, measures
-from trainmeter.record import read_json, write_json
+from trainmeter.record import hold, read_json, write_json
 from trainmeter.redaction import redacted_tree
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
@@ -126,11 +124,7 @@ def _made(multirun: Path, stamp: str, key: str) -> Path:
 
 
 def _hold(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return False
-    _held.append(descriptor)
-    return True
+    descriptor = hold(path, wait=False)
+    if descriptor is not None:
+        _held.append(descriptor)
+    return descriptor is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from trainmeter.record import write_whole
+from trainmeter.record import hold, write_whole
 from trainmeter.report import pages, table
 from trainmeter.report.composition import Report
 from trainmeter.report.figures import Chart
@@ -31,9 +30,11 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = hold(folder, wait=False)
+        if descriptor is None:
+            say(f"Waiting for another report that is written to {folder}.")
+            descriptor = hold(folder)
         try:
-            _lock(descriptor, lambda: say(f"Waiting for another report that is written to {folder}."))
             yield
         finally:
             os.close(descriptor)
@@ -108,14 +109,3 @@ def _working(there: Connection, work: Callable[..., None], *given: object) -> No
         work(*given)
     except OSError as error:
         there.send(error)
-
-
-def _lock(descriptor: int, wait: Callable[[], None]) -> None:
-    """Locks a folder; of a file system that locks none, nothing is asked."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        wait()
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        pass
