@@ -1,6 +1,6 @@
 """What is left after a fault: of a run that is hurt at an instant drawn by a seed, and then started once more.
 
-    make faults                                20 of each, half a minute or more apiece
+    make faults                                20 of each, half a minute or more apiece, one a core at once
     make faults ARGS="--each 2 SIGTERM"        two of those whose names hold that word
 
 Every column is to be 0. A fault that this machine cannot bring about is said to be left out.
@@ -9,9 +9,11 @@ Every column is to be 0. A fault that this machine cannot bring about is said to
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from conftest import Project, set_up
@@ -26,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="WORD", help="faults whose names hold one of these (all)")
     parser.add_argument("--each", type=int, default=20, help="how often each is injected (%(default)s)")
+    parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="so many runs at once (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="draws the instants (%(default)s)")
     asked = parser.parse_args()
     wanted = {
@@ -35,12 +38,17 @@ def main() -> int:
     }
     console, table = Console(highlight=False), Table("fault", *COLUMNS, box=None)
     failed = False
-    with tempfile.TemporaryDirectory(prefix="trainmeter-faults-") as desk:
+    with tempfile.TemporaryDirectory(prefix="trainmeter-faults-") as desk, ThreadPoolExecutor(asked.at_once) as several:
         template = Path(desk, "template")
         template.mkdir()
         set_up(template)
-        for name, fault in wanted.items():
-            found = [each for number in range(asked.each) if (each := once(name, fault, asked.seed + number, template))]
+        seeds = range(asked.seed, asked.seed + asked.each)
+        under_way = {
+            name: [several.submit(once, name, fault, seed, template) for seed in seeds]
+            for name, fault in wanted.items()
+        }
+        for name, injected in under_way.items():
+            found = [each for one in injected if (each := one.result())]
             row = [len(found), *(sum(counts) for counts in list(zip(*found, strict=True))[:4])] if found else []
             wrong = [each.wrong for each in found if each.wrong]
             table.add_row(name, *map(str, [*row, len(wrong)] if found else ["left out"]))

@@ -12,6 +12,7 @@ Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n s
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -88,7 +89,7 @@ def stop(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def show(outcomes: "list[Outcome]", last_words: "list[str]") -> None:
+def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
         from trainmeter.terminal import Terminal

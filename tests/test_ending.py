@@ -12,7 +12,8 @@ from trainmeter.tracking import queue
 
 GONE = this_process()._replace(began="0")
 JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "trainmeter"}}
-RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0}
+RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
+       "power_limit_max_w": None}  # fmt: skip
 
 
 @pytest.fixture

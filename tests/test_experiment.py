@@ -32,7 +32,7 @@ def ended(order, terminal):
     def by(error=None):
         the, outcome = plan.settle(order()), Outcome(0, [])
         the.begin()
-        with concluded(the, outcome, Unpublished(), terminal):
+        with concluded(the, outcome, Unpublished(the.record), terminal):
             if error is not None:
                 raise error
         return outcome, the.record
@@ -97,7 +97,7 @@ def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, mon
 def test_what_is_said_twice_in_a_run_is_noted_once(order, terminal):
     the, outcome = plan.settle(order()), Outcome(0, [], notes=["same", "other", "same"])
     the.begin()
-    with concluded(the, outcome, Unpublished(), terminal):
+    with concluded(the, outcome, Unpublished(the.record), terminal):
         pass
     assert the.record.summary()["notes"] == ["same", "other"]
 

@@ -35,7 +35,7 @@ def test_a_run_that_is_whole_exits_with_0_and_nothing_on_stderr(whole):
 
 
 def test_a_run_ends_with_its_table_and_the_links_that_open_it(whole):
-    rows = [line.split()[0] for line in whole.done.stdout.splitlines() if re.match(r"epoch |\d+ |steady ", line)]
+    rows = [line.split()[0] for line in whole.done.stdout.splitlines() if re.match(r"epoch +s |\d+ |steady ", line)]
     assert rows == ["epoch", "0", "1", "steady"]
     (run_id,) = whole.shown("run_uuid")
     assert re.search(rf"^Run      http://127.0.0.1:5000/.*{run_id}", whole.done.stdout, re.MULTILINE)

@@ -58,12 +58,13 @@ def died(processes):
     """
     end, left = time.monotonic() + ENDS_S, list(processes)
     while left and wait([process.sentinel for process in left], max(0, end - time.monotonic())):
-        for process in left:
-            if process.exitcode is not None and process.exitcode < 0:
-                number = -process.exitcode
+        codes = [(process, process.exitcode) for process in left]  # asked once: it may end between two questions
+        for process, code in codes:
+            if code is not None and code < 0:
+                number = -code
                 name = {signal.SIGKILL: "Killed", signal.SIGBUS: "Bus error"}.get(number, number)
                 return RuntimeError("DataLoader worker (pid {}) is killed by signal: {}.".format(process.pid, name))
-        left = [process for process in left if process.exitcode is None]  # one that ended well tells nothing of others
+        left = [process for process, code in codes if code is None]  # one that ended well tells nothing of others
     return None
 
 
