@@ -109,7 +109,8 @@ class Scene:
 
 
 Fault = Callable[[Scene], Generator[None, None, None]]
-"""What is done before the command begins, then once it trains, and then when it has ended: a step to each `yield`."""
+"""What is done before the command begins, once it trains, when it has ended, and when it has been started once more: a
+step to each `yield`; and what is undone when all has been looked at."""
 
 
 def worker_is_killed(scene: Scene) -> Iterator[None]:
@@ -188,6 +189,7 @@ def server_is_away_at_the_start(scene: Scene) -> Iterator[None]:
         gate.open()
         yield
         yield
+        yield
 
 
 def server_is_away_in_the_middle(scene: Scene) -> Iterator[None]:
@@ -196,6 +198,7 @@ def server_is_away_in_the_middle(scene: Scene) -> Iterator[None]:
         gate.close()
         time.sleep(scene.chance.uniform(0.5, 2))
         gate.open()
+        yield
         yield
         yield
 
@@ -207,6 +210,7 @@ def server_is_away_at_the_end(scene: Scene) -> Iterator[None]:
         yield
         gate.open()
         yield
+        yield
 
 
 def server_is_away_for_good(scene: Scene) -> Iterator[None]:
@@ -217,6 +221,7 @@ def server_is_away_for_good(scene: Scene) -> Iterator[None]:
         yield
         yield
         gate.open()
+        yield
 
 
 def server_answers_errors(scene: Scene) -> Iterator[None]:
@@ -225,6 +230,7 @@ def server_answers_errors(scene: Scene) -> Iterator[None]:
         gate.answers_errors()
         yield
         gate.open()
+        yield
         yield
 
 
