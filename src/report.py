@@ -63,31 +63,39 @@ def main(config: DictConfig) -> None:
 def report(keys: dict[str, Any], console: "Console") -> None:
     """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
     from trainmeter.report import files, tell, words
-    from trainmeter.report.composition import compose
+    from trainmeter.report.composition import compose, listed, titled
 
     warn = partial(words.say, console, style="yellow")
+    question = asked(keys)
     sweep = shown(keys, runs(keys, "sweep"), warn)
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    told = compose(sweep, asked(keys), against)
-    if not told.rows:
-        raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
-    tell.show_report(told, console)
-    with files.alone(folder, warn):
-        written = files.leave(told, folder, warn)
-        names = [path.name for path in written if path.parent == folder]
-        pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
-        words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
-        try:
-            from trainmeter.tracking.reports import log_report
+    with files.tabled(listed(sweep, question), titled(sweep, against)) as tables:
+        told = compose(sweep, question, against)
+        if not told.rows:
+            raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
+        tell.show_report(told, console)
+        with files.alone(folder, warn):
+            written = files.leave(told, tables, folder, warn)
+            show_files(written, folder, told.title, keys["tracking"], console)
 
-            address = log_report(told.title, written, keys["tracking"])
-        except RuntimeError as error:
-            warn(str(error))
-        else:
-            words.say(console, address or "Not shown in MLflow: tracking=none.")
+
+def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
+    """Says what was written, and shows it in MLflow, as far as that is there."""
+    from trainmeter.report import words
+    from trainmeter.tracking.reports import log_report
+
+    names = [path.name for path in written if path.parent == folder]
+    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+    try:
+        address = log_report(title, written, tracking)
+    except RuntimeError as error:
+        words.say(console, str(error), style="yellow")
+    else:
+        words.say(console, address or "Not shown in MLflow: tracking=none.")
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
@@ -99,7 +107,7 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
 
         return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
-    return found(listed(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
+    return found(texts(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
 
 
 def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
@@ -136,7 +144,7 @@ def asked(keys: dict[str, Any]) -> "Asked":
             raise ValueError(f"report.{key}={of[key]}: give a number")
     return Asked(
         where=keys["where"] or {},
-        include=listed(keys["include"]),
+        include=texts(keys["include"]),
         eta=of["eta"],
         max_slowdown=of["max_slowdown"],
         power_budget_w=of["power_budget"],
@@ -146,7 +154,7 @@ def asked(keys: dict[str, Any]) -> "Asked":
     )
 
 
-def listed(value: Any) -> list[str]:
+def texts(value: Any) -> list[str]:
     """One or several, as texts."""
     return [str(each) for each in several(value)]
 

@@ -34,7 +34,8 @@ def batches(*speeds):
 def left(told, folder):
     said = []
     folder.mkdir(exist_ok=True)
-    written = files.leave(told, folder, said.append)
+    with files.tabled(told.rows, told.title) as tables:
+        written = files.leave(told, tables, folder, said.append)
     return [path.relative_to(folder).as_posix() for path in written], said
 
 
@@ -75,7 +76,7 @@ def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_
 
 def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("trainmeter.report.stills.draw", lambda charts, folder: charts[0].no_such_thing)
-    with pytest.raises(RuntimeError, match="cannot be drawn"):
+    with pytest.raises(RuntimeError, match="pictures cannot be made"):
         left(report(*batches(100.0, 200.0)), tmp_path)
     assert "AttributeError" in capfd.readouterr().err
 

@@ -180,7 +180,7 @@ def test_a_sweep_by_its_name_has_no_other_looked_into(multirun, monkeypatch):
 
 def test_a_table_of_an_earlier_report_is_a_source(tmp_path):
     rows = [replace(trained(number, 100.0), sweep=name) for number, name in enumerate((FIRST, FIRST, SECOND))]
-    table.write(rows, tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text(rows))
     told = asked(tmp_path, source=str(tmp_path / "report.csv"))
     assert (told.rows, told.folder) == (rows, tmp_path)
     assert len(asked(tmp_path, SECOND, source=str(tmp_path / "report.csv")).rows) == 1

@@ -31,7 +31,7 @@ def awkward():
 
 def test_a_row_comes_back_as_it_was_but_for_its_epochs_and_its_folder(tmp_path):
     rows = [awkward(), row(4, "warm", 2.5, typed={"batch": "8"})]
-    table.write(rows, tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text(rows))
     assert table.read(tmp_path / "report.csv") == rows
 
 
@@ -55,7 +55,7 @@ def test_a_row_comes_back_as_it_was_but_for_its_epochs_and_its_folder(tmp_path):
 )
 def test_no_text_is_a_formula_and_what_is_empty_is_not_absent(tmp_path, told, cell):
     rows = [replace(row(0, "cold", 1.0), job={"key": told}), replace(row(1, "cold", 1.0), job={})]
-    table.write(rows, tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["key"] for line in csv.DictReader(file)] == [cell, ""]
     assert [read.job for read in table.read(tmp_path / "report.csv")] == [{"key": told}, {}]
@@ -63,13 +63,13 @@ def test_no_text_is_a_formula_and_what_is_empty_is_not_absent(tmp_path, told, ce
 
 def test_a_column_that_looks_like_a_formula_is_none(tmp_path):
     rows = [replace(row(0, "cold", 1.0), job={"=1+1": 2})]
-    table.write(rows, tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text(rows))
     assert not [line for line in (tmp_path / "report.csv").read_text().split(",") if line.startswith("=")]
     assert table.read(tmp_path / "report.csv") == rows
 
 
 def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
-    table.write([awkward()], tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text([awkward()]))
     with open(tmp_path / "report.csv", newline="") as file:
         ((columns, values),) = zip(*[iter(csv.reader(file))] * 2, strict=True)
     line = dict(zip(columns, values, strict=True))
@@ -81,7 +81,7 @@ def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
 
 def test_what_is_absent_is_an_empty_cell_and_never_a_zero(tmp_path):
     rows = [row(0, "cold", 1.0, steady={"energy_j": 5.0}), row(1, "cold", 1.0)]
-    table.write(rows, tmp_path / "report.csv")
+    (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["steady/energy_j"] for line in csv.DictReader(file)] == ["5.0", ""]
     assert table.read(tmp_path / "report.csv")[1].steady("energy_j") is None

@@ -78,7 +78,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     drawn = powers(sampled)
     other = _beside(found, sweep.title, against, asked) if against else Beside()
     return Report(
-        title=f"{sweep.title} against {against.title}" if against else sweep.title,
+        title=titled(sweep, against),
         rows=selection.ended,
         pages=[*_answer(real, best, asked), *other.pages, *told.pages, *_ran_on(selection.ended)],
         charts=charts(found, best, pareto(real), drawn),
@@ -92,6 +92,15 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
         ],
         hints=told.hints,
     )
+
+
+def titled(sweep: Sweep, against: Sweep | None = None) -> str:
+    return f"{sweep.title} against {against.title}" if against else sweep.title
+
+
+def listed(sweep: Sweep, asked: Asked) -> Sequence[Row]:
+    """The runs of a report's table: they are known before all else that it tells."""
+    return select_any(sweep, asked.where, asked.include).ended
 
 
 def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> list[Page]:

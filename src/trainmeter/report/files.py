@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TextIO
 
 from trainmeter.record import hold, write_whole
 from trainmeter.report import pages, table
 from trainmeter.report.composition import Report
 from trainmeter.report.figures import Chart
+from trainmeter.report.rows import Row
 from trainmeter.report.tell import write
 
 PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 """Packages of the extra `report`."""
 PAGE, PICTURES = "report.html", "report"
+Texts = Callable[[], dict[str, str]]
+"""Gives files by their names."""
 
 
 @contextmanager
@@ -43,28 +47,41 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise ValueError(f"The report cannot be written to {folder}: {what}. Name another folder: out=...") from error
 
 
-def leave(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
+@contextmanager
+def tabled(rows: Sequence[Row], title: str) -> Iterator[Texts]:
+    """Has a second process make the table meanwhile, as CSV and as Markdown; what it gives waits for them."""
+    with _beside(_tables, rows, title) as made:
+        yield made
+
+
+def leave(report: Report, tables: Texts, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Leaves a report's files in a folder, its page first where what that is made with is there, and says so if not."""
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
         say(f"No page and no pictures: {', '.join(missing)} not installed. For them: make .venv/.with-report")
-        return _texts(report, folder)
+        return _texts(report, tables, folder)
     earlier = (folder / PAGE).exists()  # else the pictures that lie there are no report's
-    with _beside(_pictures, report.charts, folder / PICTURES, earlier):
-        texts = _texts(report, folder)
+    with _beside(_pictures, report.charts, folder / PICTURES, earlier) as drawn:
         page = _page(report, folder)
+        texts = _texts(report, tables, folder)
+        drawn()
     pictures = [folder / PICTURES / f"{chart.name}.{kind}" for chart in report.charts for kind in ("png", "svg")]
     return [page, *pictures, *texts]
 
 
-def _texts(report: Report, folder: Path) -> list[Path]:
+def _texts(report: Report, tables: Texts, folder: Path) -> list[Path]:
     """The table, and each page by itself with the numbers behind it."""
-    paths = [folder / "report.csv", folder / "report.md"]
-    table.write(report.rows, paths[0])
-    write_whole(paths[1], lambda file: file.write(table.markdown(report.rows, report.title)))
+    paths = []
+    for name, text in tables().items():
+        paths.append(folder / name)
+        write_whole(paths[-1], _writer(text))
     for page in report.pages:
         paths += write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
     return paths
+
+
+def _tables(rows: Sequence[Row], title: str) -> dict[str, str]:
+    return {"report.csv": table.text(rows), "report.md": table.markdown(rows, title)}
 
 
 def _page(report: Report, folder: Path) -> Path:
@@ -72,7 +89,7 @@ def _page(report: Report, folder: Path) -> Path:
 
     runs = table.html(report.rows)
     whole = html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-    write_whole(folder / PAGE, lambda file: file.write(whole))
+    write_whole(folder / PAGE, _writer(whole))
     return folder / PAGE
 
 
@@ -86,26 +103,41 @@ def _pictures(charts: Sequence[Chart], folder: Path, earlier: bool) -> None:
             left.unlink()
 
 
+def _writer(text: str) -> Callable[[TextIO], object]:
+    return lambda file: file.write(text)
+
+
 @contextmanager
-def _beside(work: Callable[..., None], *given: object) -> Iterator[None]:
-    """Has a second process do some work meanwhile; raises its OSError, or RuntimeError where it failed and said why."""
+def _beside(work: Callable[..., Any], *given: object) -> Iterator[Callable[[], Any]]:
+    """Has a second process do some work meanwhile; what it gives waits for what comes of that.
+
+    That raises its OSError, or RuntimeError where it failed and said why. Left unasked, the process is ended.
+    """
     forked = get_context("fork")
     here, there = forked.Pipe(duplex=False)
     process = forked.Process(target=_working, args=(there, work, *given))
+
+    def made() -> Any:
+        try:
+            told = here.recv()
+        except EOFError:
+            raise RuntimeError(f"{work.__name__.strip('_')} cannot be made: see above") from None
+        if isinstance(told, OSError):
+            raise told
+        return told
+
     process.start()
     there.close()
     try:
-        yield
+        yield made
     finally:
+        process.kill()
         process.join()
-    with suppress(EOFError):  # it has no error to send
-        raise here.recv()
-    if process.exitcode:
-        raise RuntimeError(f"{work.__name__.strip('_')} cannot be drawn: see above")
+        here.close()
 
 
-def _working(there: Connection, work: Callable[..., None], *given: object) -> None:
+def _working(there: Connection, work: Callable[..., Any], *given: object) -> None:
     try:
-        work(*given)
+        there.send(work(*given))
     except OSError as error:
         there.send(error)

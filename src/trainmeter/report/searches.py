@@ -41,7 +41,8 @@ class Searched:
 
 def page(rows: Sequence[Row], folder: Path) -> Page | None:
     """What the search in a folder found, of these runs of it; None where none was made, or its runs tell nothing."""
-    told = searched(rows, sought(folder))
+    objectives = sought(folder)
+    told = searched(rows, objectives) if objectives else None
     if told is None:
         return None
     points = (*told.front, *told.others, *told.lacking)

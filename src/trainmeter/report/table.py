@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
+from io import StringIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from trainmeter.record import write_whole
 from trainmeter.report.markdown import piped, plain
 from trainmeter.report.rows import Row
 from trainmeter.report.selection import flat
@@ -39,20 +39,18 @@ NAMED = 5
 """So many runs are named of those that something holds for."""
 
 
-def write(rows: Sequence[Row], path: Path) -> None:
-    """Leaves all that rows hold as a CSV file: a column a fact, key of the job and metric; what is absent is empty.
+def text(rows: Sequence[Row]) -> str:
+    """All that rows hold as CSV: a column a fact, key of the job and metric; what is absent is empty.
 
     Keys have the names that one types, metrics those of docs/metrics.md. Epochs are not in it.
     """
     lines = [_line(row) for row in rows]
     columns = sorted(dict.fromkeys(name for line in lines for name in line), key=_place)
-
-    def all_of_it(file: TextIO) -> None:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(_scalar, columns))
-        writer.writerows([line.get(name, "") for name in columns] for line in lines)
-
-    write_whole(path, all_of_it)
+    told = StringIO()
+    writer = csv.writer(told, lineterminator="\n")
+    writer.writerow(map(_scalar, columns))
+    writer.writerows([line.get(name, "") for name in columns] for line in lines)
+    return told.getvalue()
 
 
 def read(path: Path) -> list[Row]:
