@@ -28,7 +28,7 @@ from trainmeter.record import Record, read_json
 RUNS = 10_000
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
-PERIOD_S = 0.1
+PERIOD_S = 0.25
 """How often memory is looked at."""
 
 
