@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 from trainmeter.record import hold, write_whole
@@ -113,31 +114,31 @@ def _beside(work: Callable[..., Any], *given: object) -> Iterator[Callable[[], A
 
     That raises its OSError, or RuntimeError where it failed and said why. Left unasked, the process is ended.
     """
-    forked = get_context("fork")
-    here, there = forked.Pipe(duplex=False)
-    process = forked.Process(target=_working, args=(there, work, *given))
+    with TemporaryFile("w+") as told:  # not a pipe: the process need not wait, and keep its memory, until it is asked
+        process = get_context("fork").Process(target=_working, args=(told, work, *given))
 
-    def made() -> Any:
+        def made() -> Any:
+            process.join()
+            if not told.seek(0, os.SEEK_END):
+                raise RuntimeError(f"{work.__name__.strip('_')} cannot be made: see above")
+            told.seek(0)
+            result = json.load(told)
+            if "error" in result:
+                raise OSError(*result["error"])
+            return result["made"]
+
+        process.start()
         try:
-            told = here.recv()
-        except EOFError:
-            raise RuntimeError(f"{work.__name__.strip('_')} cannot be made: see above") from None
-        if isinstance(told, OSError):
-            raise told
-        return told
+            yield made
+        finally:
+            process.kill()
+            process.join()
 
-    process.start()
-    there.close()
+
+def _working(told: TextIO, work: Callable[..., Any], *given: object) -> None:
     try:
-        yield made
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-
-
-def _working(there: Connection, work: Callable[..., Any], *given: object) -> None:
-    try:
-        there.send(work(*given))
+        result = {"made": work(*given)}
     except OSError as error:
-        there.send(error)
+        result = {"error": [error.errno, error.strerror, error.filename] if error.errno else [str(error)]}
+    json.dump(result, told)
+    told.flush()
