@@ -29,7 +29,8 @@ def test_an_experiment_runs_to_its_end(project, composed, name):
     done = project.run("train", *project.quick(**{"experiment": name, **asked}))
     assert done.returncode == 0, done.stdout + done.stderr
     records = project.records()
-    assert len(records) == (2 if "hydra" in OmegaConf.load(ROOT / f"{name}.yaml") else 1)
+    points = {tuple(typed for typed in record.run()["overrides"] if "repeat=" not in typed) for record in records}
+    assert len(points) == (2 if "hydra" in OmegaConf.load(ROOT / f"{name}.yaml") else 1), "each with all its repeats"
     for record in records:
         assert record.is_whole()
         losses = [window["metrics"]["epoch/train_loss"] for window in record.windows() if window["window"] == "epoch"]
