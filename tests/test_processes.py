@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,22 @@ def test_setting_the_clock_changes_nothing():
     ticks = int(began(os.getpid()))
     with open("/proc/uptime") as uptime:
         assert 0 < ticks <= float(uptime.read().split()[0]) * os.sysconf("SC_CLK_TCK")
+
+
+def test_a_process_of_another_container_is_believed_to_live_until_the_machine_starts_anew():
+    inside = this_process()._replace(pid=2**22 + 1, began="0", numbers="pid:[1]")
+    assert lives(inside)
+    assert not lives(inside._replace(boot_id="the boot before"))
+
+
+@pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root, to make numbers of its own")
+def test_a_container_numbers_its_own():
+    told = "from trainmeter.processes import this_process; print(*this_process())"
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", told]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    done = subprocess.run(inside, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no right to: {done.stderr.strip()}")
+    host, pid, boot_id, _, numbers = done.stdout.split()
+    assert (host, pid, boot_id) == (this_process().host, "1", this_process().boot_id)
+    assert numbers != this_process().numbers

@@ -21,10 +21,12 @@ class Process(NamedTuple):
     """What tells one start of that host from the next; None or empty where its kernel does not say."""
     began: str | None
     """When it began, which tells it from a later one of the same number: as `began` says, or None where unknown."""
+    numbers: str | None = None
+    """Of which numbers its own is, since a container may have its own: as `numbers` says, or None where unknown."""
 
 
 def this_process() -> Process:
-    return Process(platform.node(), os.getpid(), boot_id(), began(os.getpid()))
+    return Process(platform.node(), os.getpid(), boot_id(), began(os.getpid()), numbers())
 
 
 def boot_id() -> str:
@@ -33,6 +35,14 @@ def boot_id() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def numbers() -> str | None:
+    """The kernel's name for the processes that this one sees and numbers: its PID namespace."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def began(pid: int) -> str | None:
@@ -45,11 +55,13 @@ def began(pid: int) -> str | None:
 
 
 def lives(process: Process) -> bool:
-    """Whether a process is there. Of another host one cannot tell, and it is believed to be."""
+    """Whether a process is there. Of another host or container one cannot tell, and it is believed to be."""
     if process.host != platform.node():
         return True
     if process.boot_id and (now := boot_id()) and process.boot_id != now:
         return False
+    if process.numbers not in (None, numbers()):
+        return True
     try:
         told = _told(process.pid)
     except OSError:

@@ -43,4 +43,4 @@ def said(record: Record) -> str | None:
 def process_of(record: Record) -> Process:
     """The process that measures the run, or did."""
     run = record.run()
-    return Process(run["host"], run["pid"], run["boot_id"], run.get("began"))
+    return Process(run["host"], run["pid"], run["boot_id"], run.get("began"), run.get("numbers"))

@@ -107,6 +107,7 @@ def _process_of(run: Run) -> Process:
         pid=int(tags["trainmeter.pid"]),
         boot_id=tags.get("trainmeter.boot_id"),
         began=tags.get("trainmeter.began"),
+        numbers=tags.get("trainmeter.numbers"),
     )
 
 

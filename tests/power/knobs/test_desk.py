@@ -83,3 +83,11 @@ def test_a_memo_that_cannot_be_read_is_an_error_with_its_name(desk):
     file.write_text('{"knob": "RAPL"}')
     with pytest.raises(RuntimeError, match=r"RAPL\.json tells what a knob was at, and cannot be read"):
         desk.left()
+
+
+def test_what_a_process_of_another_container_holds_is_left_once_the_machine_starts_anew(desk):
+    memo = desk.note("RAPL", [], "95 W", "by hand")
+    inside = desk.keep(memo._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
+    assert desk.left() == []
+    desk.boot_id = "the next boot"
+    assert desk.left() == [inside]

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmeter.processes import began
+from trainmeter.processes import began, numbers
 from trainmeter.record import read_json, sync, write_json
 
 
@@ -35,6 +35,8 @@ class Memo(NamedTuple):
     boot_id: str
     when: str
     command: str
+    numbers: str | None = None
+    """Whose number `pid` is, as `processes.numbers` says: of another container nobody here can tell whether it lives."""
 
 
 class Desk:
@@ -49,7 +51,7 @@ class Desk:
         """Writes down what a knob stands at, before it is turned; RuntimeError where another run has turned it."""
         pid = os.getpid()
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        by = (pid, began(pid), self.boot_id, when, self.command)
+        by = (pid, began(pid), self.boot_id, when, self.command, numbers())
         memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
         if self.file(memo).exists():
             other = self._read(self.file(memo))
@@ -94,9 +96,12 @@ class Desk:
             yield
 
     def _is_held(self, memo: Memo) -> bool:
-        """Whether another process that still lives holds the knob: of ours, none does when this is asked."""
-        same_process = memo.boot_id == self.boot_id and memo.began is not None and began(memo.pid) == memo.began
-        return same_process and memo.pid != os.getpid()
+        """Whether another process that still lives, or may, holds the knob: of ours, none does when this is asked."""
+        if memo.boot_id != self.boot_id:
+            return False
+        if memo.numbers not in (None, numbers()):
+            return True
+        return memo.began is not None and began(memo.pid) == memo.began and memo.pid != os.getpid()
 
     def file(self, memo: Memo) -> Path:
         """Where a memo lies."""
