@@ -71,7 +71,7 @@ def show(records: Sequence[Record], where: Place, events: bool) -> bool:
     except Exception as error:
         print(f"MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
         return False
-    shown = [show_one(record, store, events) for record in records]
+    shown = [show_one(record, store, where, events) for record in records]
     reap(store)
     views.save(store)
     # The view compares what is whole: of other runs alone it would be an empty page.
@@ -80,7 +80,7 @@ def show(records: Sequence[Record], where: Place, events: bool) -> bool:
     return all(shown)
 
 
-def show_one(record: Record, store: Store, events: bool) -> bool:
+def show_one(record: Record, store: Store, where: Place, events: bool) -> bool:
     """Publishes a record and says so on a line; one that fails keeps no other from being shown."""
     try:
         if events:
@@ -89,7 +89,7 @@ def show_one(record: Record, store: Store, events: bool) -> bool:
     except Exception as error:
         print(f"{record.folder}: not shown: {reason(error)}", file=sys.stderr)
         return False
-    if state(record) != RUNNING:
+    if state(record) != RUNNING and where == place_of(record):  # elsewhere it is yet to be shown
         queue.drop(record)
     return True
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
+    orders: list[job.Order] = []
     outcomes: list[Outcome] = []
     last_words: list[str] = []
 
@@ -47,11 +48,11 @@ def main() -> int:
             order = job.order(config)
         except ValueError as error:
             sys.exit(redacted(str(error)))
-        if not outcomes:
-            if not order.elsewhere:  # of what a node leaves behind, Slurm knows more
-                close_dead(order.folder.parents[1], Terminal().warn)
+        if not orders:
+            close_dead(order.folder.parents[1], Terminal().warn)
             # Hydra's own account of a sweep: the records tell the same, without what is a secret.
             (order.folder.parent / "multirun.yaml").unlink(missing_ok=True)
+        orders.append(order)
         course = Course(sweep.points(order.folder.parent), outcomes)
         run = learned if order.elsewhere else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
@@ -74,6 +75,8 @@ def main() -> int:
         return 128 + signal.SIGINT
     finally:
         show(outcomes, last_words)
+    if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
+        catch_up(orders[-1])
     return int(any(outcome.state != "whole" for outcome in outcomes))
 
 
@@ -87,6 +90,16 @@ def found(root: str) -> str:
 def stop(number: int, frame: object) -> None:
     """A signal ends the run as an exception does, so that all that was begun is ended in order."""
     sys.exit(128 + number)
+
+
+def catch_up(order: job.Order) -> None:
+    """Shows what earlier runs have left untold, as where the last one was killed while it was shown."""
+    from trainmeter.terminal import Terminal
+    from trainmeter.tracking import publisher
+
+    left = publisher.catch_up(order.folder.parents[1], order.job["tracking"])
+    if left:
+        Terminal().warn(left)
 
 
 def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:

@@ -8,6 +8,7 @@ from trainmeter.ending import close_dead
 from trainmeter.processes import this_process
 from trainmeter.record import Record
 from trainmeter.state import state
+from trainmeter.sweep import SENT
 from trainmeter.tracking import queue
 
 GONE = this_process()._replace(began="0")
@@ -72,6 +73,21 @@ def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, 
     record.set_aside()
     assert len(closed()) == 1
     assert [state(attempt) for attempt in record.attempts()] == ["killed"]
+
+
+def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
+    closed()
+    assert state(record) == "killed"
+    assert list(queue.waiting(tmp_path / "multirun")) == []
+
+
+def test_what_a_node_left_is_closed_by_who_sent_it(begun, closed):
+    record = begun("0", GONE)
+    (record.folder.parent / "slurm").mkdir()
+    (record.folder.parent / SENT).write_text("{}")
+    assert closed() == []
 
 
 def test_one_that_is_broken_keeps_no_other_from_its_end(begun, closed):

@@ -19,11 +19,13 @@ from trainmeter.redaction import redacted_tree
 from trainmeter.state import FAILED, KILLED, said, state
 from trainmeter.stopping import foremost, held_off
 from trainmeter.summary import summarize, unsteady
+from trainmeter.sweep import is_sent
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
 from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published
 from trainmeter.tracking.publisher import Tracker
+from trainmeter.tracking.store import place
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 UNSAID = "trainmeter was killed, or its machine went down, before it had told an end"
@@ -73,16 +75,21 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
 def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
     """Tells the ends of runs that never did: of those in the queue whose process, of this host, is gone.
 
-    One that cannot be read or written keeps no other from its end.
+    Of what a node leaves behind Slurm knows more, and its sender tells it. One that cannot be read or written keeps no
+    other from its end.
     """
     for record in queue.waiting(multirun):
         with suppress(*queue.UNREADABLE), record.alone():
+            if is_sent(record.folder.parent):
+                continue
             ended = state(record)
             if ended in (FAILED, KILLED) and not said(record):
                 job, run = record.job(), record.run()
                 outcome = Outcome(run["number"], run["overrides"])
                 outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
                 record.conclude(told(record, job, run, outcome), run["identity"])
+                if place(job["tracking"]) is None:  # nothing of it is left to tell
+                    queue.drop(record)
                 say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")
 
 

@@ -78,6 +78,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
     job = plan.job
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
+        publish.settle()
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
@@ -142,8 +143,9 @@ def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
 
 def training(plan: Plan) -> AbstractContextManager[launch.Worker]:
     """The worker, or this node's ranks of it."""
-    job = plan.job
-    limits_s = job["sweep"]["timeout_s"], job["sweep"]["hung_after_s"]
+    job, limits = plan.job, plan.job["sweep"]
+    # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.
+    limits_s = limits["timeout_s"], limits["hung_after_s"] if plan.node.is_first else None
     return launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks, plan.node, *limits_s)
 
 

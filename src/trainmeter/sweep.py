@@ -2,6 +2,7 @@
 
 points.json   the overrides of each of its runs, by their numbers; written before the first
 0, 1, ...     the runs' records
+slurm         what was sent to the nodes of a cluster, if any was
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
 POINTS = "points.json"
+SENT = "slurm/jobs.json"
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 
@@ -109,6 +111,11 @@ def points(folder: Path) -> Points:
     alike = set(typed[0]).intersection(*typed)
     whole = (path.parent.name for path in folder.glob("*/whole.json"))
     return Points(typed, frozenset(chain(*typed)) - alike, frozenset(int(name) for name in whole if name.isdecimal()))
+
+
+def is_sent(folder: Path) -> bool:
+    """Whether the runs of a sweep are made by the nodes of a cluster."""
+    return (folder / SENT).exists()
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:

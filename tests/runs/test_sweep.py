@@ -198,3 +198,16 @@ def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stub
     (project.records()[1].folder / "whole.json").unlink()
     begun = project.run("train", *asked)
     assert "rests for" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
+
+
+@pytest.mark.system
+def test_what_was_measured_while_mlflow_was_away_is_shown_by_the_same_command_though_it_measures_nothing(project):
+    asked = project.quick("-m", tracking="mlflow")
+    away = project.run("train", *asked, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert (away.returncode, project.record().is_whole()) == (0, True), away.stderr
+    elsewhere = project.run("publish", "--uri", f"sqlite:///{project.root}/other.db")
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert project.shown("status") == []
+    again = project.run("train", *asked)
+    assert "whole before" in again.stdout
+    assert project.shown("status") == ["FINISHED"]

@@ -11,8 +11,8 @@ from trainmeter.processes import this_process
 from trainmeter.tracking import publisher as publishers
 from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published, publish
-from trainmeter.tracking.publisher import Publisher, Unpublished, publisher
-from trainmeter.tracking.store import open_store
+from trainmeter.tracking.publisher import Publisher, Unpublished, catch_up, publisher
+from trainmeter.tracking.store import open_store, place
 
 NOW = datetime.now().astimezone().isoformat()
 GONE = {"pid": 2**22 + 1}
@@ -199,7 +199,7 @@ def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_ne
     offline, whole = make_record(0, **GONE), make_record(1)
     for record in (offline, whole):
         queue.put(record, record.run()["record_id"])
-    assert isinstance(Publisher(whole, lambda: store).close(PATIENT_S), Published)
+    assert isinstance(Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S), Published)
     shown = store.client.search_runs([store.experiment_id])
     assert {run.data.tags["trainmeter.record_id"] for run in shown} == {
         record.run()["record_id"] for record in (offline, whole)
@@ -211,7 +211,7 @@ def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
     other, whole = make_record(0, **GONE), make_record(1)
     other.describe({**other.job(), "tracking": {"name": "server", "experiment": "x", "uri": "http://b"}}, other.run())
     queue.put(other, other.run()["record_id"])
-    Publisher(whole, lambda: store).close(PATIENT_S)
+    Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S)
     assert len(store.client.search_runs([store.experiment_id])) == 1
     assert [record.folder for record in queue.waiting(queue.multirun_of(whole))] == [other.folder]
 
@@ -219,9 +219,40 @@ def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
 def test_a_run_that_is_under_way_is_left_to_who_measures_it(make_record, store):
     under_way, whole = make_record(0, state=None, **this_process()._asdict()), make_record(1)
     queue.put(under_way, under_way.run()["record_id"])
-    Publisher(whole, lambda: store).close(PATIENT_S)
+    Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S)
     assert len(store.client.search_runs([store.experiment_id])) == 1
     assert any(queue.waiting(queue.multirun_of(whole)))
+
+
+def test_what_is_to_be_shown_nowhere_is_not_shown_by_who_has_no_place_either(make_record, store):
+    private, whole = make_record(0, **GONE), make_record(1)
+    for record in (private, whole):
+        record.describe({**record.job(), "tracking": {"name": "none", "experiment": "x"}}, record.run())
+    queue.put(private, private.run()["record_id"])
+    Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S)
+    assert len(store.client.search_runs([store.experiment_id])) == 1
+
+
+def test_where_nothing_is_measured_what_is_left_is_shown_or_it_is_said_why_not(make_record, store, monkeypatch):
+    left = make_record(0, **GONE)
+    queue.put(left, left.run()["record_id"])
+    multirun, tracking = queue.multirun_of(left), left.job()["tracking"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert "wait to be shown in MLflow. MLflow does not show all of this run: " in catch_up(multirun, tracking)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    assert catch_up(multirun, tracking, PATIENT_S) is None
+    assert not any(queue.waiting(multirun))
+    assert catch_up(multirun, tracking) is None
+
+
+def test_nothing_is_measured_while_an_earlier_runs_last_call_goes_on(make_record):
+    over = threading.Event()
+    with publishers.AT_WORK:
+        waiting = threading.Thread(target=lambda: (Publisher(make_record()).settle(), over.set()))
+        waiting.start()
+        assert not over.wait(0.2)
+    assert over.wait(60)
+    waiting.join()
 
 
 def test_a_run_that_could_not_be_shown_stays_in_the_queue(make_record):

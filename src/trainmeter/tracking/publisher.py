@@ -6,9 +6,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from trainmeter.record import Record
@@ -16,18 +17,22 @@ from trainmeter.redaction import redacted
 from trainmeter.state import RUNNING, state
 from trainmeter.tracking import queue, views
 from trainmeter.tracking.publish import Published, publishing, reaping
-from trainmeter.tracking.store import EXPERIMENT, Store, load_mlflow, open_store, place
+from trainmeter.tracking.store import EXPERIMENT, Place, Store, load_mlflow, open_store, place
 from trainmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
 CATCHING_UP_S = 10.0
 """How long a run, once it is shown, may take to show what earlier ones have left: the next one goes on with it."""
+SETTLING_LIMIT_S = 600.0
 AT_WORK = threading.Lock()
 """Held by the one publisher that works: a later run's waits for an earlier one's last call."""
 
 
 class Tracker(Protocol):
     """Shows a run as it goes: asked to between its windows only."""
+
+    def settle(self) -> None:
+        """Waits until nothing of an earlier run is under way any more, before anything is measured."""
 
     def start(self) -> None:
         """Begins, before the worker does."""
@@ -45,12 +50,14 @@ class Publisher:
     start ....... MLflow is imported and the run made, earlier runs whose process died are ended and the views saved,
                   while the worker starts
     between ..... what the record holds by now is published; a call in flight is the most that a window sees
-    close ....... the end is published, and then what earlier runs have left in the queue while MLflow was away
+    close ....... the end is published, and then what earlier runs have left in the queue while MLflow was away, as far
+                  as it is meant for the same place, `where`
     """
 
-    def __init__(self, record: Record, open_store: Callable[[], Store] = open_store):
+    def __init__(self, record: Record, open_store: Callable[[], Store] = open_store, where: Place | None = None):
         self._record = record
         self._open_store = open_store
+        self._where = where
         self._store: Store | None = None
         self._loaded = threading.Event()
         self._patience_s = LOADING_LIMIT_S
@@ -59,6 +66,11 @@ class Publisher:
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
+
+    def settle(self) -> None:
+        """Waits for an earlier run's last call, which nothing can interrupt: an upload may take a board minutes."""
+        if AT_WORK.acquire(timeout=SETTLING_LIMIT_S):
+            AT_WORK.release()
 
     def start(self) -> None:
         """Begins, and returns at once."""
@@ -84,7 +96,7 @@ class Publisher:
         shown = self._outcome
         if isinstance(shown, Published):
             queue.drop(self._record)
-            if any(queue.waiting(queue.multirun_of(self._record))):
+            if any(waiting_for(self._where, queue.multirun_of(self._record))):
                 self._work_within(CATCHING_UP_S, self._catching_up)
             return shown
         why = shown or f"no answer within {limit_s:g} s"
@@ -146,13 +158,11 @@ class Publisher:
     def _catching_up(self) -> Iterator[None]:
         """Publishes what earlier runs have left, as far as it is meant for the same place."""
         if self._store:
-            here = place(self._record.job()["tracking"])
-            for record in queue.waiting(queue.multirun_of(self._record)):
+            for record in waiting_for(self._where, queue.multirun_of(self._record)):
                 with suppress(*queue.UNREADABLE):  # one bad record keeps no other from being shown
-                    if place(record.job()["tracking"]) == here and state(record) != RUNNING:
-                        for _ in publishing(record, self._store):
-                            yield
-                        queue.drop(record)
+                    for _ in publishing(record, self._store):
+                        yield
+                    queue.drop(record)
 
 
 class Unpublished:
@@ -160,6 +170,9 @@ class Unpublished:
 
     def __init__(self, record: Record):
         self._record = record
+
+    def settle(self) -> None:
+        pass
 
     def start(self) -> None:
         pass
@@ -177,6 +190,9 @@ class WithEvents:
     def __init__(self, tracker: Tracker, events: Events):
         self._tracker = tracker
         self._events: Events | None = events
+
+    def settle(self) -> None:
+        self._tracker.settle()
 
     def start(self) -> None:
         self._write(Events.open)
@@ -202,8 +218,23 @@ class WithEvents:
 def publisher(record: Record, **tracking: Any) -> Tracker:
     """The tracker that `tracking=` asks for, by its keys."""
     where = place({"experiment": EXPERIMENT, **tracking})
-    tracker = Publisher(record, partial(open_store, *where)) if where else Unpublished(record)
+    tracker = Publisher(record, partial(open_store, *where), where) if where else Unpublished(record)
     return WithEvents(tracker, Events(record)) if tracking.get("tensorboard") else tracker
+
+
+def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
+    """The records in the queue of runs that are over, and are to be shown there; none where there is no such place."""
+    for record in queue.waiting(multirun) if where else ():
+        with suppress(*queue.UNREADABLE):
+            if place(record.job()["tracking"]) == where and state(record) != RUNNING:
+                yield record
+
+
+def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
+    """Shows what earlier runs have left in the queue, where none is measured; or says why not."""
+    left = next(waiting_for(place(tracking), multirun), None)
+    shown = publisher(left, **tracking).close(limit_s) if left else None
+    return f"Earlier runs wait to be shown in MLflow. {shown}" if isinstance(shown, str) else None
 
 
 def reason(error: Exception) -> str:

@@ -36,7 +36,7 @@ class Memo(NamedTuple):
     when: str
     command: str
     numbers: str | None = None
-    """Whose number `pid` is, as `processes.numbers` says: of another container nobody here can tell whether it lives."""
+    """Of which numbers `pid` is, as `processes.numbers` says: of a container's own nobody else can tell if it lives."""
 
 
 class Desk:
