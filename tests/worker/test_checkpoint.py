@@ -46,12 +46,12 @@ class Rank(Single):
         return told if self.rank == 0 else self.told
 
 
-def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"]):
+def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
     """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
     torch.manual_seed(0)
     random.seed(0)
     strategy = strategy or Single(1)
-    learner = Learner({**JOB, "optimizer": optimizer}, IMAGES, strategy, CPU)
+    learner = Learner({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
     loader = batches(range(12), order, 4, generators=[shuffled])
@@ -136,6 +136,37 @@ def test_one_that_torch_cannot_read_is_an_error_that_says_what_to_do(folder):
         archive.writestr(CHECKPOINT_TOLD, "{}")
     with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read by torch .*Remove it to measure"):
         start(resumed(folder)).checkpoint.resume()
+
+
+class Program:
+    """What runs a command as it is unpickled by pickle itself."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return (self.folder / "ran").mkdir, ()
+
+
+def test_one_that_somebody_else_has_put_there_runs_nothing(folder):
+    torch.save({"epochs": 1, "learner": Program(folder)}, folder / CHECKPOINT)
+    with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read by torch"):
+        start(resumed(folder)).checkpoint.resume()
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"name": "MultiStepLR", "milestones": [1, 2]}, {"name": "OneCycleLR", "max_lr": 0.1, "total_steps": 9}]
+)
+def test_what_other_schedules_keep_is_read_again(folder, schedule):
+    job = {"_target_": f"torch.optim.lr_scheduler.{schedule['name']}", **schedule}
+    whole = start(folder, scheduler=job)
+    epoch(whole)
+    whole.checkpoint.write(1, ended=False)
+    following = epoch(whole)
+    second = start(resumed(folder), scheduler=job)
+    assert second.checkpoint.resume() == (1, False)
+    assert epoch(second) == following
 
 
 def test_the_first_rank_writes_and_reads_for_all_and_each_has_its_own_random_numbers(folder):

@@ -77,9 +77,13 @@ def replace(path, state, told):
         os.close(folder)
 
 
+SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+"""Nothing in a file is run to read it. Before torch 2.4 that would refuse what some schedules keep: a `Counter`."""
+
+
 def read(path):
     try:
-        return torch.load(str(path), map_location="cpu")
+        return torch.load(str(path), map_location="cpu", **SAFELY)
     except Exception as error:
         raise RuntimeError(
             "{} cannot be read by torch {}: {}. Remove it to measure the run anew.".format(
