@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import SIGTERM
 
 from trainmeter.record import Record
 
@@ -60,8 +63,21 @@ class Outcome:
         return self
 
     def stops(self, stop: BaseException) -> None:
-        self.fails("stopped", "stopped by Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "stopped by a signal")
+        self.fails("stopped", stopped_by(stop, os.environ))
         self.stop = stop
 
     def fails(self, kind: str, why: str) -> None:
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
+
+
+def stopped_by(stop: BaseException, environment: Mapping[str, str]) -> str:
+    """What stopped a run. Slurm asks by the same signal whether a job's time is nearly up or it is canceled."""
+    if isinstance(stop, KeyboardInterrupt):
+        return "stopped by Ctrl-C"
+    job = environment.get("SLURM_JOB_ID")
+    if job and isinstance(stop, SystemExit) and stop.code == 128 + SIGTERM:
+        return (
+            f"stopped by Slurm, which ends job {job}: its time is nearly up (hydra.launcher.time= gives more), or it "
+            "was canceled (scancel)"
+        )
+    return "stopped by a signal"
