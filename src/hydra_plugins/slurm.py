@@ -30,20 +30,30 @@ class SlurmLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from trainmeter import job
+        from trainmeter.fleet.ends import learned
         from trainmeter.fleet.errand import errand
         from trainmeter.fleet.waiting import carry_out
+        from trainmeter.terminal import Terminal
+        from trainmeter.tracking.store import check
 
+        sweep = Path(self.config.hydra.sweep.dir)
+        # Hydra's own account of a sweep, with what is a secret: the first run is told of hours later.
+        (sweep / "multirun.yaml").unlink(missing_ok=True)
         setup_globals()
         configs = {number: self._composed(number, typed) for number, typed in enumerate(job_overrides, initial_job_idx)}
         told: dict[int, JobReturn] = {}
+
+        def learn(number: int) -> None:
+            learned(orders[number], Terminal())
 
         def tell(number: int) -> None:
             told[number] = self._run(configs[number], self.task)
 
         try:
-            orders = [self._run(config, job.order).return_value for config in configs.values()]
-            errands = [errand(order, self.keys) for order in orders]
-            carry_out(errands, Path(self.config.hydra.sweep.dir), self.keys, tell)
+            orders = {number: self._run(config, job.order).return_value for number, config in configs.items()}
+            for order in orders.values():
+                check(order.job["tracking"])  # which no node is told
+            carry_out([errand(order, self.keys) for order in orders.values()], sweep, self.keys, learn, tell)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
         return [told[number] for number in configs]

@@ -18,16 +18,21 @@ def launcher():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm as a test has it: its nodes, its jobs by their ids, and what was canceled."""
+    """Slurm as a test has it: its nodes, its jobs by their ids, what was canceled, and what that made of a job."""
     there = SimpleNamespace(machines=[Machine("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[])
     monkeypatch.setattr(slurm, "machines", lambda partition: there.machines)
     monkeypatch.setattr(slurm, "jobs", lambda name: dict(there.jobs))
-    monkeypatch.setattr(slurm, "cancel", there.canceled.extend)
 
     def have(job_id, state, node="b1", why="None"):
         there.jobs[job_id] = Job(job_id, state, node, why)
 
-    there.have = have
+    def cancel(job_ids):
+        there.canceled.extend(job_ids)
+        for job_id in {*job_ids} & there.jobs.keys():
+            have(job_id, there.canceled_is)
+
+    monkeypatch.setattr(slurm, "cancel", cancel)
+    there.have, there.canceled_is = have, "CANCELLED"
     return there
 
 

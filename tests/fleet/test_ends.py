@@ -1,25 +1,33 @@
 """How a run ended that a node made."""
 
+import signal
+
 import pytest
 
 from trainmeter.fleet import ends
 from trainmeter.fleet.ends import learned
 from trainmeter.job import Order
+from trainmeter.outcome import Outcome, stopped_by
 from trainmeter.record import Record
 from trainmeter.terminal import Terminal
+from trainmeter.tracking import queue
+
+NOWHERE = {"name": "none", "tensorboard": False}
+"""What a node is told of tracking."""
+SERVER = {"name": "server", "experiment": "x", "uri": "http://board:5000", "tensorboard": False}
 
 
 @pytest.fixture
 def run(ledger):
     """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
 
-    def made(slurm_state, begun=True, earlier=False, **summary):
-        of = Order({"tracking": {"name": "none"}}, {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
+    def made(slurm_state, begun=True, earlier=False, tracking=NOWHERE, **summary):
+        of = Order({"tracking": tracking}, {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
         record = Record(of.folder)
         record.folder.mkdir(exist_ok=True)
         if begun:
-            facts = {"identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
-            record.describe(of.job, facts)
+            facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
+            record.describe({"tracking": NOWHERE, "epochs": 1}, facts)
         if summary:
             record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
         ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
@@ -74,6 +82,23 @@ def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, le
     assert capsys.readouterr().out == ""
 
 
+def test_a_run_that_slurm_asks_to_end_says_so_and_how_it_gets_more_time(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    outcome = Outcome(0, [])
+    outcome.stops(SystemExit(128 + signal.SIGTERM))
+    assert (outcome.state, outcome.kind) == ("killed", "stopped")
+    assert outcome.failure.startswith("stopped by Slurm, which ends job 17: its time is nearly up")
+    assert "hydra.launcher.time=" in outcome.failure
+    assert "scancel" in outcome.failure
+
+
+def test_what_else_stops_a_run_is_told_as_anywhere():
+    job, term, hangup = {"SLURM_JOB_ID": "17"}, SystemExit(128 + signal.SIGTERM), SystemExit(128 + signal.SIGHUP)
+    assert stopped_by(KeyboardInterrupt(), job) == "stopped by Ctrl-C"
+    assert stopped_by(hangup, job) == "stopped by a signal"
+    assert stopped_by(term, {}) == "stopped by a signal"
+
+
 def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
     order, record = run("FAILED", begun=False)
     (ledger.folder / "17_0_0_log.out").write_text("submitit INFO - Starting\nbatch=0: give 1 or more\n\n")
@@ -95,3 +120,24 @@ def test_a_job_that_was_canceled_before_it_began_says_so(run):
         "killed",
         "it had not begun when it was canceled (Slurm's job 17_0: CANCELLED)",
     )
+
+
+def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_that_is_away(run, ledger, monkeypatch):
+    class Away:
+        def close(self, limit_s, ended):
+            return "MLflow does not show all of this run: no answer"
+
+    monkeypatch.setattr(ends, "load_mlflow", lambda patience_s: None)
+    monkeypatch.setattr(ends, "publisher", lambda record, **tracking: Away())
+    order, record = run("COMPLETED", tracking=SERVER, state="whole")
+    assert learned(order, Terminal()).unpublished == "MLflow does not show all of this run: no answer"
+    assert record.job() == {"tracking": SERVER, "epochs": 1}
+    assert record.run()["identity"] == "id"
+    (waiting,) = queue.waiting(ledger.folder.parents[1])
+    assert waiting.folder == record.folder
+
+
+def test_a_run_that_is_to_be_shown_nowhere_waits_for_nothing(run, ledger):
+    order, _ = run("COMPLETED", state="whole")
+    learned(order, Terminal())
+    assert list(queue.waiting(ledger.folder.parents[1])) == []

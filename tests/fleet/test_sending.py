@@ -9,6 +9,7 @@ from trainmeter.fleet.errand import Errand
 from trainmeter.fleet.sending import taken_up
 from trainmeter.record import Record
 from trainmeter.slurm import Machine
+from trainmeter.state import said as said_of
 
 SBATCH = """#!/bin/sh
 n=$(ls {folder}/script* 2>/dev/null | wc -l)
@@ -47,19 +48,31 @@ def asked(ledger):
 
 @pytest.fixture
 def take(cluster, ledger, launcher):
-    """take(errands) -> the jobs to wait for, and what was said."""
+    """take(errands) -> the jobs to wait for, and what was said; take.settled has what ended while no one waited, each
+    with the state in its record then."""
+
+    def settle(over):
+        folder = ledger.folder.parent
+        up.settled += [(number, job, said_of(Record(folder / str(number)))) for number, job in over.items()]
+        ledger.note({number: {"told": True} for number in over})
 
     def up(*errands):
         said = []
-        return taken_up(errands, ledger, launcher, said.append), said
+        return taken_up(errands, ledger, launcher, settle, said.append), said
 
+    up.settled = []
     return up
 
 
-def whole(errand, identity="of the node"):
+def left(errand, state):
+    """A record as a run leaves it that ended so."""
     errand.folder.mkdir(parents=True, exist_ok=True)
     Record(errand.folder).describe({}, {})
-    Record(errand.folder).conclude({"state": "whole"}, identity)
+    Record(errand.folder).conclude({"state": state}, "of the node")
+
+
+def whole(errand):
+    left(errand, "whole")
 
 
 def options(script):
@@ -137,15 +150,34 @@ def test_a_job_under_way_is_waited_for_and_not_sent_again(asked, cluster, take, 
     assert len(scripts()) == 1
 
 
-def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cluster, take, scripts):
+def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cluster, take, ledger, scripts):
     run = asked()
     take(run)
     cluster.have("17", "FAILED")
-    run.folder.mkdir(parents=True, exist_ok=True)
-    Record(run.folder).conclude({"state": "failed"}, "of the node")
+    left(run, "failed")
+    ledger.note({0: {"told": True}})
     assert take(run)[0] == {0: "18"}
     assert not (run.folder / "summary.json").exists()
     assert (run.folder / "attempt1" / "summary.json").exists()
+    assert take.settled == []
+
+
+@pytest.mark.parametrize("digest", ["d", "of another default"])
+def test_what_failed_while_no_one_waited_is_told_of_before_it_is_sent_again(asked, cluster, take, scripts, digest):
+    take(asked())
+    cluster.have("17", "FAILED")
+    left(asked(), "failed")
+    jobs, said = take(asked(digest=digest))
+    assert take.settled == [(0, "17", "failed")], "its record is still its own"
+    assert jobs == {0: "18"}
+    assert said[0] == "1 run sent by an earlier start ended while no one waited: told now, sent again."
+
+
+def test_a_run_whose_job_was_canceled_before_it_began_is_sent_again_with_nothing_to_tell(asked, cluster, take, scripts):
+    take(asked())
+    cluster.have("17", "CANCELLED")
+    assert take(asked())[0] == {0: "18"}
+    assert take.settled == []
 
 
 def test_a_changed_default_is_measured_anew_but_never_beside_what_is_under_way(asked, cluster, take, scripts):
@@ -164,6 +196,30 @@ def test_a_job_that_was_sent_but_never_written_down_is_canceled(asked, cluster, 
     jobs, said = take(asked())
     assert (jobs, cluster.canceled) == ({0: "17"}, ["99_0"])
     assert said[0] == "1 job of an earlier start, which was killed while it sent them: canceled."
+
+
+def test_a_canceled_job_has_ended_before_its_run_is_sent_again(asked, cluster, take, scripts, monkeypatch):
+    cluster.have("99", "RUNNING")
+    cluster.canceled_is = "COMPLETING"
+    asleep = []
+
+    def sleep(seconds):
+        asleep.append(len(scripts()))
+        if len(asleep) == 3:
+            cluster.have("99", "CANCELLED")
+
+    monkeypatch.setattr(sending.time, "sleep", sleep)
+    assert take(asked())[0] == {0: "17"}
+    assert asleep == [0, 0, 0]
+
+
+def test_beside_a_canceled_job_that_does_not_end_nothing_is_sent(asked, cluster, take, scripts, monkeypatch):
+    monkeypatch.setattr(sending, "LEAVING_S", 0.0)
+    cluster.have("99", "RUNNING")
+    cluster.canceled_is = "COMPLETING"
+    with pytest.raises(RuntimeError, match=r"not ended: 99 is COMPLETING\. .* squeue --name=trainmeter-sweep"):
+        take(asked())
+    assert scripts() == []
 
 
 def test_a_kind_that_no_node_is_keeps_all_from_being_sent(asked, take, scripts):

@@ -117,7 +117,7 @@ def under_way(cluster, ledger, monkeypatch):
                 raise stop
 
         with pytest.raises(type(stop)):
-            carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, tell)
+            carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, tell)
         return told
 
     return carried
@@ -143,5 +143,26 @@ def test_what_was_whole_before_is_told_of_at_once(cluster, ledger, monkeypatch):
     monkeypatch.setattr(waiting, "taken_up", lambda *_: {1: "17"})
     cluster.have("17", "COMPLETED")
     told = []
-    carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, told.append)
+    carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, told.append)
     assert told == [0, 1]
+
+
+def test_what_failed_while_no_one_waited_is_learned_and_then_told_of_as_the_next_attempt_ends(
+    cluster, ledger, monkeypatch
+):
+    sent(ledger, run0="17")
+    cluster.have("17", "NODE_FAIL", "b2")
+    cluster.have("18", "COMPLETED")
+    learned, told = [], []
+
+    def taken_up(errands, ledger, launcher, settle, say):
+        settle({0: "17"})
+        assert learned == [(0, "NODE_FAIL", "b2")]
+        return sent(ledger, run0="18")
+
+    def learn(number):
+        learned.append((number, ledger[number]["state"], ledger[number]["node"]))
+
+    monkeypatch.setattr(waiting, "taken_up", taken_up)
+    carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, learn, told.append)
+    assert (told, ledger[0]["state"]) == ([0], "COMPLETED")

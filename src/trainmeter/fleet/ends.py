@@ -13,9 +13,11 @@ from trainmeter.job import Order
 from trainmeter.outcome import Outcome
 from trainmeter.plan import withdraw
 from trainmeter.record import Record
+from trainmeter.redaction import redacted_tree
 from trainmeter.state import said
 from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal, shown_path
+from trainmeter.tracking import queue
 from trainmeter.tracking.publisher import publisher
 from trainmeter.tracking.store import PATIENT_S, load_mlflow, place
 
@@ -56,7 +58,14 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
 
 
 def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> None:
-    """Shows the run, with more patience than where something is measured meanwhile."""
+    """Shows the run, with more patience than where something is measured meanwhile.
+
+    The node was told to show it nowhere: where it is meant to be is written into its record, and it waits in the queue
+    until it is there.
+    """
+    run = record.run()
+    record.describe({**record.job(), "tracking": redacted_tree(tracking)}, run)
+    queue.put(record, run["record_id"])
     if place(tracking):
         load_mlflow(PATIENT_S)
     shown(publisher(record, **tracking).close(PUBLISHING_S, ended=outcome.state), outcome)

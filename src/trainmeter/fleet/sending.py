@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,12 +19,23 @@ ARRAY_LIMIT = 1000
 """Jobs in an array: Slurm takes 1001 unless its MaxArraySize says otherwise."""
 NOTICE_S = 90
 """How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
+LEAVING_S = 60.0
+"""How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
 
 Say = Callable[[str], None]
 
 
-def taken_up(errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], say: Say) -> dict[int, str]:
+def taken_up(
+    errands: Sequence[Errand],
+    ledger: Ledger,
+    launcher: Mapping[str, Any],
+    settle: Callable[[dict[int, str]], object],
+    say: Say,
+) -> dict[int, str]:
     """The jobs to wait for, by the numbers of their runs: sent now, or by an earlier start that was ended.
+
+    `settle` is given the jobs that ended while no one waited, of runs that are to be measured again: it has the end of
+    each told before its record is the next attempt's.
 
     ValueError for a device that no node has the feature of, RuntimeError where Slurm or submitit is not there or
     refuses.
@@ -32,8 +44,8 @@ def taken_up(errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, A
     for each in errands:
         check(each, there)
     known = slurm.jobs(ledger.name)
-    forget(known, ledger, say)
-    entries, awaited, unsent, whole = ledger.entries(), {}, [], {}
+    forget(known, ledger, launcher["poll_s"], say)
+    entries, awaited, untold, unsent, whole = ledger.entries(), {}, {}, [], {}
     for each in errands:
         entry, record = entries.get(each.number, {}), Record(each.folder)
         same = entry.get("digest") == each.digest
@@ -50,19 +62,41 @@ def taken_up(errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, A
             whole[each.number] = {"earlier": True}
         else:
             unsent.append(each)
+            if entry and not entry["told"] and (each.folder / "job.json").exists():
+                untold[each.number] = entry["job"]
     ledger.note(whole)
     if awaited:
         say(f"{counted(len(awaited), 'run')} sent by an earlier start: waited for, not sent again.")
+    if untold:
+        say(f"{counted(len(untold), 'run')} sent by an earlier start ended while no one waited: told now, sent again.")
+        settle(untold)
     return {**awaited, **sent(unsent, ledger, launcher, there, say)}
 
 
-def forget(known: Mapping[str, slurm.Job], ledger: Ledger, say: Say) -> None:
-    """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between."""
+def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: Say) -> None:
+    """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between.
+
+    They have ended when this returns: until then they write to the folders of their runs. RuntimeError if they do not.
+    """
     ours = {entry.get("job") for entry in ledger.entries().values()}
     strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
     if strays:
         say(f"{counted(len(strays), 'job')} of an earlier start, which was killed while it sent them: canceled.")
         slurm.cancel(strays)
+        await_end(strays, ledger.name, poll_s)
+
+
+def await_end(job_ids: Sequence[str], name: str, poll_s: float) -> None:
+    """Waits until canceled jobs of that name have ended; RuntimeError if they have not within the time that takes."""
+    until = time.monotonic() + LEAVING_S
+    while left := [job for job in slurm.jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"{counted(len(left), 'job')} canceled {LEAVING_S:g} s ago and not ended: "
+                f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}. Nothing is sent beside what still may "
+                f"write: give the same command once squeue --name={name} shows none."
+            )
+        time.sleep(poll_s)
 
 
 def sent(

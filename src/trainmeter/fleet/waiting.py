@@ -13,14 +13,12 @@ from trainmeter import slurm
 from trainmeter.course import Course
 from trainmeter.fleet.errand import Errand
 from trainmeter.fleet.ledger import Ledger
-from trainmeter.fleet.sending import Say, counted, taken_up
+from trainmeter.fleet.sending import LEAVING_S, Say, counted, taken_up
 from trainmeter.sweep import points
 from trainmeter.terminal import Terminal
 
 SETTLING_S = 10.0
 """How long what a node has written may take to be seen on another host."""
-LEAVING_S = 60.0
-"""How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
 USUAL = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
 """Why a job waits that only has to wait its turn."""
 SIGNALED = 128
@@ -28,9 +26,15 @@ SIGNALED = 128
 
 
 def carry_out(
-    errands: Sequence[Errand], sweep: Path, launcher: Mapping[str, Any], tell: Callable[[int], object]
+    errands: Sequence[Errand],
+    sweep: Path,
+    launcher: Mapping[str, Any],
+    learn: Callable[[int], object],
+    tell: Callable[[int], object],
 ) -> None:
     """Has Slurm's nodes make these runs, and tells of each as it ends, or at once where it was whole before.
+
+    `learn` takes over the end of an attempt that is no outcome of this command: the run is sent again.
 
     Ctrl-C cancels what has not ended, and goes on once those that had begun are told of; so does a sweep that is to
     end. A signal leaves them: they need no one here. Raises as `taken_up` does.
@@ -38,8 +42,13 @@ def carry_out(
     ledger, terminal = Ledger(sweep), Terminal()
     poll_s = launcher["poll_s"]
     awaited: dict[int, str] = {}
+
+    def settle(over: dict[int, str]) -> None:
+        for number in ended(over, ledger, poll_s, terminal.say):
+            learn(number)
+
     try:
-        awaited |= taken_up(errands, ledger, launcher, terminal.say)
+        awaited |= taken_up(errands, ledger, launcher, settle, terminal.say)
         for each in errands:
             if each.number not in awaited:
                 tell(each.number)
