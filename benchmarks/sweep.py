@@ -93,7 +93,7 @@ def watched(arguments: Sequence[str]) -> None:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    from trainmeter import experiment, job, launch
+    from trainmeter import conversation, experiment, job, launch
 
     found: list[Cost] = []
     watch = Watch("hydra")
@@ -104,8 +104,8 @@ def watched(arguments: Sequence[str]) -> None:
         found.append(Cost(watch.cpu_s["hydra"], watch.seconds["worker"], watch.seconds["ours"], ours_cpu_s))
         watch.clear()
 
-    launch.select = SimpleNamespace(select=select.select)
-    watch.around(launch.select, "select", "worker")
+    conversation.select = SimpleNamespace(select=select.select)
+    watch.around(conversation.select, "select", "worker")
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
     watch.around(BasicSweeper, "validate_batch_is_legal", "checking", then=watch.clear)

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from trainmeter import plan
+from trainmeter.conversation import WorkerError
 from trainmeter.ending import concluded, merged
 from trainmeter.experiment import check_metered, ends, run, trace_notes
-from trainmeter.launch import WorkerError
 from trainmeter.outcome import Outcome
 from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.record import Record

@@ -27,7 +27,7 @@ FLOORS = [
     {"rehearsal", "supply", "cooling", "course", "admission"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
-    {"manual"},
+    {"manual", "conversation"},
     {"hints"},
     {
         "environment",

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainmeter import launch
+from trainmeter.conversation import WorkerError
 from trainmeter.fitted import exhausted
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, unwritten
@@ -37,7 +37,7 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
     try:
         with foremost():
             yield
-    except launch.WorkerError as error:
+    except WorkerError as error:
         ran_out = error.failure == "oom"
         outcome.fails(error.failure, exhausted(str(error), plan.record) if ran_out else str(error))
     except (ValueError, RuntimeError, OSError) as error:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
 from trainmeter import cooling, launch
+from trainmeter.conversation import Worker, WorkerError
 from trainmeter.course import ALONE, Course
 from trainmeter.datasets.ready import ready
 from trainmeter.ending import concluded
@@ -112,14 +113,14 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
                 messages = worker.messages()
                 follow(messages, worker, plan, panel)
                 trace_notes(messages)
-    except launch.WorkerError as error:
+    except WorkerError as error:
         outcome.fails(error.failure, str(error))
         terminal.failed(outcome)
     else:
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
-def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel) -> None:
+def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -> None:
     """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
     for message in messages:
         match message["kind"]:
@@ -141,7 +142,7 @@ def follow(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: P
                 worker.answer()
 
 
-def training(plan: Plan) -> AbstractContextManager[launch.Worker]:
+def training(plan: Plan) -> AbstractContextManager[Worker]:
     """The worker, or this node's ranks of it."""
     job, limits = plan.job, plan.job["sweep"]
     # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.
@@ -180,7 +181,7 @@ def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -
     return used.metrics.get("power_mean_w")
 
 
-def listen(messages: Iterator[dict], worker: launch.Worker, plan: Plan, panel: Panel, holding: Holding,
+def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, holding: Holding,
            outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
     """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
     job = plan.job
@@ -226,7 +227,7 @@ def trace_notes(messages: Iterator[dict]) -> list[str]:
     no more than a note."""
     try:
         return [message["text"] for message in messages if message["kind"] == "note"]
-    except launch.WorkerError as error:
+    except WorkerError as error:
         return [f"no trace: {error}"]
 
 
