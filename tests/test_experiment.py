@@ -2,7 +2,6 @@
 
 import io
 import signal
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -10,9 +9,8 @@ from rich.console import Console
 from trainmeter import plan
 from trainmeter.conversation import WorkerError
 from trainmeter.ending import concluded, merged
-from trainmeter.experiment import check_metered, ends, run, trace_notes
+from trainmeter.experiment import run
 from trainmeter.outcome import Outcome
-from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.record import Record
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Unpublished
@@ -109,22 +107,6 @@ def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, termina
     assert not refused.folder.exists()
 
 
-VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
-EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
-
-
-@pytest.mark.parametrize(("evaluate", "decides", "waits"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
-def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epoch(evaluate, decides, waits):
-    job = {"evaluate": evaluate, "target_accuracy": 0.9, "target_loss": None}
-    assert ends(job, decides)
-    assert not ends(job, waits)
-    assert not ends({**job, "target_accuracy": 0.91}, decides)
-
-
-def test_a_run_without_a_target_is_not_ended_by_any_window():
-    assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)
-
-
 def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatch):
     write = Record.conclude
 
@@ -139,54 +121,6 @@ def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatc
     assert outcome.stop.code == 128 + signal.SIGTERM
 
 
-def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():
-    def messages():
-        yield {"kind": "note", "text": "no trace"}
-        raise WorkerError("oom", "the kernel killed the worker")
-
-    assert trace_notes(iter([{"kind": "note", "text": "slow"}])) == ["slow"]
-    assert trace_notes(messages()) == ["no trace: the kernel killed the worker"]
-
-
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
     assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more like it)", "no trace"]
-
-
-@pytest.mark.parametrize(
-    ("training", "refusal"),
-    [
-        ({"accelerator": "cuda", "gpu": {"uuid": "1234"}}, None),
-        ({"accelerator": "cuda", "gpu": {}}, None),
-        ({"accelerator": "cuda", "gpu": {"uuid": "5678"}}, "5678 trains, but GPU-1234 is metered"),
-        ({"accelerator": "cpu", "torch": "2.15.0"}, "the CPU trains, but GPU-1234 is metered"),
-    ],
-)
-def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
-    held_against(training, refusal, "GPU-1234")
-
-
-def held_against(training, refusal, *gpus):
-    """Holds what trained against the GPUs metered."""
-    planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job={"machine": {"root": "/"}})
-    counter = Counter(Domain("counter", 0.1, "board"), float)
-    meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
-    if refusal:
-        with pytest.raises(RuntimeError, match=refusal):
-            check_metered(planned, meter)
-    else:
-        check_metered(planned, meter)
-
-
-@pytest.mark.parametrize(
-    ("trained", "refusal"),
-    [
-        (["1234", "5678"], None),
-        ([None, None], None),
-        (["1234", "9999"], "9999 trains, but GPU-1234, GPU-5678 is metered.*VISIBLE_DEVICES=GPU-1234,GPU-9999"),
-        (["1234", "1234"], r"2 GPUs are metered, but 1 of them train\. Set strategy\.ranks=1"),
-    ],
-)
-def test_of_several_gpus_all_are_held_against_what_is_metered(trained, refusal):
-    training = {"accelerator": "cuda:0", "gpu": {"uuid": trained[0]}, "gpus": trained}
-    held_against(training, refusal, "GPU-1234", "GPU-5678")

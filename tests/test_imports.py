@@ -22,7 +22,7 @@ FLOORS = [
     {"entries"},
     {"hydra_plugins"},
     {"experiment", "fleet", "report", "doctor"},
-    {"ending"},
+    {"ending", "listening"},
     {"plan", "window", "terminal", "fitted"},
     {"rehearsal", "supply", "cooling", "course", "admission"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},

@@ -1,0 +1,130 @@
+"""What the steward does as the worker speaks: it reads the counters at the borders of windows, and says to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmeter.conversation import Worker, WorkerError
+from trainmeter.machine import gpus
+from trainmeter.outcome import Outcome
+from trainmeter.plan import Plan
+from trainmeter.power.knobs.knob import Holding
+from trainmeter.power.meter import Meter
+from trainmeter.summary import reached
+from trainmeter.terminal import Terminal
+from trainmeter.tracking.publisher import Tracker
+from trainmeter.window import Panel, closed, shared
+
+FIRST_WAIT_S = 10.0
+"""How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
+
+
+def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, holding: Holding,
+           outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
+    """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
+    job = plan.job
+    for message in messages:
+        match message["kind"]:
+            case "built":
+                plan.describe(model=message["model"], training=message["training"])
+                outcome.notes += message.get("notes", [])
+                check_metered(plan, panel.meter)
+                publish.between(FIRST_WAIT_S)
+                worker.answer()
+            case "open":
+                opened = message
+                if opened["window"] == "epoch":
+                    outcome.notes += panel.supply.prepare(opened["epoch"])
+                terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
+                before = panel.before()
+                worker.answer()
+            case "progress":
+                terminal.progress(message["steps"], message.get("loss"))
+            case "closed":
+                after = panel.after()
+                worker.answer()
+            case "measured":
+                window = closed(opened, message, before, after, panel, plan.record)
+                plan.record.append({**window.line, **warming(job, plan.run, window.line)})
+                drifted = holding.drifted()
+                plan.mark({**window.marks, "knob_changed": " ".join(drifted)})
+                outcome.notes += window.notes + drifted
+                terminal.closed()
+                terminal.measured(window.line, job["epochs"])
+                publish.between()
+                worker.answer(stop=ends(job, window.line))
+            case "note":
+                outcome.notes.append(message["text"])
+            case "trained":
+                worker.answer()
+                return
+
+
+def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -> None:
+    """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
+    for message in messages:
+        match message["kind"]:
+            case "built":
+                plan.describe(training=message["training"])
+                check_metered(plan, panel.meter)
+                worker.answer()
+            case "open":
+                if message["window"] == "epoch":
+                    panel.supply.prepare(message["epoch"])
+                before = panel.before()
+                worker.answer()
+            case "closed":
+                worker.answer(**shared(plan.node.name, message, before, panel.after(), panel))
+            case "trained":
+                worker.answer()
+                return
+            case _:
+                worker.answer()
+
+
+def trace_notes(messages: Iterator[dict]) -> list[str]:
+    """What there is to say of the trace; all that counts is measured by now, so that even the worker's death is
+    no more than a note."""
+    try:
+        return [message["text"] for message in messages if message["kind"] == "note"]
+    except WorkerError as error:
+        return [f"no trace: {error}"]
+
+
+def check_metered(plan: Plan, meter: Meter) -> None:
+    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError.
+
+    A machine that is replayed trains nothing itself.
+    """
+    training = plan.run["training"]
+    if not (meter.domains and plan.gpus) or plan.job["machine"]["root"] != "/":
+        return
+    if training["accelerator"] == "cpu":
+        raise RuntimeError(
+            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
+            "does, name the interpreter that has it by device.python, or ask for device=cpu."
+        )
+    # An old torch tells no UUIDs.
+    trained = {uuid for uuid in training.get("gpus") or [training["gpu"].get("uuid")] if uuid}
+    strangers = [uuid for uuid in trained if not any(gpus.is_named(uuid, name) for name in plan.gpus)]
+    if strangers:
+        names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
+        metered = ", ".join(plan.gpus)
+        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered. Name one: CUDA_VISIBLE_DEVICES={names}")
+    if trained and len(trained) < len(plan.gpus):
+        raise RuntimeError(
+            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train. Set strategy.ranks={len(trained)}."
+        )
+
+
+def warming(job: dict, run: dict, window: dict) -> dict[str, bool]:
+    """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
+    starts = [start["epoch"] for start in run.get("resumed", [])]
+    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job["warmup_epochs"]
+    return {"warmup": True} if warm else {}
+
+
+def ends(job: dict, window: dict) -> bool:
+    """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
+    decides = window["window"] == ("val" if job["evaluate"] else "epoch")
+    return decides and reached(window, job["target_accuracy"], job["target_loss"])

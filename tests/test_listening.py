@@ -1,0 +1,72 @@
+"""What the steward makes of what the worker says."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from trainmeter.conversation import WorkerError
+from trainmeter.listening import check_metered, ends, trace_notes
+from trainmeter.power.meter import Counter, Domain, Instruments
+
+VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
+EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
+
+
+@pytest.mark.parametrize(("evaluate", "decides", "waits"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
+def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epoch(evaluate, decides, waits):
+    job = {"evaluate": evaluate, "target_accuracy": 0.9, "target_loss": None}
+    assert ends(job, decides)
+    assert not ends(job, waits)
+    assert not ends({**job, "target_accuracy": 0.91}, decides)
+
+
+def test_a_run_without_a_target_is_not_ended_by_any_window():
+    assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)
+
+
+def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():
+    def messages():
+        yield {"kind": "note", "text": "no trace"}
+        raise WorkerError("oom", "the kernel killed the worker")
+
+    assert trace_notes(iter([{"kind": "note", "text": "slow"}])) == ["slow"]
+    assert trace_notes(messages()) == ["no trace: the kernel killed the worker"]
+
+
+@pytest.mark.parametrize(
+    ("training", "refusal"),
+    [
+        ({"accelerator": "cuda", "gpu": {"uuid": "1234"}}, None),
+        ({"accelerator": "cuda", "gpu": {}}, None),
+        ({"accelerator": "cuda", "gpu": {"uuid": "5678"}}, "5678 trains, but GPU-1234 is metered"),
+        ({"accelerator": "cpu", "torch": "2.15.0"}, "the CPU trains, but GPU-1234 is metered"),
+    ],
+)
+def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
+    held_against(training, refusal, "GPU-1234")
+
+
+def held_against(training, refusal, *gpus):
+    """Holds what trained against the GPUs metered."""
+    planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job={"machine": {"root": "/"}})
+    counter = Counter(Domain("counter", 0.1, "board"), float)
+    meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+    if refusal:
+        with pytest.raises(RuntimeError, match=refusal):
+            check_metered(planned, meter)
+    else:
+        check_metered(planned, meter)
+
+
+@pytest.mark.parametrize(
+    ("trained", "refusal"),
+    [
+        (["1234", "5678"], None),
+        ([None, None], None),
+        (["1234", "9999"], "9999 trains, but GPU-1234, GPU-5678 is metered.*VISIBLE_DEVICES=GPU-1234,GPU-9999"),
+        (["1234", "1234"], r"2 GPUs are metered, but 1 of them train\. Set strategy\.ranks=1"),
+    ],
+)
+def test_of_several_gpus_all_are_held_against_what_is_metered(trained, refusal):
+    training = {"accelerator": "cuda:0", "gpu": {"uuid": trained[0]}, "gpus": trained}
+    held_against(training, refusal, "GPU-1234", "GPU-5678")
