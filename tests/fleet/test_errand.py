@@ -18,11 +18,13 @@ DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device"
 def asked(launcher):
     """asked("nano", slurm={"gres": "gpu:2"}, folder=..., batch=8, partition="gpu") -> the errand of a run."""
 
-    def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, **keys):
+    def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, typed=(), **keys):
         of_device = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
         job = {"device": of_device, "batch": batch, "machine": {"root": "/"}, "tracking": {"tensorboard": True}}
-        typed = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
-        return errand(Order(job, {"device": device}, typed, Path(folder), of_sweep=True), {**launcher, **keys})
+        usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
+        return errand(
+            Order(job, {"device": device}, [*usual, *typed], Path(folder), of_sweep=True), {**launcher, **keys}
+        )
 
     return made
 
@@ -40,6 +42,25 @@ def test_a_job_leaves_a_record_alone_and_measures_nothing_anew_that_is_whole(ask
 
 def test_a_job_is_told_no_secret(asked):
     assert "hunter2" not in " ".join(asked().arguments)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "dataset.make.password=hunter2",
+        "dataset.make.password='hunter2'",
+        '+dataset.make.api_key="hunter2"',
+        "+token=hunter2",
+        "+dataset.make={password: hunter2, split: train}",
+        "dataset.url=http://ann:hunter2@host/file",
+        "dataset.url='http://host/file?token=hunter2'",
+    ],
+)
+def test_a_job_is_told_no_secret_that_was_typed_for_it_since_submitit_writes_down_what_it_is_told(asked, typed):
+    told = next(argument for argument in asked(typed=[typed]).arguments if argument.startswith(typed.partition("=")[0]))
+    assert "hunter2" not in told
+    (parsed,) = OverridesParser.create().parse_overrides([told])
+    assert "***" in str(parsed.value())
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "it's", "a=b,c", "back\\slash", "[1]{2}"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainmeter import slurm
 from trainmeter.job import Order, identity
+from trainmeter.redaction import redacted_tree
 
 OURS = ("python", "setup", "poll_s", "options")
 """Keys of the launcher that are no options of sbatch."""
@@ -42,8 +43,9 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
         number=order.number,
         folder=order.folder,
         arguments=(
-            # It shows its run nowhere, and so is not told where: there may be a secret in that.
-            *(override for override in order.overrides if not override.startswith(("tracking=", "tracking."))),
+            # It shows its run nowhere, and so is not told where. What it is told lies in submitit's files; the worker
+            # sees no more of a secret than that.
+            *redacted_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
             "tracking=none",
             f"tracking.tensorboard={str(order.job['tracking']['tensorboard']).lower()}",
             "sweep.resume=true",
