@@ -120,13 +120,13 @@ def on_node(node: str, conf: str) -> Iterator[psutil.Process]:
     """What runs on a node of this cluster: its jobs' processes, and what of Slurm's watches over them."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            environment = process.environ()
-            if environment.get("SLURM_CONF") == conf and environment.get("SLURMD_NODENAME") == node:
-                yield process
-            elif process.name() == "slurmstepd" and environment.get("SLURM_CONF") == conf:
-                children = [each.environ().get("SLURMD_NODENAME") for each in process.children()]
-                if not children or node in children:
+            # What watches over a job writes its title over its own environment: it is known by its job's.
+            watches = process.name() == "slurmstepd"
+            for each in process.children() if watches else [process]:
+                environment = each.environ()
+                if environment.get("SLURM_CONF") == conf and environment.get("SLURMD_NODENAME") == node:
                     yield process
+                    break
 
 
 def until(told, limit_s: float = JOINING_S) -> None:
