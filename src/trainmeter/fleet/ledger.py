@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter.record import read_json, write_json
+from trainmeter.sweep import SENT
 
 
 class Ledger:
@@ -15,10 +16,10 @@ class Ledger:
     before the command that is under way."""
 
     def __init__(self, sweep: Path) -> None:
-        self.folder = sweep / "slurm"
+        self._path = sweep / SENT
+        self.folder = self._path.parent
         self.name = f"trainmeter-{sweep.name}"
         """That of the sweep's jobs."""
-        self._path = self.folder / "jobs.json"
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         """What is known of one run; nothing of one that was never sent."""
