@@ -64,7 +64,8 @@ class Scene:
         boards.write(root, "nx")
         shutil.rmtree(root / "var/lib/nvpmodel")  # nvpmodel's own stands here for it
         self.board = Board(root).with_modes("nx", current=DEFAULT)
-        self.environment = {"PATH": self.board.on_path(), "AS_ROOT": "1"}
+        # One thread: of several scenes at once each would wait for the others.
+        self.environment = {"PATH": self.board.on_path(), "AS_ROOT": "1", "OMP_NUM_THREADS": "1"}
         self.before: list[str] = []
         self.asked: dict[str, object] = {"workers": 0}
         self.database = project.root / "mlflow.db"
