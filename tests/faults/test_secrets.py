@@ -16,11 +16,14 @@ def leaks(folder):
 @pytest.mark.system
 def test_what_was_planted_is_found_nowhere(project):
     where = f"'https://data.org/digits?token={PLANTED}'"
-    asked = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, "+dataset.password": PLANTED})
+    secrets = {"+dataset.password": f"'{PLANTED} {PLANTED}'", "+dataset.login": f"{{name:ann,hf_token:{PLANTED}}}"}
+    asked = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, **secrets})
     done = project.run("train", *asked, **ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "http://***@127.0.0.1:9" in done.stdout
-    assert project.record().job()["dataset"]["password"] == "***"
+    dataset = project.record().job()["dataset"]
+    assert dataset["password"] == "***"
+    assert dataset["login"] == {"name": "ann", "hf_token": "***"}
     database = f"sqlite:///{project.root}/mlflow.db"
     published = project.run("publish", "--uri", database, **ENVIRONMENT)
     assert published.returncode == 0, published.stderr
