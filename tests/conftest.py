@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import copy
 import os
 import shutil
@@ -155,6 +156,8 @@ def set_up(root: Path) -> None:
     """Has a copy of the project in a folder, with its database and its dataset."""
     for folder in ("src", "conf"):
         shutil.copytree(ROOT / folder, root / folder)
+    # Once, and not by each command: PYTHONDONTWRITEBYTECODE may be set, and a start takes twice as long then.
+    compileall.compile_dir(root / "src", quiet=1)
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
         "from hydra import compose, initialize_config_dir; from trainmeter import job;"
