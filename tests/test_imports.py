@@ -27,7 +27,7 @@ FLOORS = [
     {"rehearsal", "supply", "cooling", "course", "admission"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
-    {"manual", "conversation"},
+    {"manual", "conversation", "space"},
     {"hints"},
     {
         "environment",
@@ -51,7 +51,7 @@ ALONE_IN = {
     "torchvision": WORKER,
     "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
     "hydra": {*ENTRIES, "trainmeter/command.py", "trainmeter/job.py", *PLUGINS},
-    "optuna": {"trainmeter/search.py"},
+    "optuna": {"trainmeter/search.py", "trainmeter/space.py"},
     "omegaconf": {
         *ENTRIES,
         *PLUGINS,

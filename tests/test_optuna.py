@@ -13,7 +13,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from trainmeter.record import Record, write_json
-from trainmeter.search import STEADY, Choices, Interval, SearchError, WholeInterval
+from trainmeter.search import STEADY, SearchError
+from trainmeter.space import Choices, Interval, WholeInterval
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that

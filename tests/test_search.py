@@ -10,13 +10,9 @@ from trainmeter.search import (
     SAMPLERS,
     STEADY,
     TO_TARGET,
-    Choices,
-    Interval,
     Measured,
     Search,
     SearchError,
-    WholeInterval,
-    choices,
     chosen,
     front,
     losses,
@@ -24,6 +20,7 @@ from trainmeter.search import (
     search,
     sought,
 )
+from trainmeter.space import Choices, Interval, WholeInterval, choices
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 ENERGY, TIME = STEADY

@@ -20,20 +20,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from trainmeter.record import Record, write_json
-from trainmeter.search import (
-    SAMPLERS,
-    SEARCH,
-    Axis,
-    Interval,
-    Measured,
-    Point,
-    Search,
-    SearchError,
-    WholeInterval,
-    choices,
-    chosen,
-    search,
-)
+from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
+from trainmeter.space import Axis, Interval, WholeInterval, choices
 
 OF_A_GRID = {
     "sample": "Give hydra.sweeper.trials, the points to measure",
