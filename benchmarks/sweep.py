@@ -91,9 +91,8 @@ def watched(arguments: Sequence[str]) -> None:
     from types import SimpleNamespace
 
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    from trainmeter import conversation, experiment, job, launch
+    from trainmeter import admission, conversation, experiment, job, launch
 
     found: list[Cost] = []
     watch = Watch("hydra")
@@ -108,7 +107,7 @@ def watched(arguments: Sequence[str]) -> None:
     watch.around(conversation.select, "select", "worker")
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
-    watch.around(BasicSweeper, "validate_batch_is_legal", "checking", then=watch.clear)
+    watch.around(admission, "check_points", "checking", then=watch.clear)
     watch.around(job, "order", "ours")
     watch.around(experiment, "run", "ours", then=ended)
     sys.argv = ["src/train.py", *arguments]

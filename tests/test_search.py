@@ -20,7 +20,7 @@ from trainmeter.search import (
     search,
     sought,
 )
-from trainmeter.space import Choices, Interval, WholeInterval, choices
+from trainmeter.space import Interval, WholeInterval, choices
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 ENERGY, TIME = STEADY
@@ -276,22 +276,6 @@ def test_objectives_that_no_run_has_are_refused_with_what_is_near(names, why):
 # Axes
 
 
-def test_numbers_stand_in_their_order_and_each_once():
-    assert choices("batch", ["32", "8", "16", "8"]).values == ["8", "16", "32"]
-    assert choices("model", ["resnet18", "lenet"]).values == ["resnet18", "lenet"]
-    assert choices("power_limit", ["null", "100"]).values == ["null", "100"]
-
-
-@pytest.mark.parametrize(
-    "axis", [*GRID, choices("model", "ab"), LR, Interval("x", -1, 1), WholeInterval("n", 1, 9, True)]
-)
-def test_what_is_typed_is_what_was_drawn(axis):
-    for share in (0.0, 0.3, 1.0):
-        override = axis.at(share)
-        assert axis.typed(axis.drawn(override)) == override
-        assert axis.drawn(override) is not None
-
-
 @pytest.mark.parametrize(
     ("axis", "override"),
     [(LR, "optimizer.lr=0.2"), (LR, "lr=0.01"), (LR, "optimizer.lr=much"), (GRID[0], "batch=64"),
@@ -301,20 +285,8 @@ def test_what_is_not_on_an_axis_is_no_point_of_the_search(axis, override):
     assert Search([axis], STEADY).point_of([override]) is None
 
 
-def test_a_number_from_an_interval_has_few_digits_and_stays_within():
-    axis = Interval("x", 0.1234564, 0.2)
-    assert axis.typed(0.1498765432) == "x=0.149877"
-    assert axis.typed(0.1234564) == "x=0.1234564"
-
-
 def test_a_point_is_read_from_what_was_typed_for_its_run():
     asked = Search([*GRID, LR], STEADY)
     typed = ["model=lenet", "optimizer.lr=0.05", "power_limit=130", "batch=8"]
     assert asked.point_of(typed) == ("batch=8", "power_limit=130", "optimizer.lr=0.05")
     assert asked.point_of(typed[:-1]) is None
-
-
-def test_every_choice_is_probed_and_the_ends_of_an_interval():
-    assert Choices("model", ["lenet", "resnte"]).probes() == ["model=lenet", "model=resnte"]
-    assert Interval("x", 1, 10).probes()[::2] == ["x=1.0", "x=10.0"]
-    assert "." in Interval("batch", 8, 64).probes()[1], "where whole numbers are asked for, that is found out"
