@@ -67,7 +67,7 @@ ALONE_IN = {
     "amdsmi": {"trainmeter/power/meters/amd.py"},
     "jtop": {"trainmeter/power/meters/jtop.py"},
     "numpy": {name for name in SOURCES if name.startswith(("trainmeter/power/phases/", "trainmeter/datasets/"))},
-    "sklearn": {"trainmeter/datasets/digits.py", "trainmeter/report/prediction.py"},
+    "sklearn": {"trainmeter/datasets/digits.py", "trainmeter/report/gaussian.py"},
     "scipy": {"trainmeter/datasets/imagenet.py", *(name for name in SOURCES if name.startswith("trainmeter/report/"))},
     "tensorboard": {"trainmeter/tracking/tensorboard.py"},
     "pandas": {"trainmeter/report/table.py"},

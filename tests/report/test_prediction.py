@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report import prediction
+from trainmeter.report import gaussian, prediction
 from trainmeter.report.points import points
 from trainmeter.report.prediction import grid as table_of
 from trainmeter.report.prediction import predict, sentences, values
@@ -193,9 +193,9 @@ def test_an_interval_is_of_a_mean_where_what_was_learned_from_are_means():
 
 def test_a_process_that_has_not_seen_a_job_is_asked_for_it(monkeypatch):
     """Of many jobs too: none of the processes that are fitted anew has any of the part that it is asked for."""
-    monkeypatch.setattr(prediction, "MOST_REFITTED", 10)
+    monkeypatch.setattr(gaussian, "MOST_REFITTED", 10)
     seen = []
-    fit = prediction._fit
+    fit = gaussian.fit
 
     def watched(places, values, like=None, starts=3):
         if starts == 1:
@@ -203,7 +203,7 @@ def test_a_process_that_has_not_seen_a_job_is_asked_for_it(monkeypatch):
             assert like is None, "scales that were found with all of them know each"
         return fit(places, values, like, starts)
 
-    monkeypatch.setattr(prediction, "_fit", watched)
+    monkeypatch.setattr(gaussian, "fit", watched)
     told = predict(grid(20, energy=False))
-    assert seen == [18] * prediction.FOLDS
+    assert seen == [18] * gaussian.FOLDS
     assert "Left out in 10 parts, one at a time, their time is" in " ".join(sentences(told))

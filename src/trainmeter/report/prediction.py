@@ -1,8 +1,7 @@
 """Time and power of grid points that were not run, predicted from those that were, and what to run to predict better.
 
 A Gaussian process each on the logarithms of time and of power, over the keys that vary. Its error is told by leaving
-out one job at a time, or a part of many, and fitting all of it anew to the others. After C. E. Rasmussen,
-C. K. I. Williams, Gaussian Processes for Machine Learning, 2006.
+out one job at a time, or a part of many, and fitting all of it anew to the others.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +16,7 @@ from typing import Any
 from trainmeter.report.advice import typed
 from trainmeter.report.costs import Cost, costs
 from trainmeter.report.estimates import Estimate
+from trainmeter.report.gaussian import Error, fit, least_certain, left_out, tell
 from trainmeter.report.points import REPEATED, Point, no_energy, varied
 from trainmeter.report.words import ABSENT, Grid, interval, number, spread
 
@@ -27,18 +25,6 @@ LEAST_JOBS, MOST_JOBS = 6, 100
 EACH_TAKES = 2
 """Jobs for each number that says where in the grid a point is."""
 MOST_GRID = 10_000
-MOST_REFITTED = 30
-"""Up to so many jobs the process is fitted anew without each; of more, without a part at a time."""
-FOLDS = 10
-"""Into so many parts more jobs are divided, at random: always the same."""
-MATTERS = 0.02
-"""Median error that is good enough, whatever a guess would do."""
-EXPLAINED = 0.5
-"""Of the squared error that a guess would make: a process that leaves more has learned too little."""
-SCALES = (0.05, 20.0)
-"""Bounds of the length scales, of keys that run from 0 to 1."""
-NORMAL = 1.96
-"""Standard deviations on each side of a 95 % interval."""
 NEXT = 3
 LISTED = 10
 """Predictions that the table shows; the numbers for machines hold all."""
@@ -59,27 +45,6 @@ class Predicted:
     @property
     def energy_j(self) -> float | None:
         return self.time_s.value * self.power_w.value if self.power_w else None
-
-
-@dataclass(frozen=True)
-class Error:
-    """How far off jobs are predicted that were left out, each as a share of what was measured."""
-
-    median: float
-    most: float
-    guess: float
-    """Median error of the mean of the others."""
-    left: float
-    """Squared error of the logarithms, as a share of that of the guess."""
-    within: int
-    """How many lie within their 95 % interval."""
-    jobs: int
-    parts: int
-    """In so many they were left out; as many as the jobs where that was one at a time."""
-
-    @property
-    def useful(self) -> bool:
-        return self.median <= MATTERS or self.left < EXPLAINED
 
 
 @dataclass(frozen=True)
@@ -129,12 +94,12 @@ def predict(points: Sequence[Point]) -> Prediction | str:
     if not errors[TIME].useful:
         return _hardly(TIME, errors[TIME])
     models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
-    told = {name: _tell(model, grid) for name, (model, _) in models.items()}
+    told = {name: tell(model, grid) for name, (model, _) in models.items()}
     found = [
         _predicted(known[0], dict(zip(keys, point, strict=True)), {name: each[index] for name, each in told.items()})
         for index, point in enumerate(missing)
     ]
-    wanted = _least_certain(models, places, grid)
+    wanted = least_certain(models, places, grid, NEXT)
     return Prediction(found, errors, [found[index] for index in wanted], _of(learned), notes)
 
 
@@ -252,8 +217,8 @@ def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str
         notes.append(f"No power is predicted: {(why or 'not all of these jobs have one').rstrip('.')}.")
     else:
         logs[POWER] = [math.log(watt) for watt in watts]
-    models = {name: (_fit(places, values), values) for name, values in logs.items()}
-    errors = {name: _left_out(places, values) for name, values in logs.items()}
+    models = {name: (fit(places, values), values) for name, values in logs.items()}
+    errors = {name: left_out(places, values) for name, values in logs.items()}
     notes += [f"Not told: {_hardly(name, error)}." for name, error in errors.items() if not error.useful]
     return models, errors, notes
 
@@ -268,68 +233,6 @@ def _hardly(name: str, error: Error) -> str:
 
 def _at_a_time(error: Error) -> str:
     return "one at a time" if error.parts == error.jobs else f"in {error.parts} parts, one at a time"
-
-
-def _fit(places: list[list[float]], values: Sequence[float], like: Any = None, starts: int = 3) -> Any:
-    """A process fitted to values at places, from so many starts; or held to the scales of another that it is like."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), SCALES, nu=2.5)
-    free += WhiteKernel(1e-3, (1e-6, 0.5))
-    process = GaussianProcessRegressor(
-        like.kernel_ if like else free,
-        optimizer=None if like else "fmin_l_bfgs_b",
-        n_restarts_optimizer=starts - 1,
-        normalize_y=True,
-        random_state=0,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is a key that plays no part
-        return process.fit(places, values)
-
-
-def _tell(model: Any, places: list[list[float]]) -> list[Estimate]:
-    """What the process expects at places, no longer as logarithms."""
-    means, deviations = model.predict(places, return_std=True)
-    pairs = zip(means.tolist(), deviations.tolist(), strict=True)
-    return [Estimate(*(math.exp(middle + side * NORMAL * off) for side in (0, -1, 1))) for middle, off in pairs]
-
-
-def _left_out(places: list[list[float]], values: Sequence[float]) -> Error:
-    """The errors of each where it is predicted from others, by a process whose scales know nothing of it either."""
-    count = len(values)
-    parts = count if count <= MOST_REFITTED else FOLDS
-    shuffled = random.Random(0).sample(range(count), count)
-    off, guess, within = [], [], 0
-    for part in (shuffled[first::parts] for first in range(parts)):
-        others = [index for index in range(count) if index not in part]
-        told = [values[other] for other in others]
-        found = _tell(_fit([places[other] for other in others], told, starts=1), [places[index] for index in part])
-        off += [math.log(each.value) - values[index] for each, index in zip(found, part, strict=True)]
-        guess += [statistics.fmean(told) - values[index] for index in part]
-        within += sum(each.spans(math.exp(values[index])) for each, index in zip(found, part, strict=True))
-    shares, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (off, guess))
-    squares = [math.fsum(each**2 for each in logs) for logs in (off, guess)]
-    left = squares[0] / squares[1] if squares[1] else 0.0
-    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, count, parts)
-
-
-def _least_certain(models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]]) -> list[int]:
-    """Indices of the grid, each the least certain of all quantities together once those before it are believed."""
-    chosen: list[int] = []
-    current = dict(models)
-    at = list(places)
-    while len(chosen) < min(NEXT, len(grid)):
-        told = {name: model.predict(grid, return_std=True) for name, (model, _) in current.items()}
-        doubt = [sum(float(deviations[index]) ** 2 for _, deviations in told.values()) for index in range(len(grid))]
-        best = max((index for index in range(len(grid)) if index not in chosen), key=lambda index: doubt[index])
-        chosen.append(best)
-        at = [*at, grid[best]]
-        believed = {name: [*values, float(told[name][0][best])] for name, (_, values) in current.items()}
-        current = {name: (_fit(at, values, models[name][0]), values) for name, values in believed.items()}
-    return chosen
 
 
 def _predicted(like: Cost, keys: Mapping[str, str], told: Mapping[str, Estimate]) -> Predicted:
