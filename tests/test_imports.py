@@ -24,7 +24,7 @@ FLOORS = [
     {"experiment", "fleet", "report", "doctor"},
     {"ending", "listening"},
     {"plan", "window", "terminal", "fitted"},
-    {"rehearsal", "supply", "cooling", "course", "admission"},
+    {"rehearsal", "supply", "cooling", "course", "admission", "closing"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
     {"manual", "conversation", "space"},

@@ -1,0 +1,28 @@
+"""Sentences at the end of a run; its tables are looked at in tests/test_terminal.py, as they are printed."""
+
+from trainmeter.closing import data, target, throughput
+
+
+def test_what_was_not_measured_is_not_told():
+    assert data({}) == ""
+    assert throughput({"steady/e2e_s": 1.0}) == ""
+    assert target([], {"total/epochs": 2}) == ""
+
+
+def test_where_samples_came_from_is_told_as_far_as_it_is_known():
+    metrics = {"steady/loader_read_s": 0.5, "steady/read_bytes": 2_000_000, "steady/cached_share_before": 0.25}
+    assert data(metrics) == (
+        "Data of a steady epoch: 0.500 s reading, 2.0 MB read from its disk, by whatever process, "
+        "25% in the page cache before."
+    )
+
+
+def test_a_target_is_told_with_what_reached_it_and_what_that_cost():
+    windows = [
+        {"window": "epoch", "epoch": 0, "metrics": {"epoch/train_accuracy": 0.5}},
+        {"window": "val", "epoch": 0, "metrics": {"val/accuracy": 0.75}},
+    ]
+    metrics = {"total/epochs_to_target": 1, "total/time_to_target_s": 2.5}
+    assert target(windows, metrics) == "The target was reached after 1 epoch, in 2.500 s (val/accuracy 0.7500)."
+    metrics["total/energy_to_target_j"] = 30.0
+    assert "in 2.500 s and 30.0 J (" in target(windows, metrics)
