@@ -56,7 +56,7 @@ def main(config: DictConfig) -> None:
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         report(keys, Console(highlight=False))
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         sys.exit(str(error))
 
 

@@ -2,14 +2,16 @@
 
 import io
 import signal
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from trainmeter import plan
+from trainmeter import launch, plan
+from trainmeter.cluster import Node
 from trainmeter.conversation import WorkerError
 from trainmeter.ending import concluded, merged
-from trainmeter.experiment import run
+from trainmeter.experiment import run, training
 from trainmeter.outcome import Outcome
 from trainmeter.record import Record
 from trainmeter.terminal import Terminal
@@ -124,3 +126,12 @@ def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatc
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
     assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more like it)", "no trace"]
+
+
+@pytest.mark.parametrize(("number", "silence_s"), [(0, 1800), (1, None)])
+def test_ranks_of_another_node_may_be_silent_for_as_long_as_an_epoch_takes(tmp_path, monkeypatch, number, silence_s):
+    """The first rank alone tells of its steps."""
+    monkeypatch.setattr(launch, "started", lambda *asked: asked[-2:])
+    job = {"device": {"python": None}, "sweep": {"timeout_s": 60, "hung_after_s": 1800}}
+    planned = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
+    assert training(planned) == (60, silence_s)

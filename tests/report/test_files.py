@@ -1,6 +1,7 @@
 """The files of a report: what is left where, and what is gone."""
 
 import csv
+import os
 import queue
 import threading
 from dataclasses import replace
@@ -79,6 +80,15 @@ def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, monkeypatch, capfd
     with pytest.raises(RuntimeError, match="pictures cannot be made"):
         left(report(*batches(100.0, 200.0)), tmp_path)
     assert "AttributeError" in capfd.readouterr().err
+
+
+def test_a_process_that_is_killed_on_its_way_leaves_no_half_of_a_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        files.json, "dump", lambda made, told: (told.write('{"made'), told.flush(), os.kill(os.getpid(), 9))
+    )
+    with pytest.raises(RuntimeError, match="tables cannot be made: the process that makes them ended with -9"):
+        left(report(*batches(100.0, 200.0)), tmp_path)
+    assert not (tmp_path / "report.csv").exists()
 
 
 def test_what_differs_between_hosts_has_a_page_without_numbers(tmp_path):

@@ -119,8 +119,11 @@ def _beside(work: Callable[..., Any], *given: object) -> Iterator[Callable[[], A
 
         def made() -> Any:
             process.join()
-            if not told.seek(0, os.SEEK_END):
-                raise RuntimeError(f"{work.__name__.strip('_')} cannot be made: see above")
+            if process.exitcode:  # what it has written by then is no more than a part
+                raise RuntimeError(
+                    f"{work.__name__.strip('_')} cannot be made: the process that makes them ended with "
+                    f"{process.exitcode}. What it said stands above; -9 says that it was killed, as for want of memory."
+                )
             told.seek(0)
             result = json.load(told)
             if "error" in result:
