@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import boards
 import psutil
+import slurm
 from conftest import Project
 from controls import Board
 
@@ -279,6 +280,22 @@ def loader_hangs(scene: Scene) -> Iterator[None]:
     yield
 
 
+def node_drops_out(scene: Scene) -> Iterator[None]:
+    """The only one of a cluster, so that the same command waits for it to be back, as what it left turned does."""
+    if not slurm.is_here():
+        raise UnsuitedError(slurm.LACK)
+    (folder := scene.root / "slurm").mkdir()
+    with slurm.running(folder, {"n0": ""}) as cluster:
+        scene.environment["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
+        scene.asked |= {"hydra/launcher": "slurm", "hydra.launcher.poll_s": 0.5}
+        yield
+        cluster.drop_out("n0")
+        yield
+        cluster.come_back("n0")
+        yield
+        yield
+
+
 FAULTS: dict[str, Fault] = {
     "SIGKILL of the worker": worker_is_killed,
     "SIGKILL of the steward": steward_is_killed,
@@ -299,6 +316,7 @@ FAULTS: dict[str, Fault] = {
     "the same command twice": the_same_is_started_twice,
     "worker hangs": worker_hangs,
     "data loader hangs": loader_hangs,
+    "node of a fleet drops out": node_drops_out,
 }
 
 
