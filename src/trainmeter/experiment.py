@@ -76,7 +76,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
     job = plan.job
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
-        publish.settle()
+        outcome.notes += publish.settle(terminal.say)
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)

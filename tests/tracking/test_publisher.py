@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from datetime import datetime
+from queue import Queue
 
 import pytest
 
@@ -245,14 +246,24 @@ def test_where_nothing_is_measured_what_is_left_is_shown_or_it_is_said_why_not(m
     assert catch_up(multirun, tracking) is None
 
 
-def test_nothing_is_measured_while_an_earlier_runs_last_call_goes_on(make_record):
-    over = threading.Event()
+def test_nothing_is_measured_while_an_earlier_runs_last_call_goes_on_which_is_told(make_record, monkeypatch):
+    monkeypatch.setattr(publishers, "SETTLING_S", 0.01)
+    told, noted = Queue(), Queue()
     with publishers.AT_WORK:
-        waiting = threading.Thread(target=lambda: (Publisher(make_record()).settle(), over.set()))
+        waiting = threading.Thread(target=lambda: noted.put(Publisher(make_record()).settle(told.put)))
         waiting.start()
-        assert not over.wait(0.2)
-    assert over.wait(60)
+        assert told.get(timeout=60) == "An earlier run is still being shown in MLflow: waited for, 600 s at most."
+        assert noted.empty()
+    assert noted.get(timeout=60) == []
     waiting.join()
+
+
+def test_what_is_measured_beside_a_call_that_does_not_end_says_so(make_record, monkeypatch):
+    monkeypatch.setattr(publishers, "SETTLING_S", 0.01)
+    monkeypatch.setattr(publishers, "SETTLING_LIMIT_S", 0.02)
+    with publishers.AT_WORK:
+        (note,) = Publisher(make_record()).settle(print)
+    assert note == "measured while MLflow still had not answered an earlier run, after 0.02 s."
 
 
 def test_a_run_that_could_not_be_shown_stays_in_the_queue(make_record):

@@ -23,6 +23,8 @@ from trainmeter.tracking.tensorboard import Events
 LOADING_LIMIT_S = 60.0
 CATCHING_UP_S = 10.0
 """How long a run, once it is shown, may take to show what earlier ones have left: the next one goes on with it."""
+SETTLING_S = 3.0
+"""How long an earlier run's last call may take before its being waited for is told."""
 SETTLING_LIMIT_S = 600.0
 AT_WORK = threading.Lock()
 """Held by the one publisher that works: a later run's waits for an earlier one's last call."""
@@ -31,8 +33,9 @@ AT_WORK = threading.Lock()
 class Tracker(Protocol):
     """Shows a run as it goes: asked to between its windows only."""
 
-    def settle(self) -> None:
-        """Waits until nothing of an earlier run is under way any more, before anything is measured."""
+    def settle(self, say: Callable[[str], object]) -> list[str]:
+        """Waits until nothing of an earlier run is under way any more, before anything is measured; what to note of
+        what would not end."""
 
     def start(self) -> None:
         """Begins, before the worker does."""
@@ -67,10 +70,16 @@ class Publisher:
         self._deadline = math.inf
         self._thread = threading.Thread()
 
-    def settle(self) -> None:
+    def settle(self, say: Callable[[str], object]) -> list[str]:
         """Waits for an earlier run's last call, which nothing can interrupt: an upload may take a board minutes."""
-        if AT_WORK.acquire(timeout=SETTLING_LIMIT_S):
+        ended = AT_WORK.acquire(timeout=SETTLING_S)
+        if not ended:
+            say(f"An earlier run is still being shown in MLflow: waited for, {SETTLING_LIMIT_S:g} s at most.")
+            ended = AT_WORK.acquire(timeout=SETTLING_LIMIT_S)
+        if ended:
             AT_WORK.release()
+            return []
+        return [f"measured while MLflow still had not answered an earlier run, after {SETTLING_LIMIT_S:g} s."]
 
     def start(self) -> None:
         """Begins, and returns at once."""
@@ -171,8 +180,8 @@ class Unpublished:
     def __init__(self, record: Record):
         self._record = record
 
-    def settle(self) -> None:
-        pass
+    def settle(self, say: Callable[[str], object]) -> list[str]:
+        return []
 
     def start(self) -> None:
         pass
@@ -191,8 +200,8 @@ class WithEvents:
         self._tracker = tracker
         self._events: Events | None = events
 
-    def settle(self) -> None:
-        self._tracker.settle()
+    def settle(self, say: Callable[[str], object]) -> list[str]:
+        return self._tracker.settle(say)
 
     def start(self) -> None:
         self._write(Events.open)
