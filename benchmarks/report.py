@@ -22,8 +22,9 @@ from jobs import trained
 from rich.console import Console
 from rich.table import Table
 
+from trainmeter.durable import read_json
 from trainmeter.job import ROOT
-from trainmeter.record import Record, read_json
+from trainmeter.record import Record
 
 RUNS = 10_000
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]

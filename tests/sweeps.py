@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainmeter.record import Record, write_json
+from trainmeter.durable import write_json
+from trainmeter.record import Record
 from trainmeter.report.rows import Row
 
 SUPPLIES = {

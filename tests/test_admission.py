@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from trainmeter import admission
 from trainmeter.admission import admit, check_points, named, refusal
+from trainmeter.durable import write_json
 from trainmeter.job import GROUPS
-from trainmeter.record import write_json
 
 MADE = {"version": 1, "maker": {"_target_": "trainmeter.datasets.digits.make"}, "digest": "d", "splits": {"train": 100}}
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from trainmeter.durable import write_json
 from trainmeter.fitted import exhausted, largest_fitted
-from trainmeter.record import Record, write_json
+from trainmeter.record import Record
 
 JOB = {
     "batch": 512,

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 SOURCES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 WORKER = {name for name in SOURCES if name.startswith("trainmeter/worker/")}
-ON_A_BOARDS_PYTHON = {*WORKER, "trainmeter/record.py", "trainmeter/build.py"}
+ON_A_BOARDS_PYTHON = {*WORKER, "trainmeter/durable.py", "trainmeter/record.py", "trainmeter/build.py"}
 STEWARD = SOURCES.keys() - WORKER
 ENTRIES = {name for name in SOURCES if "/" not in name}
 PLUGINS = {name for name in SOURCES if name.startswith("hydra_plugins/")}
@@ -43,6 +43,7 @@ FLOORS = [
         "slurm",
         "redaction",
     },
+    {"durable"},
 ]
 """Each room may import from its own and from those on floors below it."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -151,9 +152,10 @@ def test_the_worker_knows_itself_and_the_record_and_build_alone(name):
     assert packages(tree) - sys.stdlib_module_names <= {"trainmeter", "torch", "torchvision", "PIL"}
 
 
-@pytest.mark.parametrize("name", ["trainmeter/record.py", "trainmeter/build.py"])
-def test_the_record_and_build_need_the_standard_library_alone(name):
-    assert packages(TREES[name]) <= sys.stdlib_module_names
+@pytest.mark.parametrize("name", ["trainmeter/durable.py", "trainmeter/record.py", "trainmeter/build.py"])
+def test_what_keeps_records_needs_itself_and_the_standard_library_alone(name):
+    assert rooms_imported(TREES[name]) <= {"durable"}
+    assert packages(TREES[name]) - sys.stdlib_module_names <= {"trainmeter"}
 
 
 def test_the_loop_imports_torch_alone():

@@ -12,7 +12,8 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from trainmeter.record import Record, write_json
+from trainmeter.durable import write_json
+from trainmeter.record import Record
 from trainmeter.search import STEADY, SearchError
 from trainmeter.space import Choices, Interval, WholeInterval
 

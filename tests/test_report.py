@@ -10,8 +10,8 @@ import pytest
 from sweeps import rows, trained, write
 
 from train import show
+from trainmeter.durable import read_json
 from trainmeter.outcome import Outcome
-from trainmeter.record import read_json
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,7 +6,8 @@ from array import array
 
 import pytest
 
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record, write_json
+from trainmeter.durable import write_json
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record
 from trainmeter.resuming import left, since_resumed
 
 JOB = {"evaluate": True}

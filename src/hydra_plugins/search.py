@@ -19,7 +19,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from trainmeter.record import Record, write_json
+from trainmeter.durable import write_json
+from trainmeter.record import Record
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
 from trainmeter.space import Axis, Interval, WholeInterval, choices
 

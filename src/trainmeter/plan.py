@@ -19,6 +19,7 @@ from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import known, place
+from trainmeter.durable import write_json
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -26,7 +27,7 @@ from trainmeter.power.knobs.demands import demanded, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.processes import boot_id, this_process
-from trainmeter.record import Record, write_json
+from trainmeter.record import Record
 from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left

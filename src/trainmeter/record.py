@@ -13,7 +13,7 @@
 Wherever a crash breaks off what writes here, the folder has one state that can be read. A file of JSON is there whole
 or not at all, lines and rows are only ever added, and `job.json` is the first that leaves and the last that comes:
 without it, whatever else lies there tells of no run. What has been written is on the disk, so that a power cut is no
-worse than a crash; all of that is waited for between windows.
+worse than a crash; all of that is waited for between windows. See `durable`.
 
 Runs on a board's own Python: 3.6 and the standard library.
 """
@@ -22,18 +22,18 @@ import array
 import contextlib
 import csv
 import datetime
-import fcntl
 import json
 import os
 import pathlib
 import sys
 import zipfile
 
+from trainmeter.durable import LOCK, added, hold, read_json, sync, write_json, write_whole
+
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
 SCHEMA = 1
 """What `job.json` says of the form of the record; one that says nothing is of the first."""
-LOCK = ".lock"
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_TOLD = "archive/trainmeter.json"
 """What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
@@ -92,7 +92,7 @@ class Record:
 
     def append(self, window):
         """Adds a closed window, whose steps were added before; it is on the disk when this returns."""
-        with _added(self.folder / "epochs.jsonl") as lines:
+        with added(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def conclude(self, summary, identity):
@@ -163,7 +163,7 @@ class Record:
 
     def append_steps(self, rows):
         """Adds an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
-        with _added(self.folder / "steps.bin") as file:
+        with added(self.folder / "steps.bin") as file:
             _little_endian(rows).tofile(file)
 
     def steps(self):
@@ -176,7 +176,7 @@ class Record:
 
     def append_losses(self, losses):
         """Adds an epoch's losses: an `array('f')` of one for each row of its steps."""
-        with _added(self.folder / "losses.bin") as file:
+        with added(self.folder / "losses.bin") as file:
             _little_endian(losses).tofile(file)
 
     def losses(self, since=0):
@@ -201,7 +201,7 @@ class Record:
         lines = [] if path.exists() else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
         for row in zip(times_ns, *watts.values()):
             lines.append(",".join([str(row[0])] + ["" if w != w else "{:.4f}".format(w) for w in row[1:]]) + "\n")
-        with _added(path) as file:
+        with added(path) as file:
             file.write("".join(lines).encode("utf-8"))
 
     def total_powers(self):
@@ -236,84 +236,6 @@ def steps_of(windows):
 def _whole_lines(lines):
     """Those that were written to their end: a number that was cut short would be another number."""
     return (line for line in lines if line.endswith("\n"))
-
-
-@contextlib.contextmanager
-def _added(path):
-    """A file to add bytes to, on the disk in the end; so is its name, where it is new."""
-    new = not path.exists()
-    with open(str(path), "ab") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    if new:
-        sync(path.parent)
-
-
-def write_json(path, value):
-    """Writes all of `value` or nothing: a reader never sees half a file."""
-
-    def write(file):
-        json.dump(value, file, indent=1)
-        file.write("\n")
-
-    write_whole(path, write)
-
-
-def write_whole(path, write):
-    """Has `write(file)` write all of a text file or nothing; it is on the disk when this returns.
-
-    A power cut may yet bring back what it replaces, whole: that the new one stands in its place is not waited for.
-    """
-    path = pathlib.Path(path)
-    partial = path.with_name(".{}.{}".format(path.name, os.getpid()))
-    try:
-        with open(str(partial), "w", encoding="utf-8") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        new = not path.exists()
-        os.replace(str(partial), str(path))
-        if new:
-            sync(path.parent)
-    except BaseException:
-        if partial.exists():
-            partial.unlink()
-        raise
-
-
-def hold(folder, wait=True):
-    """A descriptor that keeps a folder for this process until it is closed; None where another process has it, and
-    that is not waited for.
-
-    NFS locks no folder: there it is by a file in it. Where nothing can be locked, all who ask have it.
-    """
-    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-    for name, flags in ((".", os.O_RDONLY), (LOCK, os.O_RDWR | os.O_CREAT)):
-        descriptor = os.open(os.path.join(str(folder), name), flags, 0o644)
-        try:
-            fcntl.flock(descriptor, how)
-            return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError:
-            os.close(descriptor)
-    return os.open(str(folder), os.O_RDONLY)
-
-
-def sync(folder):
-    """Has a folder's list of files on the disk, as `fsync` has a file's content."""
-    descriptor = os.open(str(folder), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_json(path):
-    with open(str(path), encoding="utf-8") as file:
-        return json.load(file)
 
 
 def _little_endian(rows):

@@ -15,8 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmeter.durable import hold, read_json, write_json
 from trainmeter.job import digest_of, measures
-from trainmeter.record import hold, read_json, write_json
 from trainmeter.redaction import redacted_tree
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")

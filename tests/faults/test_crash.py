@@ -8,15 +8,18 @@ from itertools import count, pairwise
 
 import pytest
 
+from trainmeter import durable
 from trainmeter import record as records
+from trainmeter.durable import write_json
 from trainmeter.processes import this_process
-from trainmeter.record import Record, write_json
+from trainmeter.record import Record
 from trainmeter.state import state
 
 CRASHED = 86
 GONE = this_process()._replace(began="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
 STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
+WRITERS = {records.__file__, durable.__file__}
 EARLIER = ("failed", "whole")
 """How the attempts ended that the one which crashes finds."""
 
@@ -48,7 +51,7 @@ def crashes_at(line, record, act):
         left = count(-line)
 
         def trace(frame, event, argument):
-            ours = frame.f_code.co_filename == records.__file__
+            ours = frame.f_code.co_filename in WRITERS
             if ours and event == "line" and next(left) == 0:
                 os._exit(CRASHED)
             return trace if ours else None

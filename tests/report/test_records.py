@@ -3,7 +3,7 @@
 import pytest
 from sweeps import row, trained, write
 
-from trainmeter.record import read_json, write_json
+from trainmeter.durable import read_json, write_json
 from trainmeter.report import records
 from trainmeter.report.records import newest, read, run_folders
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.record import write_json
+from trainmeter.durable import write_json
 from trainmeter.report.searches import grid, page, searched, sentences, sought
 
 OBJECTIVES = ["steady/energy_j", "steady/e2e_s"]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.record import Record, write_json
+from trainmeter.durable import write_json
+from trainmeter.record import Record
 from trainmeter.tracking.store import Store, open_store
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()

@@ -8,8 +8,9 @@ from datetime import datetime
 
 import pytest
 
+from trainmeter.durable import write_json
 from trainmeter.processes import this_process
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record, write_json
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
 from trainmeter.tracking.publish import publish, publishing, reap, records_below
 from trainmeter.tracking.scalars import LOSS
 from trainmeter.tracking.store import open_store

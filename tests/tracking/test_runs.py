@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainmeter.record import write_json
+from trainmeter.durable import write_json
 from trainmeter.report.records import read
 from trainmeter.report.sources import of_shown
 from trainmeter.tracking import describe

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainmeter.datasets import tree
 from trainmeter.datasets.tree import NAME, Sum
-from trainmeter.record import read_json, write_json
+from trainmeter.durable import read_json, write_json
 
 FORMAT = 2
 """Of what a manifest holds; 1 had a digest that needed the files in order. An older one's dataset is made anew."""

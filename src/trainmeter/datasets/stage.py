@@ -15,7 +15,7 @@ from trainmeter.datasets import manifest, tree
 from trainmeter.datasets.manifest import NAME, DamageError
 from trainmeter.datasets.tree import Act, Batch, Sum
 from trainmeter.datasets.whole import FULL, Say, clear, discard, flushed, locked, whole
-from trainmeter.record import read_json
+from trainmeter.durable import read_json
 
 REMEDY = "Move that folder away to have the dataset staged again, or give another storage with storage.root=."
 QUIET_S = 2

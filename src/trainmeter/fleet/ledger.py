@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainmeter.record import read_json, write_json
+from trainmeter.durable import read_json, write_json
 from trainmeter.sweep import SENT
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
-from trainmeter.record import hold, write_whole
+from trainmeter.durable import hold, write_whole
 from trainmeter.report import pages, table
 from trainmeter.report.composition import Report
 from trainmeter.report.figures import Chart

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmeter.record import read_json
+from trainmeter.durable import read_json
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, no_energy, titles
 from trainmeter.report.points import points as points_of

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from trainmeter.durable import read_json
 from trainmeter.facts import typed
-from trainmeter.record import read_json
 from trainmeter.report import table
 from trainmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from trainmeter.report.rows import Row, Sweep

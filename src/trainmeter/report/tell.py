@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainmeter.record import write_json, write_whole
+from trainmeter.durable import write_json, write_whole
 from trainmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
 from trainmeter.report.pages import Page
 from trainmeter.report.records import read

@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from trainmeter import state as states
-from trainmeter.record import CHECKPOINT, Record, read_json
+from trainmeter.durable import read_json
+from trainmeter.record import CHECKPOINT, Record
 
 EVENTS = "events.out.tfevents."
 """What the names begin with of the files that TensorBoard reads: an index of the record, and no part of it."""

@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmeter.durable import read_json, sync, write_json
 from trainmeter.processes import began, numbers
-from trainmeter.record import read_json, sync, write_json
 
 
 class Memo(NamedTuple):
