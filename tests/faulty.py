@@ -324,7 +324,7 @@ class Found(NamedTuple):
     """What is found after a fault, and the same command once more: all 0, and `wrong` empty."""
 
     lost_epochs: int
-    """Measured by the first, and trained anew by the second, beyond the one that was in flight."""
+    """Measured by the first, and once more by the second, beyond the one that was in flight in each run."""
     doubled: int
     """Runs that MLflow shows more than once, or not as their records say."""
     unrestored: int
@@ -344,8 +344,8 @@ def inject(fault: Fault, scene: Scene) -> Found:
         time.sleep(scene.chance.uniform(0, WITHIN_S))
         next(steps)
         scene.command.communicate(timeout=LIMIT_S)
-        measured = len(scene.record().windows()) if len(scene.project.records()) == 1 else 0
         next(steps, None)
+        before = measured(scene.project)
         again = scene.start()
         said, errors = again.communicate(timeout=LIMIT_S)
         next(steps, None)
@@ -354,7 +354,7 @@ def inject(fault: Fault, scene: Scene) -> Found:
         _, errors = publish.communicate(timeout=LIMIT_S)
         wrong += "" if publish.returncode == 0 else f" {errors[-300:]}"
         return Found(
-            lost_epochs=trained_anew(scene.project.records(), measured),
+            lost_epochs=sum(then.lost(Record(folder)) for folder, then in before.items()),
             doubled=shown_wrongly(scene),
             unrestored=int(scene.board.mode() != DEFAULT),
             left=len(left(scene.project)),
@@ -369,13 +369,28 @@ def inject(fault: Fault, scene: Scene) -> Found:
             subprocess.run(["umount", "--lazy", scene.project.root / folder], capture_output=True)
 
 
-def trained_anew(records: list[Record], measured: int) -> int:
-    """How many epochs were measured twice, less the one that was in flight; none where the first command ended whole,
-    or was not alone."""
-    if len(records) != 1 or measured == EPOCHS:
-        return 0
-    resumed = records[0].run().get("resumed", [])
-    return max(0, measured - (resumed[-1]["epoch"] if resumed else 0) - 1)
+class Measured(NamedTuple):
+    """What a run's record held when the first command had ended."""
+
+    record_id: str
+    epochs: int
+    was_whole: bool
+
+    def lost(self, record: Record) -> int:
+        """How many of its epochs were measured once more, less the one that was in flight."""
+        run = record.run()
+        same = run["record_id"] == self.record_id
+        if self.was_whole:
+            return 0 if same else self.epochs
+        resumed = run.get("resumed", []) if same else []
+        return max(0, self.epochs - (resumed[-1]["epoch"] if resumed else 0) - 1)
+
+
+def measured(project: Project) -> dict[Path, Measured]:
+    return {
+        record.folder: Measured(record.run()["record_id"], len(record.windows()), record.is_whole())
+        for record in project.records()
+    }
 
 
 def shown_wrongly(scene: Scene) -> int:
