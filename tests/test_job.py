@@ -135,9 +135,10 @@ def test_other_images_are_another_job(made):
 
 
 def test_another_host_is_another_job(made, monkeypatch):
-    here = job.identity(made(), "digest")
+    here, anywhere = job.identity(made(), "digest"), job.identity(made(), "digest", host="")
     monkeypatch.setattr(job.platform, "node", lambda: "another")
     assert job.identity(made(), "digest") != here
+    assert job.identity(made(), "digest", host="") == anywhere
 
 
 def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices_meter(order):

@@ -210,6 +210,16 @@ def test_ranks_lock_and_meter_a_gpu_each(order, node, monkeypatch, typed, visibl
     assert settled.run["rehearsal"] == []
 
 
+def test_what_was_measured_on_another_model_of_gpu_is_another_measurement(order, node, monkeypatch):
+    other = node / "proc/driver/nvidia/gpus/0000:04:00.0/information"
+    other.write_text(other.read_text().replace("A100", "T400"))
+    identities = {}
+    for visible in ("0", "1", "3"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        identities[visible] = plan.settle(order(f"machine.root={node}")).run["identity"]
+    assert identities["0"] == identities["1"] != identities["3"]
+
+
 @pytest.mark.parametrize(
     ("typed", "visible", "there"),
     [

@@ -11,7 +11,7 @@ from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record
 from trainmeter.resuming import left, since_resumed
 
 JOB = {"evaluate": True}
-RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start"}
+RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}
 EARLIER = {**RUN, "record_id": "first start"}
 STEPS = 4
 
@@ -55,6 +55,11 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(record):
 @pytest.mark.parametrize("other", [{"identity": "another job"}, {"rehearsal": ["no power limit"]}])
 def test_what_was_measured_of_another_job_or_rehearsed_is_another_run(record, other):
     assert left(record, JOB, {**RUN, **other}) == (None, {}, "")
+
+
+def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
+    elsewhere = {**RUN, "identity": "this job there", "host": "there"}
+    assert left(record, JOB, elsewhere) == (None, {}, "it was made on another host, here")
 
 
 def test_a_whole_run_has_nothing_to_go_on_from(record):

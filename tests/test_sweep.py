@@ -167,6 +167,25 @@ def test_the_same_command_on_another_host_is_another(monkeypatch):
     assert sweep.command_hash(COMMAND, many=True) != here
 
 
+def test_what_a_cluster_makes_is_the_same_from_any_of_its_login_nodes(monkeypatch):
+    sent = [*COMMAND, sweep.ELSEWHERE]
+    here = sweep.command_hash(sent, many=True)
+    monkeypatch.setattr(sweep.platform, "node", lambda: "elsewhere")
+    assert sweep.command_hash(sent, many=True) == here
+
+
+@pytest.mark.parametrize("key", ["hydra.launcher.partition", "device.slurm.constraint", "hydra.launcher.options"])
+def test_another_kind_of_node_is_another_command(key):
+    one, other = ([*COMMAND, sweep.ELSEWHERE, f"{key}={kind}"] for kind in ("a100", "h100"))
+    assert sweep.command_hash(one, many=True) != sweep.command_hash(other, many=True)
+
+
+@pytest.mark.parametrize("key", ["hydra.launcher.account", "hydra.launcher.time", "+device.slurm.python"])
+def test_who_pays_and_how_long_one_waits_are_no_part_of_the_command(key):
+    sent = [*COMMAND, sweep.ELSEWHERE]
+    assert sweep.command_hash([*sent, f"{key}=1"], many=True) == sweep.command_hash(sent, many=True)
+
+
 def test_a_single_run_and_a_sweep_of_the_same_keys_are_two_commands():
     assert sweep.command_hash(COMMAND, many=True) != sweep.command_hash(COMMAND, many=False)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -30,8 +30,15 @@ GROUPS = (
     *("meter", "profiler", "tracking"),
 )
 PREPROCESSING = ("resize", "crop", "pad")
-UNMEASURED = ("tracking", "sweep", "machine.lock_dir", "machine.state_dir", "device.slurm")
-"""Keys that change no measurement, and so are no part of a job's identity."""
+UNMEASURED = (
+    *("tracking", "sweep", "machine.lock_dir", "machine.state_dir"),
+    *(
+        f"{keys}.{key}"
+        for keys in ("hydra.launcher", "device.slurm")
+        for key in ("account", "qos", "time", "setup", "python", "poll_s")
+    ),
+)
+"""Keys that change no measurement. What else is asked of Slurm, such as a partition, is what a run is made on."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,10 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
             many = _root_.hydra.mode == RunMode.MULTIRUN
             again = _root_.sweep.again or not (many or _root_.sweep.resume)
             typed = _root_.hydra.overrides
-            # A search and a grid number their runs by rules of their own, a fleet makes them elsewhere: each has a
-            # folder of its own.
-            how = [override for override in typed.hydra if override.startswith(("hydra/sweeper=", "hydra/launcher="))]
+            # A search and a grid number their runs by rules of their own, a fleet makes them elsewhere, and on what
+            # it is asked for: each has a folder of its own.
+            own = ("hydra/sweeper=", "hydra/launcher=", "hydra.launcher.")
+            how = [override for override in typed.hydra if override.lstrip("+").startswith(own)]
             answer.append(str(sweep_folder([*typed.task, *how], many, again)))
         return answer[0]
 
@@ -273,19 +281,32 @@ def typed(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def identity(job: Mapping[str, Any], digest: str | None, nodes: int = 1) -> str:
-    """The hash of all that affects the measurement: the job, the host, how many nodes, and the dataset's digest."""
+def identity(
+    job: Mapping[str, Any],
+    digest: str | None,
+    nodes: int = 1,
+    gpus: Sequence[str] = (),
+    host: str | None = None,
+) -> str:
+    """The hash of all that affects the measurement: the job, the host and its GPUs that are used, by their models, how
+    many nodes, and the dataset's digest.
+
+    The host is this one; "" is none, for what another one makes.
+    """
     measured = {key: value for key, value in job.items() if key not in UNMEASURED}
     measured["machine"] = {"root": job["machine"]["root"]}
     measured["device"] = {key: value for key, value in job["device"].items() if key != "slurm"}
     if nodes > 1:
         measured["nodes"] = nodes
-    return digest_of([measured, platform.node(), digest])
+    if gpus:
+        measured["gpus"] = list(gpus)
+    return digest_of([measured, platform.node() if host is None else host, digest])
 
 
 def measures(key: str) -> bool:
     """Whether an override of this key changes what is measured."""
-    return not any(key == other or key.startswith(f"{other}.") for other in UNMEASURED)
+    plain_key = key.lstrip("+~")
+    return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in UNMEASURED)
 
 
 def digest_of(value: Any) -> str:

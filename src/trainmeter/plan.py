@@ -43,6 +43,8 @@ class Plan:
     record: Record
     gpus: list[str]
     """UUIDs of the GPUs that are metered."""
+    models: list[str]
+    """Of the GPUs that are used."""
     devices: list[str]
     """What is locked: the GPUs used, or the CPU."""
     turns: dict[str, tuple[Knob, Wish]]
@@ -113,7 +115,7 @@ class Plan:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
         self.run.update(facts)
         if self.run["dataset"]:
-            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"], self.node.nodes)
+            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models)
         self.record.describe(redacted_tree(self.job), redacted_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
@@ -162,11 +164,13 @@ def settle(order: Order) -> Plan:
     turns = [] if rehearsal else wishes(demands or [])
     if strategy["ranks"] is None:  # all there are: how many that is tells one measurement from another
         here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
+    models = [gpu.get("model", "") for gpu in used]
     return Plan(
         job=here.job,
-        run=_run(here, rehearsal, among.nodes),
+        run=_run(here, rehearsal, among.nodes, models),
         record=Record(order.folder),
         gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
+        models=models,
         devices=_metered(order, facts) + ([f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]),
         turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
         desk=desk,
@@ -233,14 +237,14 @@ def command() -> str:
     return redacted(shlex.join([os.path.basename(sys.executable), *sys.argv]))
 
 
-def _run(order: Order, rehearsal: list[str], nodes: int) -> dict[str, Any]:
+def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> dict[str, Any]:
     job = order.job
     return {
         "record_id": uuid.uuid4().hex,
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "name": _name(order),
-        "identity": identity(job, _digest(job), nodes),
+        "identity": identity(job, _digest(job), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),

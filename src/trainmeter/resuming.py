@@ -24,7 +24,7 @@ def left(record: Record, job: Mapping[str, Any], run: Mapping[str, Any]) -> Left
     """What is left in the record of a run that is to be measured as `job` and `run` say.
 
     A whole run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
-    another run; that is no reason to tell. A checkpoint that is damaged is.
+    another run; that is no reason to tell. That it was made on another host is, and that a checkpoint is damaged.
     """
     if not (record.folder / CHECKPOINT).exists() or record.is_whole():
         return Left()
@@ -32,6 +32,8 @@ def left(record: Record, job: Mapping[str, Any], run: Mapping[str, Any]) -> Left
         earlier = record.run()
     except (OSError, ValueError, KeyError):
         return Left(reason="its job.json cannot be read")
+    if earlier.get("host") != run["host"]:
+        return Left(reason=f"it was made on another host, {earlier.get('host')}")
     if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
         return Left()
     reason = damage(record, job, earlier)

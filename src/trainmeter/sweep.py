@@ -22,6 +22,8 @@ from trainmeter.redaction import redacted_tree
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
+ELSEWHERE = "hydra/launcher=slurm"
+"""Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
 POINTS = "points.json"
 SENT = "slurm/jobs.json"
 _held: list[int] = []
@@ -52,14 +54,16 @@ def folder(
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
-    """What makes two commands one: their overrides, less those that change no measurement and no grid.
+    """What makes two commands one: their overrides, less those that change no measurement and no grid, and the host,
+    unless it has others make the runs.
 
     They are in any order, but for those of a grid that may be swept over: their order is that of its runs.
     """
     typed = spelled(command) if many else command
     kept = [each for each in typed if measures(key_of(each)) or (many and key_of(each) in DRAWS)]
     axes = [each for each in kept if many and is_axis(each)]
-    return digest_of([sorted(set(kept) - set(axes)), axes, many, platform.node()])[:8]
+    host = "" if ELSEWHERE in command else platform.node()
+    return digest_of([sorted(set(kept) - set(axes)), axes, many, host])[:8]
 
 
 def is_axis(override: str) -> bool:
