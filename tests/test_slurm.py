@@ -64,7 +64,17 @@ def test_a_job_in_such_a_state_has_not(state):
 
 @pytest.mark.parametrize(
     ("constraint", "missing"),
-    [("nano", []), ("nano&nvme", []), ("orin_nx", ["orin_nx"]), ("[nano|tx2]", ["tx2"]), ("nano*1&sd", [])],
+    [
+        ("nano", []),
+        ("nano&nvme", []),
+        ("orin_nx", ["orin_nx"]),
+        ("[nano|tx2]", ["tx2"]),
+        ("nano*1&sd", []),
+        ("2080ti", ["2080ti"]),
+        ("[nano*2&80gb*4]", ["80gb"]),
+        ("(3090|agx),sd", ["3090"]),
+        (3090, ["3090"]),
+    ],
 )
 def test_the_features_that_no_node_has_are_named(constraint, missing):
     assert lacking(constraint, BOARDS) == missing
@@ -73,6 +83,13 @@ def test_the_features_that_no_node_has_are_named(constraint, missing):
 def test_the_nodes_that_may_serve_are_those_with_a_feature_or_all():
     assert [each.name for each in serving("nano", BOARDS)] == ["b1", "b2"]
     assert serving(None, BOARDS) == BOARDS
+
+
+@pytest.mark.parametrize("feature", ["2080ti", "80gb", "3090"])
+def test_a_feature_may_begin_with_a_digit(feature):
+    there = [Machine("g1", frozenset({feature}), "idle"), Machine("g2", frozenset({"t400"}), "idle")]
+    assert lacking(feature, there) == []
+    assert [each.name for each in serving(feature, there)] == ["g1"]
 
 
 def test_without_slurm_it_is_said_which_program_is_lacking(tmp_path, monkeypatch):

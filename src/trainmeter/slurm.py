@@ -99,20 +99,21 @@ def ask(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not answer: {error}") from error
 
 
-def lacking(constraint: str, there: Sequence[Machine]) -> list[str]:
+def lacking(constraint: str | int, there: Sequence[Machine]) -> list[str]:
     """The features that a constraint names and no node has; what joins them, as in `nano&nvme|agx`, is Slurm's."""
     known = {feature for each in there for feature in each.features}
     return [word for word in named(constraint) if word not in known]
 
 
-def serving(constraint: str | None, there: Sequence[Machine]) -> list[Machine]:
+def serving(constraint: str | int | None, there: Sequence[Machine]) -> list[Machine]:
     """The nodes that have any feature of the constraint: no fewer than those that Slurm would take."""
-    words = {*named(constraint or "")}
+    words = {*named(constraint)} if constraint else set()
     return [each for each in there if not words or words & each.features]
 
 
-def named(constraint: str) -> list[str]:
-    return re.findall(r"[A-Za-z_][\w.-]*", constraint)
+def named(constraint: str | int) -> list[str]:
+    """The features in a constraint, such as `nano`, `80gb` or `3090`, which is a number where it was typed."""
+    return re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint)))
 
 
 def company(environment: Mapping[str, str]) -> str | None:
