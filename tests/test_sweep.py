@@ -91,6 +91,27 @@ def test_the_newest_of_one_second_is_the_one_made_last(folder):
     assert folder(resume=True, now=LATER) == second
 
 
+def test_more_than_nine_of_one_second_are_in_the_order_in_which_they_were_made(folder):
+    last = [folder() for _ in range(11)][-1]
+    assert folder(resume=True, now=LATER) == last
+
+
+def test_what_is_made_once_the_clock_was_set_back_is_the_newest_all_the_same(folder):
+    folder(now=LATER)
+    made = folder(now=NOON)
+    assert made.name.startswith("2026-11-20_12-05-00.2-")
+    assert folder(resume=True, now=NOON) == made
+
+
+def test_a_folder_that_was_renamed_is_the_oldest_and_gives_no_other_its_name(folder, multirun):
+    renamed = folder()
+    renamed = renamed.rename(multirun / f"mine-{renamed.name[-8:]}")
+    assert folder(resume=True) == renamed
+    made = folder(now=NOON)
+    assert made.name.startswith("2026-11-20_12-00-00-")
+    assert folder(resume=True) == made
+
+
 def test_a_single_run_that_resumes_goes_on_in_its_own_folder_and_in_no_sweeps(folder, multirun):
     folder()
     single = sweep.folder(multirun, NOON, COMMAND, many=False, again=True)

@@ -8,10 +8,11 @@ slurm         what was sent to the nodes of a cluster, if any was
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,9 @@ ELSEWHERE = "hydra/launcher=slurm"
 """Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
 POINTS = "points.json"
 SENT = "slurm/jobs.json"
+STAMP = "%Y-%m-%d_%H-%M-%S"
+STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
+"""How the names of folders begin: the stamp, and which of its second."""
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 
@@ -46,11 +50,11 @@ def folder(
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
     if not again:
-        for earlier in sorted(multirun.glob(f"*-{key}"), reverse=True):
+        for earlier in sorted(multirun.glob(f"*-{key}"), key=_order, reverse=True):
             if _hold(earlier):
                 return earlier
             say(f"Another process is at work on the same in {earlier.name}, which is left to it.")
-    return _made(multirun, now.strftime("%Y-%m-%d_%H-%M-%S"), key)
+    return _made(multirun, now.strftime(STAMP), key)
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
@@ -123,15 +127,23 @@ def is_sent(folder: Path) -> bool:
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:
-    for suffix in ("", *(f".{count}" for count in range(2, 1000))):
-        made = multirun / f"{stamp}{suffix}-{key}"
+    """A new folder, the newest of its command by its name too where the clock has been set back."""
+    newest = max((_order(path) for path in multirun.glob(f"*-{key}")), default=("", 0))
+    stamp, first = max((stamp, 1), newest)
+    for number in count(first):
+        made = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
         try:
             made.mkdir()
         except FileExistsError:
             continue
         if _hold(made):
             return made
-    raise RuntimeError(f"no folder can be made in {multirun} for {stamp}: a thousand are there. Remove some.")
+
+
+def _order(path: Path) -> tuple[str, int]:
+    """By which folders of a command are in the order in which they were made; one that was renamed is before them."""
+    told = STAMPED.match(path.name)
+    return (told[1], int(told[2] or 1)) if told else ("", 0)
 
 
 def _hold(path: Path) -> bool:
