@@ -10,9 +10,10 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,15 +130,14 @@ def is_sent(folder: Path) -> bool:
 def _made(multirun: Path, stamp: str, key: str) -> Path:
     """A new folder, the newest of its command by its name too where the clock has been set back."""
     newest = max((_order(path) for path in multirun.glob(f"*-{key}")), default=("", 0))
-    stamp, first = max((stamp, 1), newest)
-    for number in count(first):
+    stamp, number = max((stamp, 1), newest)
+    while True:
         made = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
-        try:
+        with suppress(FileExistsError):
             made.mkdir()
-        except FileExistsError:
-            continue
-        if _hold(made):
-            return made
+            if _hold(made):
+                return made
+        number += 1
 
 
 def _order(path: Path) -> tuple[str, int]:
