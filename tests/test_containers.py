@@ -112,3 +112,14 @@ def test_the_jetsons_environment_is_the_light_one_beside_nvidias_torch():
     # By this file the Makefile knows a Jetson.
     assert any("touch /etc/nv_tegra_release" in run for run in jetson.all("RUN"))
     assert "/etc/nv_tegra_release" in (ROOT / "Makefile").read_text()
+
+
+def test_each_option_that_is_explained_is_given_by_both_commands_but_for_the_gpus_own():
+    text = (ROOT / "docs" / "containers.md").read_text()
+    commands = re.findall(r"^docker run (?:.*\\\n)*.*", text, re.MULTILINE)
+    explained = re.findall(r"`(-[^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)))
+    assert len(commands) == 2
+    assert len(explained) > 7
+    for option in explained:
+        given = [option.replace("...", "$PWD").replace("-v $", '-v "$') in command for command in commands]
+        assert sum(given) == (1 if option in ("--gpus all", "--runtime nvidia") else 2), option
