@@ -6,7 +6,8 @@
     python src/publish.py --tensorboard                      and their event files (make tensorboard)
 
 The record is the truth and MLflow its index: a database that was lost is rebuilt, and a run that was deleted in
-MLflow comes back as long as its folder is there. Exits with 1 if any record could not be shown.
+MLflow comes back as long as its folder is there. A run that a node of a cluster makes is left to the command that sent
+it until that has told how it ended, unless --uri says where to show it. Exits with 1 if any record could not be shown.
 """
 
 import argparse
@@ -21,9 +22,11 @@ if environment.lack():
     sys.exit(environment.lack())
 
 from trainmeter.ending import close_dead
+from trainmeter.fleet.ledger import Ledger
 from trainmeter.job import ROOT
 from trainmeter.record import Record
-from trainmeter.state import RUNNING, state
+from trainmeter.state import RUNNING, said, state
+from trainmeter.sweep import is_sent
 from trainmeter.tracking import queue, tensorboard, views
 from trainmeter.tracking.publish import publish, reap, records_below
 from trainmeter.tracking.publisher import reason
@@ -47,8 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
     empty = [folder for folder in asked.folders if not records_below(folder)]
     for folder in empty:
         print(f"{folder}: no record there: no job.json in it or below it", file=sys.stderr)
+    left = [] if asked.uri else [record for record in records if is_awaited(record)]
+    for sweep in dict.fromkeys(record.folder.parent for record in left):
+        count = sum(record.folder.parent == sweep for record in left)
+        print(f"{sweep}: runs left to the command that sent them to nodes, and shows each as it ends: {count}")
     by_place: dict[Place, list[Record]] = {}
-    for record in records:
+    for record in [record for record in records if record not in left]:
         own = place_of(record)
         where = Place(asked.experiment or own.experiment, asked.uri or own.uri)
         by_place.setdefault(where, []).append(record)
@@ -64,6 +71,20 @@ def place_of(record: Record) -> Place:
     return asked or Place(EXPERIMENT, tracking_uri())
 
 
+def is_awaited(record: Record) -> bool:
+    """Whether a node makes the run, or made it, and who sent it has yet to tell how it ended, and to write into its
+    record where it is shown.
+
+    One that was set aside before it had an end is told of by nobody.
+    """
+    with suppress(*queue.UNREADABLE):
+        multirun = queue.multirun_of(record)
+        sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
+        if is_sent(multirun / sweep) and place(record.job()["tracking"]) is None:
+            return not (said(record) if attempt else Ledger(multirun / sweep)[int(number)].get("told"))
+    return False
+
+
 def show(records: Sequence[Record], where: Place, events: bool) -> bool:
     """Publishes the records to one place; whether all are shown there."""
     try:
@@ -72,12 +93,22 @@ def show(records: Sequence[Record], where: Place, events: bool) -> bool:
         print(f"MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
         return False
     shown = [show_one(record, store, where, events) for record in records]
-    reap(store)
+    ended = end_dead(store, where)
     views.save(store)
     # The view compares what is whole: of other runs alone it would be an empty page.
     compared = f": {views.link(store)}" if any(record.is_whole() for record in records) else ""
     print(f"{sum(shown)} of {len(records)} records shown{compared}")
-    return all(shown)
+    return all(shown) and ended
+
+
+def end_dead(store: Store, where: Place) -> bool:
+    """Ends the runs whose process is gone; whether the server answered to that."""
+    try:
+        reap(store)
+    except Exception as error:
+        print(f"MLflow at {where} does not tell which runs are over: {reason(error)}", file=sys.stderr)
+        return False
+    return True
 
 
 def show_one(record: Record, store: Store, where: Place, events: bool) -> bool:
