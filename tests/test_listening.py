@@ -18,6 +18,7 @@ def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epo
     assert ends(job, decides)
     assert not ends(job, waits)
     assert not ends({**job, "target_accuracy": 0.91}, decides)
+    assert not ends(job, {**decides, "partial": True})
 
 
 def test_a_run_without_a_target_is_not_ended_by_any_window():
@@ -56,6 +57,11 @@ def held_against(training, refusal, *gpus):
             check_metered(planned, meter)
     else:
         check_metered(planned, meter)
+
+
+def test_the_gpus_of_other_nodes_are_metered_there():
+    training = {"accelerator": "cuda:0", "gpu": {"uuid": "1234"}, "gpus": ["1234", "9999"], "gpus_here": ["1234"]}
+    held_against(training, None, "GPU-1234")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def written(tmp_path, gpu_memory, by_phase):
             windows += [
                 closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened
             ]
-        job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None}
+        job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None, "evaluate": True}
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
         asked = {"batch": 48, "throughput": {"start": 0, "stop": 2}}

@@ -6,7 +6,7 @@ import pytest
 from trainmeter.summary import percentiles, reached, summarize, to_target, totals, unsteady
 
 SECOND = 1_000_000_000
-JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None}
+JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": True}
 NO_STEPS = array("f")
 
 
@@ -175,7 +175,7 @@ def test_the_target_is_reached_by_the_first_evaluation_that_does():
         epoch(2, train_accuracy=1.0, energy_j=20.0),
         val(2, accuracy=0.95, energy_j=1.0),
     ]
-    assert to_target(windows, 0.9, None) == {
+    assert to_target(windows, 0.9, None, evaluate=True) == {
         "time_to_target_s": 22.0,
         "epochs_to_target": 2,
         "energy_to_target_j": 42.0,
@@ -184,7 +184,11 @@ def test_the_target_is_reached_by_the_first_evaluation_that_does():
 
 def test_without_evaluations_the_epochs_own_figures_decide():
     windows = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
-    assert to_target(windows, None, 0.5) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
+    assert to_target(windows, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
+
+
+def test_where_evaluations_decide_training_alone_reaches_nothing():
+    assert to_target([epoch(0, train_accuracy=1.0)], 0.9, None, evaluate=True) == {}
 
 
 def test_a_target_that_is_not_reached_is_absent():

@@ -10,13 +10,13 @@ from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan
 from trainmeter.power.knobs.knob import Holding
 from trainmeter.power.meter import Meter
-from trainmeter.summary import reached
+from trainmeter.summary import decides, reached
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Tracker
 from trainmeter.window import Panel, closed, shared
 
 FIRST_WAIT_S = 10.0
-"""How long the first window waits for MLflow, which begins beside the worker; later ones wait a second at most."""
+"""How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
 
 
 def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, holding: Holding,
@@ -104,8 +104,8 @@ def check_metered(plan: Plan, meter: Meter) -> None:
             f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
             "does, name the interpreter that has it by device.python, or ask for device=cpu."
         )
-    # An old torch tells no UUIDs.
-    trained = {uuid for uuid in training.get("gpus") or [training["gpu"].get("uuid")] if uuid}
+    told = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
+    trained = {uuid for uuid in told if uuid}  # an old torch tells none
     strangers = [uuid for uuid in trained if not any(gpus.is_named(uuid, name) for name in plan.gpus)]
     if strangers:
         names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
@@ -126,5 +126,4 @@ def warming(job: dict, run: dict, window: dict) -> dict[str, bool]:
 
 def ends(job: dict, window: dict) -> bool:
     """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
-    decides = window["window"] == ("val" if job["evaluate"] else "epoch")
-    return decides and reached(window, job["target_accuracy"], job["target_loss"])
+    return decides(window, job["evaluate"]) and reached(window, job["target_accuracy"], job["target_loss"])

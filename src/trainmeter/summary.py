@@ -33,7 +33,7 @@ def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, f
             rows += steps[begin:end]
     metrics = steady(measured, rows)
     metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
-    reached = to_target(windows, job["target_accuracy"], job["target_loss"])
+    reached = to_target(windows, job["target_accuracy"], job["target_loss"], job["evaluate"])
     metrics.update({f"total/{name}": value for name, value in reached.items()})
     return metrics
 
@@ -98,21 +98,23 @@ def unsteady(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def to_target(windows: Sequence[Window], accuracy: float | None, loss: float | None) -> dict[str, float]:
-    """Time, energy and epochs up to the first window that reached the targets; empty if none did or none is set.
-
-    Evaluations decide; in a run without any, the epochs' own training figures do.
-    """
-    evaluated = any(window["window"] == "val" for window in windows)
+def to_target(
+    windows: Sequence[Window], accuracy: float | None, loss: float | None, evaluate: bool
+) -> dict[str, float]:
+    """Time, energy and epochs up to the first window that reached the targets; empty if none did or none is set."""
     for index, window in enumerate(windows):
-        decides = (window["window"] == "val") == evaluated and not is_partial(window)
-        if decides and reached(window, accuracy, loss):
+        if decides(window, evaluate) and reached(window, accuracy, loss):
             until = totals(windows[: index + 1])
             result = {"time_to_target_s": until["e2e_s"], "epochs_to_target": until["epochs"]}
             if "energy_j" in until:
                 result["energy_to_target_j"] = until["energy_j"]
             return result
     return {}
+
+
+def decides(window: Window, evaluate: bool) -> bool:
+    """Whether a window is one by which a target is reached: an evaluation, or, in a run without any, a whole epoch."""
+    return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
 
 
 def is_partial(window: Window) -> bool:

@@ -15,7 +15,8 @@ from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
 from trainmeter.ranks import merged
 from trainmeter.record import Record
-from trainmeter.worker.strategy import Parallel, Shard, Single, own_seed
+from trainmeter.worker import strategy as strategies
+from trainmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
 
 HERE = Path(__file__)
 SOURCE = HERE.parents[2] / "src"
@@ -123,7 +124,19 @@ def test_ranks_hear_the_first_and_know_of_all(ranks):
     first, second = ranks[0]
     assert [first["shared"], second["shared"]] == [7, 7]
     assert first["gathered"] == second["gathered"] == ["rank 0", "rank 1"]
-    assert first["facts"] == {"ranks": 2, "backend": "gloo", "gpus": []}
+    assert first["facts"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
+
+
+def test_a_node_is_told_which_gpus_are_its_own(monkeypatch):
+    world = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "GROUP_RANK": 1}
+    for name, value in world.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(strategies, "named", lambda device: "mine")
+    strategy = Distributed(2, "torchrun", 30)
+    strategy._device, strategy._backend = torch.device("cuda", 0), "nccl"
+    monkeypatch.setattr(strategy, "gather", lambda told: [[(0, "another node's")], told])
+    found = strategy.facts()
+    assert (found["gpus"], found["gpus_here"]) == (["another node's", "mine"], ["mine"])
 
 
 def test_ranks_learn_what_one_process_does_with_the_batch_of_all(ranks, alone):

@@ -142,9 +142,14 @@ class Distributed(Single):
         return first[0]
 
     def facts(self):
-        used = [named(self._device)] if self._device.type == "cuda" else []
+        used = [(self.node, named(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.gather(used) for gpu in gpus]
-        return {"ranks": self.ranks, "backend": self._backend, "gpus": gpus}
+        return {
+            "ranks": self.ranks,
+            "backend": self._backend,
+            "gpus": [name for _, name in gpus],
+            "gpus_here": [name for node, name in gpus if node == self.node],
+        }
 
     def leave(self):
         distributed.destroy_process_group()
