@@ -154,7 +154,7 @@ def test_an_interpreter_without_torch_is_told_what_names_another(death):
 def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
     counts = iter([7, 8])  # before the worker started; when it says that it failed
     monkeypatch.setattr(conversation, "oom_kills", lambda: next(counts))
-    lines = "link.say('failed', failure='exception', message='DataLoader worker is killed'); sys.exit(1)"
+    lines = "link.say('failed', failure='killed', message='DataLoader worker is killed'); sys.exit(1)"
     assert death(lines) == ("oom", "DataLoader worker is killed")
 
 
@@ -203,6 +203,13 @@ def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
     failure, message = death("import torhc", joined=False)
     assert failure == "exception"
     assert "ModuleNotFoundError: No module named 'torhc'." in message
+
+
+def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
+    counts = iter([7, 8])
+    monkeypatch.setattr("trainmeter.conversation.oom_kills", lambda: next(counts, 8))
+    lines = "link.say('failed', failure='storage', message='the storage is gone'); sys.exit(1)"
+    assert death(lines) == ("storage", "the storage is gone")
 
 
 def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):

@@ -211,8 +211,8 @@ class Worker:
                 if message["speaks"]:
                     self._first = line
             case "failed":
-                # A loader process that the kernel killed is but an exception to the worker.
-                killed = oom_kills() > self._oom_kills
+                # The worker knows that a loader process was killed, and not what for.
+                killed = message["failure"] == "killed" and oom_kills() > self._oom_kills
                 error = WorkerError("oom" if killed else message["failure"], message["message"])
                 if message["failure"] != OF_ANOTHER:
                     raise error
