@@ -79,6 +79,21 @@ def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
     assert (found["cached_share_before"], found["cached_share_after"]) == (0, 0)
 
 
+@pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
+def test_caches_are_dropped_where_they_are_to_be_cold_once_no_file_is_looked_at_any_more(
+    folder, said, monkeypatch, cache, epochs
+):
+    done = []
+    opened = Files(folder, cache, True, said.append)
+    monkeypatch.setattr(supply, "drop_caches", lambda: done.append("dropped"))
+    look = opened._residency.share
+    monkeypatch.setattr(opened._residency, "share", lambda: done.append("looked") or look())
+    for epoch in range(2):
+        opened.prepare(epoch)
+        assert done == ["looked", "dropped"][: 2 if epoch in epochs else 1]
+        done.clear()
+
+
 def test_what_an_epoch_reads_is_cached_after_it(files, folder):
     opened = files(None, None, cache="cold")
     opened.prepare(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainmeter.machine.disk import Disk, Reads, describe, disk_of, reads
-from trainmeter.machine.page_cache import Residency, missed, prepare
+from trainmeter.machine.page_cache import Residency, drop_caches, missed, prepare
 
 Say = Callable[[str], object]
 
@@ -42,8 +42,10 @@ class Files:
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:
             self._say(f"Reading {self._folder} into the page cache.")
-        asked = prepare(self._cache, self._folder, epoch, self._drop)
+        asked = prepare(self._cache, self._folder, epoch)
         self._before = self._residency.share()
+        if self._drop and asked == "cold":
+            drop_caches()  # last: to look at a file brings its inode back
         notes = missed(asked, self._before, self._disk.medium)
         if epoch == 0:
             if self._before is None:

@@ -225,15 +225,6 @@ def test_caches_that_may_not_be_dropped_are_an_error_that_says_what_would_allow_
         drop_caches()
 
 
-def test_caches_are_dropped_only_where_they_are_to_be_cold(monkeypatch, folder):
-    dropped = []
-    monkeypatch.setattr(page_cache, "drop_caches", lambda: dropped.append(True))
-    for cache, epoch in [("keep", 0), ("warm", 0), ("cold", 0), ("cold", 1)]:
-        prepare(cache, folder, epoch, drop=True)
-    prepare("cold", folder, 0)
-    assert dropped == [True]
-
-
 def test_a_stop_while_the_kernel_is_asked_is_not_lost_to_a_mapping_that_cannot_be_closed(folder, monkeypatch):
     monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(mincore=lambda *asked: sys.exit(143)))
     with pytest.raises(SystemExit):

@@ -51,16 +51,11 @@ class Residency:
         return found
 
 
-def prepare(cache: str, folder: Path, epoch: int = 0, drop: bool = False) -> str | None:
+def prepare(cache: str, folder: Path, epoch: int = 0) -> str | None:
     """Does before an epoch what `cache` asks, `keep`, `cold`, `cold_each_epoch` or `warm`; whether the files are to be
-    `cold` or `warm` now, or None where nothing was done.
-
-    With `drop` the kernel drops all of its caches beside that, where they are to be cold.
-    """
+    `cold` or `warm` now, or None where nothing was done."""
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
         evict(files(folder))
-        if drop:
-            drop_caches()
         return "cold"
     if cache == "warm" and epoch == 0:
         warm(files(folder))
