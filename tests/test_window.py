@@ -296,6 +296,11 @@ def test_the_energy_of_several_nodes_is_their_sum():
     assert of_all(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
 
 
+def test_the_peak_of_one_node_is_not_that_of_all():
+    here = HERE._replace(metrics={**HERE.metrics, "power_peak_w": 4.0})
+    assert "power_peak_w" not in of_all(here, [of_a_node(energy_j=12.0, power_mean_w=1.0)]).metrics
+
+
 def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
     used = of_all(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
     assert used.metrics == {"energy_gpu0_j": 30.0}

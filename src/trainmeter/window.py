@@ -138,11 +138,13 @@ def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Read
 def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:
     """The consumption of all nodes: sums, absent where any node has none, with what that node says of it.
 
-    Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'.
+    Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'. The peak of
+    all is not known, for nodes peak at different moments.
     """
     if not nodes:
         return used
     metrics, notes = dict(used.metrics), list(used.notes)
+    metrics.pop("power_peak_w", None)
     for key in SUMMED:
         if key not in metrics:
             continue

@@ -97,20 +97,12 @@ def _total(
     if meter.energy["source"] == "estimated":
         return {"estimated_energy_j": total_j}
     mean_w = total_j / seconds
-    # A counter's reading is up to a period old at either end, where power may be at its peak; between the readings
-    # lies more than the window.
-    peak_w = sampling.peak_w if sampling and sampling.peak_w else mean_w
-    half_width_j = abs(mean_w) * max(0.0, seconds - window_s)
-    half_width_j += sum(
-        joules[name] / seconds * max(1.0, peak_w / mean_w) * domain.period_s + domain.step
-        for name, domain in meter.domains.items()
-        if domain.source == "counter" and name in joules
-    )
+    # Between the readings lies more than the window.
+    half_width_j = abs(mean_w) * max(0.0, seconds - window_s) + meter.half_width_j(joules, seconds, sampling)
     metrics = {"energy_j": total_j, "power_mean_w": mean_w}
     if sampling:
         metrics |= {"power_samples": sampling.samples, "power_gap_max_s": sampling.gap_max_s}
         metrics |= {} if sampling.peak_w is None else {"power_peak_w": sampling.peak_w}
-        half_width_j += sampling.half_width_j if meter.energy["source"] == "sampled" else 0.0
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 

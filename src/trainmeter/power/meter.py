@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
@@ -68,6 +70,9 @@ class Meter(Protocol):
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
         """How well the stretch between two readings was sampled; None where nothing is."""
 
+    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        """What the total of a stretch may be wrong by, by its instruments, of which this meter told `sampling`."""
+
     def drain(self, before_ns: int) -> Powers:
         """Hands over the samples of power before a moment, and forgets them."""
 
@@ -107,6 +112,9 @@ class Absent:
     def sampling(self, opened_ns: int, closed_ns: int) -> None:
         return None
 
+    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        return 0.0
+
     def drain(self, before_ns: int) -> Powers:
         return NO_POWERS
 
@@ -118,7 +126,7 @@ class Instruments:
     """The meter that is made of counters, read at borders, and of powers, sampled in between.
 
     `total` names the domains that make the total: the others lie inside them, or check them. A domain that is both
-    counted and sampled has its joules by the counter.
+    counted and sampled has its joules by the counter. What is sampled is the total's power, unless it is but a part.
     """
 
     def __init__(
@@ -128,12 +136,14 @@ class Instruments:
         covers: str,
         counters: Mapping[str, Counter] | None = None,
         powers: Sampled | None = None,
+        sampled_in_part: bool = False,
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self._counters = counters or {}
         self._powers = powers
         self._total = tuple(total)
+        self._in_part = sampled_in_part
         self._close = close
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
@@ -156,10 +166,27 @@ class Instruments:
         return sum(values[name] for name in self._total) if values.keys() >= set(self._total) else None
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        return self._powers.sampling(opened_ns, closed_ns) if self._powers else None
+        if not self._powers:
+            return None
+        told = self._powers.sampling(opened_ns, closed_ns)
+        return told._replace(peak_w=None) if self._in_part else told
+
+    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        counted = {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
+        total_j = sum(joules[name] for name in self._total)
+        # A counter's reading is up to a period old at either end, where power may be at its peak.
+        peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
+        over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
+        half_width_j = sum(
+            joules[name] / seconds * over_mean * domain.period_s + domain.step for name, domain in counted.items()
+        )
+        if sampling and len(counted) < len(self._total):
+            half_width_j += sampling.half_width_j
+        return half_width_j
 
     def drain(self, before_ns: int) -> Powers:
-        return self._powers.drain(before_ns) if self._powers else NO_POWERS
+        powers = self._powers.drain(before_ns) if self._powers else NO_POWERS
+        return powers._replace(total_w=array("d", [math.nan]) * len(powers.times_ns)) if self._in_part else powers
 
     def close(self) -> None:
         if self._powers is None or self._powers.close():

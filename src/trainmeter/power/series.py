@@ -27,6 +27,8 @@ class Sampling(NamedTuple):
     peak_w: float | None
     half_width_j: float
     """What the total's energy may be wrong by, in 95 of 100 stretches, for being sampled and rounded."""
+    parts: Sequence[Sampling | None] = ()
+    """Those of the meters that a sum is made of."""
 
 
 class Powers(NamedTuple):

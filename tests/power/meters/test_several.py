@@ -77,8 +77,30 @@ def test_a_sum_is_as_good_as_its_worst_part_and_gives_all_reasons():
 
 def test_a_stretch_is_sampled_as_its_worst_part_is_and_its_peak_is_not_known(both):
     assert both.sampling(0, 100) == Sampling(
-        samples=40, gap_max_s=0.09, failed=3, lost={"cpu0": "unread"}, peak_w=None, half_width_j=2.5
+        samples=40, gap_max_s=0.09, failed=3, lost={"cpu0": "unread"}, peak_w=None, half_width_j=2.5,
+        parts=[GPU, CPU],
+    )  # fmt: skip
+
+
+def test_a_total_is_uncertain_by_what_its_parts_are_each_by_its_own_instruments(gpu):
+    """A counter beside samples that only check it, at their peak; and one that nothing samples."""
+    counter = Counter(Domain("counter", 0.05, "GPU board"), float)
+    checked = Instruments(counters={"gpu1": counter}, powers=gpu, total=["gpu1"], covers="gpu1")
+    plain = Instruments(
+        counters={"cpu1": Counter(Domain("counter", 0.001, "CPU", step=0.5), float)}, total=["cpu1"], covers="cpu1"
     )
+    made = Sum([checked, plain])
+    half_width_j = made.half_width_j({"gpu1": 400.0, "cpu1": 100.0}, 4.0, made.sampling(0, 4))
+    assert half_width_j == pytest.approx(250.0 * 0.05 + 25.0 * 0.001 + 0.5)
+    assert checked.half_width_j({"gpu1": 400.0}, 4.0, GPU) == pytest.approx(250.0 * 0.05)
+
+
+def test_a_sum_of_counters_is_uncertain_by_each(both):
+    counted = Instruments(
+        counters={"cpu1": Counter(Domain("counter", 0.1, "CPU"), float)}, total=["cpu1"], covers="cpu1"
+    )
+    assert Sum([counted]).half_width_j({"cpu1": 100.0}, 4.0, None) == pytest.approx(2.5)
+    assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == pytest.approx(2.0 + 0.5)
 
 
 def test_a_sum_of_counters_is_not_sampled():

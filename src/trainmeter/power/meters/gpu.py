@@ -49,6 +49,7 @@ def meter_of(
     return Instruments(
         counters={gpu.name: gpu.counter for gpu in gpus if gpu.counter},
         powers=Sampler(powers, total=list(powers), period_s=period_s) if powers else None,
+        sampled_in_part=len(powers) < len(gpus),
         total=[gpu.name for gpu in gpus],
         covers=covers,
         reason=" ".join(gpu.reason for gpu in gpus if gpu.reason) or None,

@@ -9,7 +9,7 @@ from operator import itemgetter
 from os import PathLike
 from typing import Any
 
-from trainmeter.power.meter import SOURCES, Absent, Meter, open_meter
+from trainmeter.power.meter import SOURCES, Absent, Joules, Meter, open_meter
 from trainmeter.power.series import Powers, Sampling
 
 
@@ -46,7 +46,8 @@ class Sum:
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
         """That of the parts that are sampled; the sum's peak is not known, for they peak at different moments."""
-        sampled = [part for meter in self._meters if (part := meter.sampling(opened_ns, closed_ns))]
+        parts = [meter.sampling(opened_ns, closed_ns) for meter in self._meters]
+        sampled = [part for part in parts if part]
         if not sampled:
             return None
         return Sampling(
@@ -56,7 +57,13 @@ class Sum:
             lost={name: why for part in sampled for name, why in part.lost.items()},
             peak_w=None,
             half_width_j=sum(part.half_width_j for part in sampled),
+            parts=parts,
         )
+
+    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        """Added up: what is wrong with one part's instruments may well be wrong with another's."""
+        parts = sampling.parts if sampling else [None] * len(self._meters)
+        return sum(meter.half_width_j(joules, seconds, part) for meter, part in zip(self._meters, parts, strict=True))
 
     def drain(self, before_ns: int) -> Powers:
         """The samples of all parts in the order of time; at no moment are all of them read, so the total is not."""
