@@ -210,6 +210,15 @@ def test_ranks_lock_and_meter_a_gpu_each(order, node, monkeypatch, typed, visibl
     assert settled.run["rehearsal"] == []
 
 
+@pytest.mark.parametrize(
+    ("meter", "also"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"]), ("estimate", ["cpu"])]
+)
+def test_what_a_meter_counts_of_all_that_the_machine_does_is_locked_too(order, node, meter, also):
+    settled = plan.settle(order("device=cuda", f"meter={meter}", f"machine.root={node}"))
+    assert settled.devices == [*also, "gpu-0000:01:00.0"]
+    assert plan.settle(order("device=cpu", f"meter={meter}", f"machine.root={node}")).devices == ["cpu"]
+
+
 def test_what_was_measured_on_another_model_of_gpu_is_another_measurement(order, node, monkeypatch):
     other = node / "proc/driver/nvidia/gpus/0000:04:00.0/information"
     other.write_text(other.read_text().replace("A100", "T400"))

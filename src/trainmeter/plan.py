@@ -34,6 +34,9 @@ from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
 from trainmeter.tracking import queue
 
+OF_GPUS = ("none", "nvml", "amd", "replay")
+"""The meters that count nothing but the GPUs that are used, or nothing here."""
+
 
 @dataclass
 class Plan:
@@ -119,7 +122,7 @@ class Plan:
         self.record.describe(redacted_tree(self.job), redacted_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
-        """Notes what each knob was found at once it was turned."""
+        """Notes what each knob was found at once it was turned, and what the machine is with that."""
         settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
         if limit := settings.get("power_limit"):
             wish = self.turns["power_limit"][1]
@@ -127,6 +130,8 @@ class Plan:
             watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
             self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.most_w)
         self.describe(applied=settings)
+        if settings:
+            self._describe_host()
 
     def mark(self, marks: Mapping[str, str]) -> None:
         """Marks the run by what went wrong in it; the first word on each stands."""
@@ -165,13 +170,14 @@ def settle(order: Order) -> Plan:
     if strategy["ranks"] is None:  # all there are: how many that is tells one measurement from another
         here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
     models = [gpu.get("model", "") for gpu in used]
+    trained_on = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]
     return Plan(
         job=here.job,
         run=_run(here, rehearsal, among.nodes, models),
         record=Record(order.folder),
         gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
         models=models,
-        devices=_metered(order, facts) + ([f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]),
+        devices=list(dict.fromkeys(_metered(order, facts) + trained_on)),
         turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
         desk=desk,
         of_sweep=order.of_sweep,
@@ -180,10 +186,10 @@ def settle(order: Order) -> Plan:
 
 
 def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
-    """What else a run's energy is that of: a Jetson's rails are those of all that its module does."""
+    """What else a run's energy is that of: a Jetson's rails and a CPU's counters are those of all that it does."""
     if facts["tegra"]:
         return ["module"]
-    return ["cpu"] if order.job["meter"]["name"] == "sum" else []
+    return [] if order.job["meter"]["name"] in OF_GPUS else ["cpu"]
 
 
 def _medium(job: Mapping[str, Any]) -> str | None:
