@@ -29,9 +29,9 @@ def test_before_any_run_was_measured_nothing_is_foretold():
     assert Course(POINTS, [outcome(0, earlier=True), outcome(1, state="failed")]).forecast(2, NOON) == ""
 
 
-def test_the_end_of_a_run_and_of_all_is_foretold_by_the_median_of_those_that_were_measured():
+def test_the_end_of_a_run_and_of_all_is_foretold_by_the_median_of_those_that_were_whole():
     course = Course(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
-    assert course.forecast(3, NOON) == "it takes about 10 min, to 12:10"
+    assert course.forecast(3, NOON) == "it takes about 11 min, to 12:11"
     assert Course(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
         "it takes about 10 min, to 12:10; the 3 that are left about 30 min, to 12:30"
     )

@@ -25,9 +25,11 @@ class Course(NamedTuple):
         return f"run {number} ({number + 1} of {self.total})" + (f": {keys}" if keys else "")
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
-        """When this run will end, and the last, by the median of those that were measured so far; nothing before."""
+        """When this run will end, and the last, by the median of those that were measured to their end so far; nothing
+        before."""
         now = now or datetime.now()
-        usual_s = typical([outcome.lasted_s for outcome in self.outcomes if outcome.lasted_s is not None])
+        whole = [outcome for outcome in self.outcomes if outcome.state == "whole" and not outcome.earlier]
+        usual_s = typical([outcome.lasted_s for outcome in whole if outcome.lasted_s is not None])
         if usual_s is None or number >= self.total:
             return ""
         left = sum(other not in self.points.whole for other in range(number, self.total))
