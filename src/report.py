@@ -107,7 +107,7 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
 
         return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
-    return found(texts(keys[key]), keys["experiment"], str(keys["source"]), MULTIRUN, of_mlflow)
+    return found(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, of_mlflow)
 
 
 def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":

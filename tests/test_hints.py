@@ -118,7 +118,7 @@ def test_a_value_of_its_keys_type_needs_no_hint(typed):
     [
         ("doctor", "device=orn_nx", "There is no device=orn_nx. Did you mean device=orin_nx? There are: agx, "),
         ("doctor", "batch=8", "There is no key batch. The keys are: dataset, device, format, machine, meter, storage."),
-        ("report", "swep=a", "There is no key swep. Did you mean sweep=? The keys are: against, experiment, include, "),
+        ("report", "swep=a", "There is no key swep. Did you mean sweep=? The keys are: against, include, out, "),
         ("report", "report.etta=1", "There is no key report.etta. Did you mean report.eta=? The keys of report are: "),
     ],
 )
@@ -128,7 +128,7 @@ def test_each_entry_has_keys_of_its_own(entry, typed, says):
 
 
 def test_what_a_study_is_called_is_no_choice_to_the_report_which_looks_for_runs():
-    assert lines("experiment=mine/of_old", entry="report") == []
+    assert lines("study=mine/of_old", entry="report") == []
 
 
 def test_the_keys_of_a_job_are_those_of_its_types():

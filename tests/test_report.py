@@ -11,6 +11,8 @@ from sweeps import rows, trained, write
 
 from train import show
 from trainmeter.durable import read_json
+from trainmeter.hints import known
+from trainmeter.manual import commented
 from trainmeter.outcome import Outcome
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +57,29 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
     assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= left
     whole = read_json(folder / "answer.json")
     assert whole["choices"][0]["runs"] == [2, 3]
+
+
+def test_each_of_its_keys_can_be_typed(report):
+    keys = dict(commented((ROOT / "conf/report.yaml").read_text()))
+    ended = report("--cfg", "job", *(f"{key}={value}" for key, (value, _) in keys.items()))
+    assert ended.returncode == 0, ended.stderr
+    assert "study: null" in ended.stdout
+
+
+def test_no_key_of_its_own_is_a_folder_of_choices_which_hydra_would_look_into():
+    _, keys = known("report")
+    assert [key for key in keys if key != "hydra" and (ROOT / "conf" / key).is_dir()] == []
+
+
+@pytest.mark.system
+def test_the_runs_of_a_study_are_those_that_took_it(report, tmp_path):
+    for name, study in (("2026-11-20_12-00-00-aa", "lumi/resnet152_cifar100"), ("2026-11-21_12-00-00-bb", "smoke")):
+        write(tmp_path / "multirun" / name, trained(0, 100.0, typed={"experiment": study}))
+    ended = report("tracking=none", "study=lumi/resnet152_cifar100")
+    assert ended.returncode == 0, ended.stderr
+    assert "Written to" in ended.stdout
+    assert (tmp_path / "multirun/2026-11-20_12-00-00-aa/report.html").exists()
+    assert not (tmp_path / "multirun/2026-11-21_12-00-00-bb/report.html").exists()
 
 
 def test_a_table_makes_a_report_again_of_the_runs_that_are_asked_for(report, tmp_path):

@@ -18,11 +18,11 @@ def none():
 
 @pytest.fixture
 def multirun(tmp_path):
-    """Three sweeps: of an experiment, of none, and of it again."""
+    """Three sweeps: of a study, of none, and of it again."""
     folder = tmp_path / "multirun"
-    for name, experiment, numbers in ((FIRST, "edge/grid", (0, 1)), (SECOND, None, (0,)), (THIRD, "edge/grid", (0, 3))):
+    for name, study, numbers in ((FIRST, "edge/grid", (0, 1)), (SECOND, None, (0,)), (THIRD, "edge/grid", (0, 3))):
         for number in numbers:
-            typed = {"experiment": experiment} if experiment else {"batch": "64"}
+            typed = {"experiment": study} if study else {"batch": "64"}
             write(folder / name, row(number, "cold", 1.0 + number, typed=typed))
     (folder / "reports").mkdir()
     return folder
@@ -32,8 +32,8 @@ def names(sweep):
     return [f"{each.number}:{each.name[-4:]}" for each in sweep.rows]
 
 
-def asked(multirun, *sweeps, experiment=None, source="records", shown=none):
-    return found(sweeps, experiment, source, multirun, shown)
+def asked(multirun, *sweeps, study=None, source="records", shown=none):
+    return found(sweeps, study, source, multirun, shown)
 
 
 def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
@@ -43,7 +43,7 @@ def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
 
 
 @pytest.mark.parametrize(
-    ("sweeps", "experiment", "told"),
+    ("sweeps", "study", "told"),
     [
         ((FIRST, SECOND), None, ["0:aa/0", "1:aa/1", "2:bb/0"]),
         (("2026-11-2[01]*",), None, ["0:aa/0", "1:aa/1", "2:bb/0"]),
@@ -52,8 +52,8 @@ def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
         ((SECOND, THIRD), "edge/grid", ["0:cc/0", "3:cc/3"]),
     ],
 )
-def test_several_sweeps_are_one_whose_runs_are_counted_through(multirun, sweeps, experiment, told):
-    assert names(asked(multirun, *sweeps, experiment=experiment)) == told
+def test_several_sweeps_are_one_whose_runs_are_counted_through(multirun, sweeps, study, told):
+    assert names(asked(multirun, *sweeps, study=study)) == told
 
 
 def test_a_folder_by_its_path_or_one_run_of_it_will_do(multirun):
@@ -67,16 +67,16 @@ def test_broken_records_of_several_sweeps_are_named_by_both(multirun):
 
 
 @pytest.mark.parametrize(
-    ("sweeps", "experiment", "said"),
+    ("sweeps", "study", "said"),
     [
         (("other",), None, f"sweep=other: no runs there: .* The last one that has is {THIRD}"),
         (("reports",), None, "sweep=reports: no runs there"),
-        ((), "smoke", "experiment=smoke: no run took it. There are runs of: edge/grid."),
+        ((), "smoke", "study=smoke: no run took it. There are runs of: edge/grid. Run: .* -m experiment=smoke"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(multirun, sweeps, experiment, said):
+def test_what_is_not_there_is_said_with_what_is(multirun, sweeps, study, said):
     with pytest.raises(ValueError, match=said):
-        asked(multirun, *sweeps, experiment=experiment)
+        asked(multirun, *sweeps, study=study)
 
 
 def test_without_any_run_it_says_what_to_run_first(tmp_path):

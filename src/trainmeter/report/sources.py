@@ -28,25 +28,25 @@ Shown = Mapping[str, Any]
 
 def found(
     sweeps: Sequence[str],
-    experiment: str | None,
+    study: str | None,
     source: str,
     multirun: Path,
     shown: Callable[[], Sequence[Shown]],
 ) -> Sweep:
     """The runs of these sweeps (names, patterns of names, folders), or of the last one where none is named.
 
-    Of an `experiment`, all runs that took it. `source` is `records`, `mlflow`, of which `shown` gives the runs, or a
-    CSV file. Raises ValueError where there is no run, with what to run or to name.
+    Of a `study`, all runs that took it as their `experiment=`. `source` is `records`, `mlflow`, of which `shown` gives
+    the runs, or a CSV file. Raises ValueError where there is no run, with what to run or to name.
     """
     if source == RECORDS:
-        return _of_records(sweeps, experiment, multirun)
+        return _of_records(sweeps, study, multirun)
     if source == MLFLOW:
         try:
             told = shown()
         except Exception as error:  # whatever MLflow raises
             raise ValueError(f"source=mlflow: no runs can be had from there: {reason(error)}") from error
-        return _of_mlflow(told, sweeps, experiment, multirun)
-    return _of_table(Path(source), sweeps, experiment)
+        return _of_mlflow(told, sweeps, study, multirun)
+    return _of_table(Path(source), sweeps, study)
 
 
 def together(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
@@ -74,30 +74,30 @@ def of_shown(run: Shown) -> Row:
     return row_of(told, metrics, run["status"] == FINISHED, folder=there, link=run["link"])
 
 
-def _of_records(sweeps: Sequence[str], experiment: str | None, multirun: Path) -> Sweep:
-    folders = _folders(sweeps, experiment, multirun)
-    read_ones = [_of_experiment(read(folder), experiment) for folder in folders]
+def _of_records(sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
+    folders = _folders(sweeps, study, multirun)
+    read_ones = [_of_study(read(folder), study) for folder in folders]
     return together([sweep for sweep in read_ones if sweep.rows or sweep.unreadable], multirun)
 
 
-def _folders(sweeps: Sequence[str], experiment: str | None, multirun: Path) -> list[Path]:
+def _folders(sweeps: Sequence[str], study: str | None, multirun: Path) -> list[Path]:
     """The folders that are asked for; ValueError where there is none."""
     if sweeps:
         folders = list(dict.fromkeys(folder for sweep in sweeps for folder in _named(sweep, multirun)))
-    elif experiment is None:
+    elif study is None:
         folders = [folder for folder in [newest(multirun)] if folder]
     else:
         folders = _sweeps(multirun)
     if not folders:
         raise ValueError(f"There are no runs yet. Run first: {FIRST}")
-    if experiment is None:
+    if study is None:
         return folders
-    taken = {folder: _experiments(folder) for folder in folders}
-    took = [folder for folder, experiments in taken.items() if experiment in experiments]
+    taken = {folder: _studies(folder) for folder in folders}
+    took = [folder for folder, studies in taken.items() if study in studies]
     if not took:
-        known = dict.fromkeys(name for experiments in taken.values() for name in experiments)
+        known = dict.fromkeys(name for studies in taken.values() for name in studies)
         other = f"There are runs of: {', '.join(known)}." if known else "There are runs of none."
-        raise ValueError(f"experiment={experiment}: no run took it. {other} Run: python src/train.py -m experiment=...")
+        raise ValueError(f"study={study}: no run took it. {other} Run: python src/train.py -m experiment={study}")
     return took
 
 
@@ -120,8 +120,8 @@ def _sweeps(multirun: Path, pattern: str = "*") -> list[Path]:
     return sorted(folder for folder in named if holds_runs(folder))
 
 
-def _experiments(folder: Path) -> list[str]:
-    """What experiments the runs of a sweep's folder took."""
+def _studies(folder: Path) -> list[str]:
+    """What studies the runs of a sweep's folder took, as their `experiment=`."""
     took = []
     for run in run_folders(folder):
         try:
@@ -131,13 +131,13 @@ def _experiments(folder: Path) -> list[str]:
     return [name for name in dict.fromkeys(took) if name]
 
 
-def _of_experiment(sweep: Sweep, experiment: str | None) -> Sweep:
-    if experiment is None:
+def _of_study(sweep: Sweep, study: str | None) -> Sweep:
+    if study is None:
         return sweep
-    return replace(sweep, rows=[row for row in sweep.rows if row.experiment == experiment])
+    return replace(sweep, rows=[row for row in sweep.rows if row.experiment == study])
 
 
-def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], experiment: str | None, multirun: Path) -> Sweep:
+def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
     by_sweep: dict[str, list[Shown]] = {}
     for run in shown:
         if run["sweep_id"]:
@@ -145,12 +145,12 @@ def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], experiment: str | 
     if not by_sweep:
         raise ValueError(f"MLflow shows no runs yet. Run first: {FIRST}")
     names = _matching(sweeps, by_sweep, "MLflow shows no run of it") if sweeps else sorted(by_sweep)
-    if not sweeps and experiment is None:
+    if not sweeps and study is None:
         names = names[-1:]
-    told = [_of_experiment(_sweep_of(by_sweep[name], multirun / name), experiment) for name in names]
+    told = [_of_study(_sweep_of(by_sweep[name], multirun / name), study) for name in names]
     kept = [sweep for sweep in told if sweep.rows or sweep.unreadable]
     if not kept:
-        raise ValueError(f"experiment={experiment}: MLflow shows no run that took it.")
+        raise ValueError(f"study={study}: MLflow shows no run that took it.")
     return together(kept, multirun)
 
 
@@ -169,16 +169,16 @@ def _name(run: Shown) -> str:
     return Path(run["tags"].get("trainmeter.folder", "")).name or str(run["run_id"])
 
 
-def _of_table(path: Path, sweeps: Sequence[str], experiment: str | None) -> Sweep:
+def _of_table(path: Path, sweeps: Sequence[str], study: str | None) -> Sweep:
     if not path.is_file():
         raise ValueError(f"source={path}: there is no such file. Give records, mlflow, or the report.csv of a report.")
     rows = table.read(path)
     if sweeps:
         names = _matching(sweeps, Counter(row.sweep for row in rows), f"{path} holds no run of it")
         rows = [row for row in rows if row.sweep in names]
-    told = _of_experiment(Sweep(path.absolute().parent, rows, {}), experiment)
+    told = _of_study(Sweep(path.absolute().parent, rows, {}), study)
     if not told.rows:
-        raise ValueError(f"source={path}: it holds no run{f' of experiment={experiment}' if experiment else ''}.")
+        raise ValueError(f"source={path}: it holds no run{f' of study={study}' if study else ''}.")
     return told
 
 
