@@ -1,12 +1,15 @@
 """What a plan makes of an order, on machines whose files stand in a folder."""
 
 import os
+import shutil
 
+import boards
 import pytest
 from controls import Board
 
 from trainmeter import plan
 from trainmeter.machine.disk import Disk
+from trainmeter.power.knobs.knob import held
 from trainmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
@@ -375,3 +378,18 @@ def test_event_files_that_nothing_could_write_are_refused_before_the_run_begins(
     with pytest.raises(ValueError, match="Install it"):
         plan.settle(asked)
     assert not list(asked.folder.iterdir())
+
+
+def test_a_run_ran_on_what_its_knobs_have_made_of_the_machine(order, tmp_path, monkeypatch):
+    boards.write(tmp_path / "nx", "nx")
+    shutil.rmtree(tmp_path / "nx/var/lib/nvpmodel")  # nvpmodel's own stands here for it
+    board = Board(tmp_path / "nx").with_modes("nx", current=5)
+    monkeypatch.setenv("PATH", board.on_path())
+    monkeypatch.setenv("AS_ROOT", "1")
+    root, state = f"machine.root={board.root}", f"machine.state_dir={tmp_path / 'state'}"
+    settled = plan.settle(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
+    settled.begin()
+    found = settled.record.host()["power_mode"]
+    with held(list(settled.turns.values()), settled.desk, print) as holding:
+        settled.applied(holding.applied)
+    assert (found["id"], settled.record.host()["power_mode"]["id"]) == (5, 2)

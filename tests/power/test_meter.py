@@ -1,9 +1,11 @@
+import math
 from pathlib import Path
 
 import pytest
 import yaml
 
 from trainmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, open_meter
+from trainmeter.power.series import Series
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 
@@ -31,6 +33,23 @@ def test_a_read_that_fails_is_left_out_and_ends_nothing(caplog):
 
     assert counters(cpu0=lambda: 5.0, gpu0=gone).read() == {"cpu0": 5.0}
     assert "The energy of gpu0 cannot be read: No such device" in caplog.text
+
+
+def test_what_is_sampled_of_a_part_is_no_power_of_the_total():
+    """Of two GPUs one counts, and the other's power is sampled."""
+    played = Series(["gpu1"], total=["gpu1"], bridge_s=1.0)
+    for at_ns in range(0, 500_000_001, 100_000_000):
+        played.add(at_ns, {"gpu1": 200.0})
+    played.domains = {"gpu1": Domain("sampled", 0.1, "board")}
+    counter = Counter(Domain("counter", 0.1, "board"), float)
+    both = {"counters": {"gpu0": counter}, "powers": played, "total": ["gpu0", "gpu1"], "covers": "all"}
+    assert Instruments(**both).sampling(0, 500_000_000).peak_w == 200.0
+    in_part = Instruments(**both, sampled_in_part=True)
+    assert in_part.sampling(0, 500_000_000).peak_w is None
+    drained = in_part.drain(500_000_000)
+    assert list(drained.watts["gpu1"]) == [200.0] * 5
+    assert all(map(math.isnan, drained.total_w))
+    assert len(drained.total_w) == 5
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
