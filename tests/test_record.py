@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.record import INTERVALS, Record
+from trainmeter.record import CHECKPOINT, INTERVALS, Record
 
 WHOLE = {"state": "whole", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
 
@@ -133,6 +133,14 @@ def test_each_attempt_has_a_folder_of_its_own(record, tmp_path):
         record.append({"epoch": number})
         record.set_aside()
     assert [Record(tmp_path / f"attempt{n}").windows() for n in (1, 2, 3)] == [[{"epoch": n}] for n in (0, 1, 2)]
+
+
+def test_a_checkpoint_is_not_kept_of_what_is_set_aside_since_nothing_goes_on_from_there(record, tmp_path):
+    record.describe({}, {})
+    (tmp_path / CHECKPOINT).write_bytes(b"weights")
+    (tmp_path / f".{CHECKPOINT}").write_bytes(b"half of the next")
+    record.set_aside()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["job.json"]
 
 
 def test_where_nothing_was_left_nothing_is_set_aside(record, tmp_path):

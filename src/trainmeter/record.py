@@ -35,6 +35,8 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 SCHEMA = 1
 """What `job.json` says of the form of the record; one that says nothing is of the first."""
 CHECKPOINT = "checkpoint.pt"
+CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
+"""It, and what a writer that was killed has left of the next one."""
 CHECKPOINT_TOLD = "archive/trainmeter.json"
 """What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
 
@@ -133,16 +135,21 @@ class Record:
         self._aside([path for path in ends if path.exists()], self._new_attempt())
 
     def set_aside(self):
-        """Moves what an earlier attempt left here into a folder of its own: nothing is lost, nothing is mixed.
+        """Moves what an earlier attempt left here into a folder of its own: nothing measured is lost, nothing is mixed.
 
-        What an earlier call that was broken off has left here follows the rest to where that is.
+        Its checkpoint is removed: nothing goes on from there. What an earlier call that was broken off has left here
+        follows the rest to where that is.
         """
-        left = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
+        there = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
+        left = [path for path in there if path.name not in CHECKPOINTS]
         left.sort(key=lambda path: path.name != "job.json")  # the first to go: what is left then tells of no run
         new = self._new_attempt()
         last = new.with_name("attempt{}".format(int(new.name[len("attempt") :]) - 1))
         broken_off = last.exists() and not any(path.name == "job.json" or (last / path.name).exists() for path in left)
         self._aside(left, last if broken_off else new)
+        for path in there:
+            if path.name in CHECKPOINTS:  # last: until its job has left, a run may go on from it
+                path.unlink()
 
     def attempts(self):
         """The records that earlier attempts have left."""

@@ -12,7 +12,7 @@ from trainmeter import durable
 from trainmeter import record as records
 from trainmeter.durable import write_json
 from trainmeter.processes import this_process
-from trainmeter.record import Record
+from trainmeter.record import CHECKPOINT, Record
 from trainmeter.state import state
 
 CRASHED = 86
@@ -41,6 +41,7 @@ def live(record, identity, end):
         record.append_losses(LOSS)
         record.append_power([1], {"total": [10.0]})
         record.append(window)
+        (record.folder / CHECKPOINT).write_bytes(b"weights")
     record.conclude({"state": end, "metrics": {}, "notes": [], "failure": None}, identity)
 
 
@@ -100,6 +101,7 @@ def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_ends_w
         crashed = kept(record).get("run2")
         live(record, "run3", "whole")
         assert read(record) == "whole"
+        assert list(record.folder.rglob(CHECKPOINT)) == []
         runs = kept(record)
         assert runs.pop("run2", None) == crashed
         assert runs == {"run0": WINDOWS, "run1": WINDOWS, "run3": WINDOWS}
