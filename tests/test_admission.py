@@ -53,6 +53,11 @@ def test_values_are_held_against_their_ranges_and_types(admitted):
         admitted("optimizer.lr=high")
 
 
+def test_a_name_of_what_a_choice_is_not_is_refused(admitted):
+    with pytest.raises(ValueError, match=r"model\.name=resnet18: .* Type model=resnet18\."):
+        admitted("model.name=resnet18")
+
+
 @pytest.mark.parametrize(
     ("typed", "says"),
     [

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from trainmeter import hints
-from trainmeter.hints import KNOWN, check_numbers, known, near
+from trainmeter.hints import KNOWN, check_names, check_numbers, known, near
 from trainmeter.schema import Schema
 
 
@@ -155,3 +155,31 @@ def test_a_text_in_place_of_a_number_is_refused_with_the_number_that_stands_ther
 
 def test_numbers_and_what_may_be_a_text_are_taken(order):
     check(order("optimizer.lr=1e-3", "dataset.size=32", "storage.root=/media/sd", "dataset.layout=memory"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["model.name=resnet18"], "model.name=resnet18: it would only call model=lenet so. Type model=resnet18."),
+        (["model=resnet18", "model.name=resnet34"], "Type model=torchvision model.name=resnet34."),
+        (["storage.name=ssd"], "storage.name=ssd: it would only call storage=here so. Type storage=ssd."),
+        (["++optimizer.name=adam"], "it would only call optimizer=sgd so. Type optimizer=adam."),
+        (["device=cpu", "device.name=nano"], "it would only call device=cpu so. Type device=nano."),
+        (["dataset=jpeg", "dataset.name=pets"], "imagenet, jpeg, .* tensors, or add conf/dataset/pets.yaml."),
+        (["model=resnet18", "model.architecture=resnet50"], "model=resnet18 would keep its name. Type model="),
+        (["model=torchvision", "model.architecture=resnet34"], "Type model=torchvision model.name=resnet34."),
+    ],
+)  # fmt: skip
+def test_a_name_is_chosen_by_its_group_so_that_no_run_says_that_it_is_what_it_is_not(order, typed, says):
+    asked = order(*typed)
+    with pytest.raises(ValueError, match=says):
+        check_names(asked.overrides, asked.choices)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["model=torchvision", "model.name=resnet34"], ["model=lenet", "model.name=lenet"], ["model.activation=ReLU"]],
+)
+def test_a_name_that_a_choice_follows_may_be_typed(order, typed):
+    asked = order(*typed)
+    check_names(asked.overrides, asked.choices)

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from trainmeter.datasets.ready import known
-from trainmeter.hints import check_numbers
+from trainmeter.hints import check_names, check_numbers
 from trainmeter.job import ROOT, asked, check
 from trainmeter.throughput import check_length
 from trainmeter.tracking.store import check as check_store
@@ -32,6 +32,7 @@ PATIENCE_S = 60.0
 
 def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
     """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
+    check_names(overrides, choices)
     check_numbers(overrides, choices, job)
     check(job)
     check_store(job["tracking"])

@@ -154,6 +154,52 @@ def check_numbers(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapp
         raise ValueError("; ".join(wrong) + ".")
 
 
+def check_names(overrides: Sequence[str], chosen: Mapping[str, str]) -> None:
+    """Refuses overrides that would have a run say that it is of a choice that it is not of; ValueError.
+
+    A choice has its name from its file. One that follows `<group>.name` is another by another name; in all others
+    that changes what is said, and nothing that is done.
+    """
+    wrong = []
+    for key, _, given in (override.lstrip("+").partition("=") for override in overrides):
+        group, _, name = key.partition(".")
+        if group not in chosen or given == standing(group, chosen[group]).get(name):
+            continue
+        choice, instead = f"{group}={chosen[group]}", f"Type {called(group, given)}."
+        if name == "name" and not follows(group, chosen[group]):
+            wrong.append(f"{key}={given}: it would only call {choice} so. {instead}")
+        elif standing(group, chosen[group]).get(name) == name_of(group):
+            wrong.append(f"{key}={given}: {choice} would keep its name. {instead}")
+    if wrong:
+        raise ValueError(" ".join(wrong))
+
+
+def called(group: str, name: str) -> str:
+    """What to type for the choice of a group that goes by a name."""
+    there = choices(group)
+    if name in there:
+        return f"{group}={name}"
+    any_name = [f"{group}={choice} {group}.name={name}" for choice in there if follows(group, choice)]
+    return any_name[0] if any_name else f"{group}= and one of {', '.join(there)}, or add conf/{group}/{name}.yaml"
+
+
+def follows(group: str, choice: str) -> bool:
+    """Whether a choice is another by another name."""
+    return name_of(group) in defaults(group, choice).values()
+
+
+def name_of(group: str) -> str:
+    """As files refer to it."""
+    return f"${{{group}.name}}"
+
+
+def standing(group: str, choice: str) -> dict[str, Any]:
+    """What the file of a group's choice has, and those that it is built on."""
+    own = defaults(group, choice)
+    built_on = [base for base in own.get("defaults", ()) if isinstance(base, str) and base != "_self_"]
+    return {key: value for part in (*(standing(group, base) for base in built_on), own) for key, value in part.items()}
+
+
 @cache
 def defaults(group: str, choice: str) -> dict[str, Any]:
     """What the file of a group's choice has, as it stands there; empty where there is none."""
