@@ -39,9 +39,14 @@ def test_it_says_what_the_entry_is_how_it_is_typed_and_what_its_exit_code_says(p
 
 def test_it_lists_every_choice_of_every_group_those_in_folders_too(printed):
     words = printed("train").replace(",", " ").split()
-    for path in (ROOT / "conf").glob("*/**/*.yaml"):
+    for path in (ROOT / "conf").glob("*/**/[!_]*.yaml"):
         group, *choice = path.relative_to(ROOT / "conf").with_suffix("").parts
         assert group == "hydra" or {group, "/".join(choice)} <= {*words}
+
+
+def test_what_others_build_on_is_no_choice(printed):
+    assert (ROOT / "conf/experiment/edge/_study.yaml").exists()
+    assert "study" not in printed("train").replace("/", " ").replace("_", " ").replace(",", " ").split()
 
 
 def test_it_lists_the_most_used_keys_with_their_defaults_and_what_they_mean(printed):

@@ -54,9 +54,9 @@ def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
 
 
 def choices(group: str) -> list[str]:
-    """What a group may be set to, those in folders below its own too."""
+    """What a group may be set to, those in folders below its own too; not what others build on, `_study.yaml`."""
     folder = CONF / group
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("[!_]*.yaml"))
 
 
 def known(entry: str) -> tuple[list[str], dict[str, Any]]:

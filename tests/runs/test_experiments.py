@@ -10,19 +10,13 @@ from omegaconf import OmegaConf
 from trainmeter import plan
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
-EXPERIMENTS = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
-BUILT_ON = {"edge/study"}
-"""What others build on, and is run with them."""
+EXPERIMENTS = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
+"""All but what others build on, and is run with them."""
 QUICKEST = {"edge/lenet_mnist"}
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICKEST else pytest.param(name, marks=pytest.mark.system)
-        for name in EXPERIMENTS
-        if name not in BUILT_ON
-    ],
+    "name", [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.system) for name in EXPERIMENTS]
 )
 def test_an_experiment_runs_to_its_end(project, composed, name):
     asked = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)

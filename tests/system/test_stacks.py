@@ -12,7 +12,7 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
 STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
 """The versions of Python and torch by the target that makes them."""
-EDGE = sorted(path.stem for path in (ROOT / "conf/experiment/edge").glob("*_*.yaml"))
+EDGE = sorted(path.stem for path in (ROOT / "conf/experiment/edge").glob("[!_]*_*.yaml"))
 
 
 @pytest.fixture(scope="module", params=STACKS)
