@@ -142,6 +142,8 @@ jtop: setup $(call extra,jetson) ## on a Jetson: add the client of jtop's servic
 
 slurm: setup $(call extra,slurm) ## on a Jetson that is a node of a cluster: add what its jobs start by
 
+optuna: setup $(call extra,optuna) ## on a Jetson: add what a search is made by (hydra/sweeper=optuna)
+
 clean: ## remove what can be made again: environments, caches
 	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -151,4 +153,4 @@ clean-runs: ## remove every run: folders, artifacts and the database (asks first
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults test test-system lint setup lock py36 py38 py310 jtop slurm clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults test test-system lint setup lock py36 py38 py310 jtop slurm optuna clean clean-runs

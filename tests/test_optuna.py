@@ -189,7 +189,7 @@ def test_what_cannot_be_searched_is_refused_before_the_first_run(sweeper, asked,
 
 def test_without_optuna_it_is_said_how_to_get_it(sweeper, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(HydraException, match="Install it: pip install"):
+    with pytest.raises(HydraException, match=r"Install it: make optuna, or pip install 'optuna>=5'"):
         sweeper().sweep(["batch=8,16"])
 
 

@@ -50,12 +50,19 @@ def dry_run(*goals: str, jetson: bool) -> str:
 
 @pytest.mark.parametrize(
     ("goal", "extra"),
-    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui"), ("tensorboard", "tensorboard")],
-)
+    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui"), ("tensorboard", "tensorboard"),
+     ("jtop", "jetson"), ("slurm", "slurm"), ("optuna", "optuna")],
+)  # fmt: skip
 def test_a_jetson_gets_what_a_goal_needs_beside_the_light_environment_at_the_locked_versions(goal, extra):
     install = rf"pip install .*--require-hashes .*--constraint requirements\.lock .*--extra {extra}\b"
     assert re.search(install, dry_run(goal, jetson=True).replace("\\\n", ""))
     assert "--extra" not in dry_run(goal, jetson=False)
+
+
+def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/**/Dockerfile"), *ROOT.glob("src/**/*.py")]
+    told = [path.name for path in files if re.search(r"\binstall\b.*\btrainmeter\b(?!\.)", path.read_text())]
+    assert told == []
 
 
 def test_training_on_a_jetson_needs_the_light_environment_alone():

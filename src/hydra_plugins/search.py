@@ -84,7 +84,7 @@ class SearchSweeper(Sweeper):
     def asked(self, config: DictConfig, axes: Sequence[Axis]) -> Search:
         """What is searched; SearchError for what cannot be."""
         if find_spec("optuna") is None:
-            raise SearchError("there is no Optuna here. Install it: pip install 'trainmeter[optuna]'")
+            raise SearchError("there is no Optuna here. Install it: make optuna, or pip install 'optuna>=5'")
         if self.trials < 1:
             raise SearchError(f"hydra.sweeper.trials={self.trials}: give 1 or more")
         if self.sampler not in SAMPLERS:
