@@ -3,7 +3,7 @@
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
     python src/train.py -m experiment=stalls dataset=jpeg        where its stalls come from
-    python src/train.py --cfg job model=torchvision              what would run, with all its keys
+    python src/train.py --cfg job device=nano model=torchvision  the job of that, with all its keys
     eval "$(python src/train.py -sc install=bash)"               tab completion
 
 Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.

@@ -52,3 +52,11 @@ def test_an_error_that_is_no_refusal_goes_on_with_all_that_was_said(capsys):
     with pytest.raises(OSError, match="disk"), in_our_words([], "train"):
         fail()
     assert capsys.readouterr().err == "warned\n"
+
+
+def test_flags_that_do_not_go_together_are_refused_in_a_sentence(project):
+    done = project.run("train", "-m", "batch=8,16", "--cfg", "job")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Only one of --run, --multirun, --cfg")
+    assert done.stderr.endswith(". --cfg job prints one job: leave out -m, and give each key one value.\n")
+    assert len(done.stderr.splitlines()) == 1

@@ -15,6 +15,12 @@ from omegaconf import DictConfig
 from trainmeter import manual
 from trainmeter.hints import CONF, Hint, hints
 
+OF_FLAGS = {
+    "Only one of --": " --cfg job prints one job: leave out -m, and give each key one value.",
+    "The --resolve flag": "",
+}
+"""How an error begins by which Hydra ends in a traceback, of flags that do not go together -> what to add to it."""
+
 
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
     """Runs a task on the configuration that was typed, or on each of a sweep; SystemExit where there is none.
@@ -32,7 +38,13 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
             composed()
             task(config)
 
-        composed_task()
+        try:
+            composed_task()
+        except ValueError as error:
+            for begins, what_to_do in OF_FLAGS.items():
+                if str(error).startswith(begins):
+                    sys.exit(f"{error}.{what_to_do}")
+            raise
 
 
 @contextmanager
