@@ -66,6 +66,17 @@ def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else():
     assert told.notes == ["Left out: 1 of 2 runs: a rehearsal (rehearse=true)."]
 
 
+def test_a_result_is_no_rehearsal_for_one_that_an_analysis_tells_of_beside_it_and_the_answer_leaves_out():
+    why = "2 GPUs asked for, 1 there"
+    told = compose(sweep(trained(0, 100.0), trained(1, 101.0, strategy="ddp", ranks=2, rehearsal=[why])), Asked())
+    assert [row.number for row in told.rows] == [0]
+    assert (told.banner, told.notes) == ([], [f"Left out: 1 of 2 runs: a rehearsal ({why})."])
+    firsts = {page.name: page.sections[0].sentences for page in told.pages}
+    assert not any("REHEARSAL" in said for said in firsts.pop("answer"))
+    said = [f"REHEARSAL, no result of what was asked (run 1): {why}.", "The rest of the report leaves that out."]
+    assert firsts == {"scaling": said, "questions": said}
+
+
 def test_what_must_be_known_of_two_sweeps_is_said_once_where_it_is_the_same_of_both():
     said = "REHEARSAL, no result of what was asked: rehearse=true."
     before, same = ([row(0, "cold", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))

@@ -54,10 +54,10 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
 @pytest.mark.parametrize(
     ("include", "told", "banner"),
     [
-        (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked: rehearse=true."),
-        (["traced"], [0, 3], "TRACED, slower for it: a profiler traced its epochs."),
-        (["estimates"], [0, 4], "ESTIMATE, energy that nothing measured: no meter here."),
-        (["failures"], [0, 1], "NOT WHOLE: not whole (failed)."),
+        (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked (run 2): rehearse=true."),
+        (["traced"], [0, 3], "TRACED, slower for it (run 3): a profiler traced its epochs."),
+        (["estimates"], [0, 4], "ESTIMATE, energy that nothing measured (run 4): no meter here."),
+        (["failures"], [0, 1], "NOT WHOLE (run 1): not whole (failed)."),
     ],
 )
 def test_what_is_asked_for_by_name_is_told_of_below_a_banner(include, told, banner):

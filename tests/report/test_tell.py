@@ -92,7 +92,7 @@ def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else(tmp_path
 def test_a_result_that_only_rehearsals_stand_beside_is_told_below_the_banner(tmp_path):
     found = [trained(0, 100.0), on_two(1, 101.0, rehearsal=["2 GPUs asked for, 1 there"])]
     text = printed(sweep(tmp_path, found), tell_pages)
-    assert text.startswith("REHEARSAL, no result of what was asked: 2 GPUs asked for, 1 there. Scaling")
+    assert text.startswith("REHEARSAL, no result of what was asked (run 1): 2 GPUs asked for, 1 there. Scaling")
     assert "1.01 times" in text
     assert "Left out" not in text
 

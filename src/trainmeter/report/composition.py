@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from trainmeter.report import comparison, table, verdict
@@ -18,7 +18,7 @@ from trainmeter.report.powers import chosen, powers, untold
 from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any, texts_of
-from trainmeter.report.tell import told_of
+from trainmeter.report.tell import Told, told_of
 
 DIFFERENCES = "differences"
 
@@ -68,19 +68,19 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     Raises ValueError where what is asked for is out of range, or no run has it.
     """
     told, selection = told_of(sweep, asked.where, asked.include), select_any(sweep, asked.where, asked.include)
-    numbers = {row.number for row in selection.ended} | told.numbers
-    _check_numbers(asked.power_of, numbers)
+    numbers = {row.number for row in selection.ended}
+    _check_numbers(asked.power_of, numbers | told.numbers)
     found = points(selection.rows)
     real = [point for point in found if not point.job.get("ready_batches")] or found
     best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
-    banner = selection.banner(numbers) or told.selection.banner(told.numbers)
+    banner = selection.banner(numbers)
     sampled = chosen(found, asked.power_of, [each.point for each in best])
     drawn = powers(sampled)
     other = _beside(found, sweep.title, against, asked) if against else Beside()
     return Report(
         title=titled(sweep, against),
         rows=selection.ended,
-        pages=[*_answer(real, best, asked), *other.pages, *told.pages, *_ran_on(selection.ended)],
+        pages=[*_answer(real, best, asked), *other.pages, *_under_banners(told, numbers), *_ran_on(selection.ended)],
         charts=charts(found, best, pareto(real), drawn),
         banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
@@ -115,6 +115,17 @@ def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> lis
         notes=unmet(found, asked.power_budget_w, asked.deadline_s),
     )
     return [page] if page else []
+
+
+def _under_banners(told: Told, numbers: Container[int]) -> list[Page]:
+    """The analyses, those of runs that the rest of the report leaves out below the words that these are no results."""
+    pages = []
+    for page in told.pages:
+        if any(number not in numbers for number in page.numbers):
+            alone = [*told.selection.banner(page.numbers), "The rest of the report leaves that out."]
+            page = replace(page, sections=[Section(alone), *page.sections])
+        pages.append(page)
+    return pages
 
 
 def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> Beside:

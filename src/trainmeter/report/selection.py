@@ -69,13 +69,14 @@ class Selection:
         return said
 
     def banner(self, told: Container[int]) -> list[str]:
-        """What stands above all that is said of runs, of some numbers, that are no results."""
+        """What stands above all that is said of runs, of some numbers: which of them are no results, and why."""
         rows = [row for row in self.ended if row.number in told]
         said = []
         for kind in self.included:
-            reasons = dict.fromkeys(why for row in rows if (why := reasons_of(row).get(kind)))
+            reasons = {row.number: why for row in rows if (why := reasons_of(row).get(kind))}
             if reasons:
-                said.append(f"{BANNERS[kind]}: {'; '.join(reasons)}.")
+                which = f" ({_runs(list(reasons))})" if len(reasons) < len(rows) else ""
+                said.append(f"{BANNERS[kind]}{which}: {'; '.join(dict.fromkeys(reasons.values()))}.")
         return said
 
 
@@ -214,6 +215,13 @@ def _check_known(rows: Sequence[Row], key: str, texts: Sequence[str]) -> None:
 def _near(word: str, known: Iterable[str]) -> str:
     near = get_close_matches(word, list(known), n=3)
     return f" Do you mean {' or '.join(near)}?" if near else ""
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """`runs 1, 3`, of many the first and how many more."""
+    more = len(numbers) - NAMED
+    first = ", ".join(map(str, numbers[:NAMED]))
+    return f"run{'s' if len(numbers) > 1 else ''} {first}{f' and {more} more' if more > 0 else ''}"
 
 
 def _some(texts: Sequence[str]) -> str:
