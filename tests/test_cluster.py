@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.cluster import PORTS, Node, check, first_host, folders, node, node_address
+from trainmeter.cluster import PORTS, Node, check, check_alone, first_host, folders, node, node_address
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2",
@@ -89,3 +89,9 @@ def test_the_first_node_alone_makes_a_record():
 def test_a_sweep_on_several_nodes_is_refused():
     with pytest.raises(ValueError, match="a sweep on 2 nodes at once is not known: give srun one run after another"):
         folders(lambda *_: Path("record"), STEP)([], True, False)
+
+
+def test_a_whole_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
+    check_alone(Node(), tmp_path)
+    with pytest.raises(ValueError, match=r"is whole, and 1 more of 2 nodes have begun .*leave out sweep\.resume=true"):
+        check_alone(Node(nodes=2), tmp_path)

@@ -40,6 +40,7 @@ FLOORS = [
         "ranks",
         "processes",
         "pace",
+        "pauses",
         "slurm",
         "redaction",
     },

@@ -124,6 +124,11 @@ def test_spread_is_the_standard_deviation_with_n_minus_1():
     assert found["spread/e2e_s"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
 
 
+def test_an_epoch_in_which_the_run_was_paused_is_in_no_steady_value():
+    windows = [epoch(0), epoch(1, e2e_s=4.0), {**epoch(2, e2e_s=60.0), "paused": True}]
+    assert summarize(windows, NO_STEPS, JOB)["steady/e2e_s"] == 4.0
+
+
 def test_one_epoch_has_no_spread():
     found = summarize([epoch(0), epoch(1)], NO_STEPS, JOB)
     assert "steady/e2e_s" in found

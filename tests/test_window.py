@@ -1,5 +1,6 @@
 import math
 from array import array
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from trainmeter.power.meter import Absent, Counter, Domain, Instruments
 from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
-from trainmeter.window import Panel, closed, of_all, shared
+from trainmeter.window import PAUSED, Panel, closed, of_all, shared
 
 SECOND = 1_000_000_000
 OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
@@ -215,6 +216,14 @@ def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
     assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
     assert found.notes == ["epoch window 3: gpu0 slowed for heat"]
     assert found.marks == {"throttled": "gpu0 slowed for heat"}
+
+
+def test_a_window_that_was_paused_says_so_and_marks_its_run(record):
+    panel = Panel(Absent("none"), Scripted(), Shelf(), pauses=SimpleNamespace(count=lambda opened_ns, closed_ns: 1))
+    found = closed(OPENED, {"ranks": [MEASURED]}, at(99.99), at(104.01), panel, record)
+    assert found.line["paused"] is True
+    assert found.notes == [f"epoch window 3: {PAUSED}: it is in no steady mean."]
+    assert found.marks == {"paused": f"epoch window 3: {PAUSED}"}
 
 
 def test_net_energy_is_less_what_the_machine_uses_idle(metrics):

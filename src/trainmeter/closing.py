@@ -60,8 +60,9 @@ def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], w
         cells = [_cell(row["metrics"], f"epoch/{name}", form) for name, form in columns.values()]
         scored = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
         warming = row["epoch"] < warmup or row.get("warmup")
-        note = " in part" if row.get("partial") else " warm-up" if warming else ""
-        table.add_row(f"{row['epoch']}{note}", *cells, *([scored] if judged else []))
+        why = {"in part": row.get("partial"), "paused": row.get("paused"), "warm-up": warming}
+        note = next((word for word, holds in why.items() if holds), "")
+        table.add_row(f"{row['epoch']} {note}".strip(), *cells, *([scored] if judged else []))
     if any(name.startswith("steady/") for name in metrics):
         table.add_section()
         steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]

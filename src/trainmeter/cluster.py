@@ -82,6 +82,15 @@ def check(strategy: Mapping[str, Any], here: Node) -> None:
         )
 
 
+def check_alone(here: Node, folder: Path) -> None:
+    """Refuses to leave out a whole run that other nodes have begun to make; ValueError."""
+    if here.nodes > 1:
+        raise ValueError(
+            f"{folder} is whole, and {here.nodes - 1} more of {here.nodes} nodes have begun to make it anew: leave out "
+            "sweep.resume=true to have that done. srun --kill-on-bad-exit ends them with this one."
+        )
+
+
 def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
     """What gives a command its folder: `made` on the first node; any other's is its own, and is no record."""
     here = node(environment, address=str)

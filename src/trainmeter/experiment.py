@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
 from trainmeter import cooling, launch
+from trainmeter.cluster import check_alone
 from trainmeter.conversation import Worker, WorkerError
 from trainmeter.course import ALONE, Course
 from trainmeter.datasets.ready import ready
@@ -27,6 +28,7 @@ from trainmeter.listening import follow, listen, trace_notes
 from trainmeter.machine import lock
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
+from trainmeter.pauses import Pauses
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
 from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
@@ -51,6 +53,7 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             put_back(desk_of(order), terminal.warn)
             plan = settle(order)
             if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
+                check_alone(plan.node, plan.record.folder)
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
             outcome.rehearsal = plan.run["rehearsal"]
@@ -143,8 +146,10 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
+        closing(Pauses()) as pauses,
     ):
-        yield Panel(meter, gauges, supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say))
+        supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
+        yield Panel(meter, gauges, supply, pauses=pauses)
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
+from trainmeter.record import is_steady
+
 EPOCH = (
     "epoch/e2e_s",
     "epoch/fetch_stall_s",
@@ -62,7 +64,7 @@ def facts(
 ) -> Facts:
     """The facts of a run, from what its record holds; raises KeyError or TypeError for one that is broken."""
     epochs = [window for window in windows if window["window"] == "epoch"]
-    whole = [epoch for epoch in epochs if not (epoch.get("partial") or epoch.get("warmup"))]
+    whole = [epoch for epoch in epochs if is_steady(epoch)]
     return {
         "number": int(run["number"]),
         "sweep": run.get("sweep_id"),

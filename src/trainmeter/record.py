@@ -240,6 +240,17 @@ def steps_of(windows):
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
 
+def is_steady(epoch):
+    """Whether nothing is known of an epoch's window that makes it unlike the others: that it is the first after the run
+    was resumed, was ended in part, or that the run was paused in it."""
+    return not (epoch.get("warmup") or epoch.get("paused") or is_partial(epoch))
+
+
+def is_partial(window):
+    """Whether a window's epoch was ended before its last step."""
+    return window.get("partial", False)
+
+
 def _whole_lines(lines):
     """Those that were written to their end: a number that was cut short would be another number."""
     return (line for line in lines if line.endswith("\n"))

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from trainmeter.metrics import EPOCH, NANOSECOND
-from trainmeter.record import INTERVALS
+from trainmeter.record import INTERVALS, is_partial, is_steady
 
 Window = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
@@ -21,14 +21,14 @@ def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, f
 
     `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
     `warmup_epochs` are left out of the steady values, never of the totals; so are as many after each time that the run
-    was resumed, and an epoch that was ended in part, which is the last.
+    was resumed, an epoch that was ended in part, which is the last, and one in which the run was paused.
     """
     warmup_epochs = job["warmup_epochs"]
     epochs = [window for window in windows if window["window"] == "epoch"]
     measured, rows, end = [], array("f"), 0
     for number, epoch in enumerate(epochs):
         begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
-        if number >= warmup_epochs and not epoch.get("warmup") and not is_partial(epoch):
+        if number >= warmup_epochs and is_steady(epoch):
             measured.append(epoch)
             rows += steps[begin:end]
     metrics = steady(measured, rows)
@@ -115,11 +115,6 @@ def to_target(
 def decides(window: Window, evaluate: bool) -> bool:
     """Whether a window is one by which a target is reached: an evaluation, or, in a run without any, a whole epoch."""
     return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
-
-
-def is_partial(window: Window) -> bool:
-    """Whether a window's epoch was ended before its last step."""
-    return window.get("partial", False)
 
 
 def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from trainmeter.machine.gauges import AT_LIMIT
 from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
+from trainmeter.pauses import Pauses, Unpaused
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
 from trainmeter.power.meter import Meter
 from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
@@ -27,6 +28,7 @@ SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_
 """What the nodes of a run add up to."""
 
 OF_RANKS = "several ranks train, each in a phase of its own."
+PAUSED = "trainmeter was stopped and went on (SIGCONT), and the pause is in its time and energy"
 LARGEST_RESIDUAL = 0.001
 """The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
 
@@ -39,6 +41,7 @@ class Panel(NamedTuple):
     supply: Supply
     idle_w: float | None = None
     """The power while nothing trained."""
+    pauses: Pauses | Unpaused = Unpaused()
 
     def before(self) -> Reading:
         """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
@@ -102,11 +105,14 @@ def closed(
     ]
     partial = f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else ""
     notes += [f"{partial}, at throughput.stop: it is in no steady mean."] if partial else []
+    paused = PAUSED if panel.pauses.count(before.at_ns, after.at_ns) else ""
+    notes += [f"{paused}: it is in no steady mean."] if paused else []
     line = {
         "window": name,
         "epoch": opened["epoch"],
         "ranks": ranks,
-        **({"partial": True} if opened.get("partial") else {}),
+        **({"partial": True} if partial else {}),
+        **({"paused": True} if paused else {}),
         "opened_ns": measured["opened_ns"],
         "closed_ns": measured["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
@@ -121,6 +127,7 @@ def closed(
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
         "diverged": f"{title}: {diverged}" if diverged else "",
         "partial": f"{title}: {partial}" if partial else "",
+        "paused": f"{title}: {paused}" if paused else "",
     }
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
@@ -29,6 +30,22 @@ def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
     assert project.at_work_in(record.folder) == []
     assert project.shown("status") == ["KILLED"]
     assert not record.is_whole()
+
+
+def test_a_run_that_was_stopped_and_goes_on_has_a_mark_where_it_was(project):
+    command, record, _ = begun(project, *project.long())
+
+    def stop_and_go_on():
+        """Until that was in an epoch, and not between two."""
+        command.send_signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        command.send_signal(signal.SIGCONT)
+        return [window for window in record.windows() if window.get("paused")]
+
+    paused = project.until(stop_and_go_on)
+    os.killpg(command.pid, signal.SIGINT)
+    command.communicate(timeout=60)
+    assert record.run()["marks"]["paused"].startswith(f"epoch window {paused[0]['epoch']}: trainmeter was stopped")
 
 
 def test_sigterm_ends_a_run_as_ctrl_c_does(project):
