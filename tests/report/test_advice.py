@@ -102,8 +102,37 @@ def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(ru
     assert [each for each in changes(*runs) if "power_limit" in each] == expected
 
 
-def test_repeats_are_asked_for_where_the_fastest_is_not_told_apart():
-    assert commands(run(0), run(1, batch=128))[-1] == "python src/train.py -m batch=64 workers=2 repeat=0,1,2"
+AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={}"
+
+
+@pytest.mark.parametrize(
+    ("runs", "again"),
+    [
+        ([run(0), run(1, batch=128)], [AGAIN.format("64,128", 2, 3)]),
+        ([run(n, repeat=n) for n in range(2)] + [run(2, batch=128)], [AGAIN.format("64,128", 2, 4)]),
+        ([run(n, batch=8 * 2 ** (n // 2), workers=n % 2) for n in range(4)], [AGAIN.format("8,16", "0,1", 3)]),
+        (
+            [run(0, batch=8, workers=0), run(1, batch=16, workers=1)],
+            [AGAIN.format(8, 0, 3), AGAIN.format(16, 1, 3), "python src/report.py 'sweep=[A,B]'"],
+        ),
+        ([run(0), replace(run(1, batch=128), keys={"workers": "2"})],
+         [AGAIN.format(64, 2, 3), AGAIN.format("?", 2, 3).replace("batch=? ", ""), "python src/report.py 'sweep=[A,B]'"]),
+        ([run(0), replace(run(1, batch=128), host="another")], []),  # no sweep is of two hosts
+        ([run(0), run(1, 20.0, batch=128)], []),
+    ],
+)  # fmt: skip
+def test_the_fastest_and_all_that_are_not_told_apart_from_it_are_repeated(runs, again):
+    assert [each for each in commands(*runs) if "repeats" in each or "report.py" in each] == again
+
+
+def test_what_is_repeated_says_why():
+    found = points([run(0, batch=8, workers=0), run(1, batch=16, workers=1)])
+    told = [each.why for each in what_next(found, choices(found), [])]
+    assert told == [
+        "1 other is as good as the fastest, as far as these runs tell",
+        "the other, as often",
+        "and then the sweeps that these made, by their names",
+    ]
 
 
 def test_a_point_whose_bound_is_not_known_has_no_advice():

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from string import ascii_uppercase
 
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import LIMIT, costs, measured
 from trainmeter.report.points import REPEATED, Point
 
-PROGRAM = "python src/train.py"
+PROGRAM, REPORT = "python src/train.py", "python src/report.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
 """Typed keys that say nothing of the job."""
 MOST = 4
 """Commands that are told, half of them for time and half for energy; repeats come beside them."""
+FEW = 3
+"""Points that are told to be run again, each by a command of its own."""
 SHORT_OF = 0.75
 """Of the lowest power, or limit, that was tried: the next to try."""
 START = 0.5
@@ -42,18 +45,17 @@ def what_next(points: Sequence[Point], choices: Sequence[Choice], bounds: Sequen
         if choice and bound:
             alike = [point for point in points if point.value("model") == choice.point.value("model")]
             asked = ((key, value, why) for key, value, why in ways(bound, alike) if not _tried(key, value, alike))
-            for key, value, why in islice(asked, MOST // 2):
+            for key, value, why in itertools.islice(asked, MOST // 2):
                 command = typed(choice.point, {key: value})
                 found.setdefault(command, Try(command, why))
-    if again := _again(choices):
+    for again in _again(choices):
         found.setdefault(again.command, again)
     return list(found.values())
 
 
 def typed(point: Point, changed: Mapping[str, str], multirun: bool = False) -> str:
     """The command of a point's job with some keys changed, as a shell takes it."""
-    keys = {key: value for key, value in point.rows[0].keys.items() if key.partition(".")[0] not in OWN}
-    words = [shlex.quote(f"{key}={value}") for key, value in {**keys, **changed}.items()]
+    words = [shlex.quote(f"{key}={value}") for key, value in {**_keys(point), **changed}.items()]
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
 
 
@@ -123,16 +125,48 @@ def _lower(power_w: float) -> str:
     return str(10 * max(1, math.floor(SHORT_OF * power_w / 10)))
 
 
-def _again(choices: Sequence[Choice]) -> Try | None:
-    """More repeats, where the fastest is not told apart from others."""
+def _again(choices: Sequence[Choice]) -> Iterator[Try]:
+    """More repeats of the fastest and of what is not told apart from it on its host: those of one decide nothing.
+
+    They are one sweep where their keys make a grid, and else a sweep each, of a few, and a report of these.
+    """
     fastest = next((choice for choice in choices if choice.name == "fastest"), None)
-    if not fastest or not fastest.as_good:
-        return None
-    most = max(len(point.rows) for point in (fastest.point, *fastest.as_good))
-    repeats = ",".join(map(str, range(max(3, 2 * most))))
-    count = len(fastest.as_good)
+    if not fastest:
+        return
+    every = [fastest.point, *fastest.as_good]
+    alike = [point for point in every if point.rows[0].host == fastest.point.rows[0].host]
+    if len(alike) < 2:
+        return
+    repeats = {"sweep.repeats": str(max(3, 2 * max(len(point.rows) for point in alike)))}
+    count = len(alike) - 1
     why = f"{count} other{'s are' if count > 1 else ' is'} as good as the fastest, as far as these runs tell"
-    return Try(typed(fastest.point, {"repeat": repeats}, multirun=True), why)
+    if grid := _grid(alike):
+        yield Try(typed(alike[0], {**grid, **repeats}, multirun=True), why)
+        return
+    commands = list(dict.fromkeys(typed(point, repeats, multirun=True) for point in alike))[:FEW]
+    if len(commands) > 1:
+        yield Try(commands[0], why)
+        for command in commands[1:]:
+            yield Try(command, "of the others another, as often" if count > 1 else "the other, as often")
+        names = ",".join(ascii_uppercase[: len(commands)])
+        yield Try(f"{REPORT} 'sweep=[{names}]'", "and then the sweeps that these made, by their names")
+
+
+def _grid(points: Sequence[Point]) -> dict[str, str]:
+    """The keys in which points differ, with all values of each, where the points are that grid; empty where not."""
+    jobs = [_keys(point) for point in points]
+    every = {key: list(dict.fromkeys(keys.get(key) for keys in jobs)) for key in dict.fromkeys(itertools.chain(*jobs))}
+    axes = {key: [str(value) for value in values] for key, values in every.items() if len(values) > 1}
+    whole = all(key in keys for key in axes for keys in jobs)
+    there = {tuple(keys.get(key) for key in axes) for keys in jobs}
+    if not whole or not math.prod(map(len, axes.values())) == len(there) == len(points):
+        return {}
+    return {key: ",".join(values) for key, values in axes.items()}
+
+
+def _keys(point: Point) -> dict[str, str]:
+    """What was typed for a point's job."""
+    return {key: value for key, value in point.rows[0].keys.items() if key.partition(".")[0] not in OWN}
 
 
 def _doubled(key: str, points: Sequence[Point]) -> str:
