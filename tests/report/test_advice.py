@@ -103,6 +103,7 @@ def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(ru
 
 
 AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={}"
+BESIDE = "python src/report.py 'sweep=[A,B]'"
 
 
 @pytest.mark.parametrize(
@@ -113,10 +114,10 @@ AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={}"
         ([run(n, batch=8 * 2 ** (n // 2), workers=n % 2) for n in range(4)], [AGAIN.format("8,16", "0,1", 3)]),
         (
             [run(0, batch=8, workers=0), run(1, batch=16, workers=1)],
-            [AGAIN.format(8, 0, 3), AGAIN.format(16, 1, 3), "python src/report.py 'sweep=[A,B]'"],
+            [AGAIN.format(8, 0, 3), AGAIN.format(16, 1, 3), BESIDE],
         ),
         ([run(0), replace(run(1, batch=128), keys={"workers": "2"})],
-         [AGAIN.format(64, 2, 3), AGAIN.format("?", 2, 3).replace("batch=? ", ""), "python src/report.py 'sweep=[A,B]'"]),
+         [AGAIN.format(64, 2, 3), "python src/train.py -m workers=2 sweep.repeats=3", BESIDE]),
         ([run(0), replace(run(1, batch=128), host="another")], []),  # no sweep is of two hosts
         ([run(0), run(1, 20.0, batch=128)], []),
     ],
