@@ -18,9 +18,16 @@ DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device"
 def asked(launcher):
     """asked("nano", slurm={"gres": "gpu:2"}, folder=..., batch=8, partition="gpu") -> the errand of a run."""
 
-    def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, typed=(), **keys):
+    def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, typed=(), count=9, **keys):
         of_device = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
-        job = {"device": of_device, "batch": batch, "machine": {"root": "/"}, "tracking": {"tensorboard": True}}
+        job = {
+            "device": of_device,
+            "batch": batch,
+            "machine": {"root": "/"},
+            "tracking": {"tensorboard": True},
+            "dataset": {"name": "tensors", "layout": "tensors", "count": count},
+            "storage": {"root": "data"},
+        }
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         return errand(
             Order(job, {"device": device}, [*usual, *typed], Path(folder), of_sweep=True), {**launcher, **keys}
@@ -97,9 +104,45 @@ def test_the_python_is_this_one_unless_the_launcher_or_the_device_names_another(
     assert "python" not in found.asked
 
 
-def test_what_is_asked_of_slurm_changes_no_measurement(asked):
-    assert asked("nano").digest == asked("nano", slurm={"constraint": "nano4"}, time=9).digest
-    assert asked("nano").digest != asked("nano", batch=8).digest
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batch": 8},
+        {"slurm": {"constraint": "nano4"}},
+        {"slurm": {"gres": "gpu:2"}},
+        {"partition": "gpu"},
+        {"gres": "gpu:8"},
+        {"mem": "4G"},
+        {"exclusive": False},
+        {"options": {"hint": "nomultithread"}},
+    ],
+)
+def test_what_a_run_is_made_on_is_part_of_what_it_is(asked, other):
+    assert asked("nano", **other).digest != asked("nano").digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"account": "project_1", "qos": "long", "time": 60},
+        {"setup": ["module load rocm"], "python": "/opt/bin/python", "poll_s": 60},
+        {"slurm": {"time": 60, "python": "/opt/bin/python"}},
+        {"options": {"account": "project_1"}},
+    ],
+)
+def test_who_pays_and_how_long_one_waits_are_no_part_of_it(asked, other):
+    assert asked("nano", **other).digest == asked("nano").digest
+
+
+def test_what_is_sent_from_one_login_node_is_known_on_another(asked, monkeypatch):
+    here = asked("nano").digest
+    monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    assert asked("nano").digest == here
+
+
+def test_what_its_dataset_is_goes_with_it_where_that_is_known_here(asked):
+    assert asked(count=9).dataset
+    assert asked(count=9).dataset != asked(count=10).dataset
 
 
 def test_a_feature_that_no_node_has_is_refused_with_those_there_are(asked):

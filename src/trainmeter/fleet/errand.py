@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter import slurm
-from trainmeter.job import Order, identity
+from trainmeter.datasets.ready import known
+from trainmeter.job import ROOT, Order, digest_of, identity, measures
 from trainmeter.redaction import redacted_tree
 
 OURS = ("python", "setup", "poll_s", "options")
@@ -31,13 +32,18 @@ class Errand:
     python: str
     """The shell's words for the node's interpreter."""
     digest: str
-    """Of all in its job that affects the measurement."""
+    """Of all in its job, and in what is asked of Slurm, that affects the measurement, on whatever node."""
+    dataset: str | None = None
+    """The digest of its dataset, where that is known here."""
 
 
 def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
     """What is sent for an order; a device's own `slurm` keys go before those of the launcher."""
     of_device = {key: value for key, value in (order.job["device"].get("slurm") or {}).items() if value is not None}
     asked = {key: value for key, value in launcher.items() if key not in OURS} | (launcher["options"] or {}) | of_device
+    asked = {key: value for key, value in asked.items() if key != "python" and value is not None and value is not False}
+    made_on = {key: value for key, value in asked.items() if measures(f"hydra.launcher.{key}")}
+    dataset = known(order.job["dataset"], order.job["storage"], ROOT)
     folder = str(order.folder).replace("'", r"\'")  # as Hydra quotes
     return Errand(
         number=order.number,
@@ -55,11 +61,10 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
             f"hydra.run.dir='{folder}'",
         ),
         device=order.choices["device"],
-        asked={
-            key: value for key, value in asked.items() if key != "python" and value is not None and value is not False
-        },
+        asked=asked,
         python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
-        digest=identity(order.job, None),
+        digest=digest_of([identity(order.job, None, host=""), made_on]),
+        dataset=dataset["digest"] if dataset else None,
     )
 
 
