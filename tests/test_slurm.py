@@ -124,6 +124,25 @@ def test_on_a_node_that_others_may_share_what_it_draws_is_not_one_jobs(program):
     assert "is not known: scontrol failed: Unable to contact" in company({"SLURM_JOB_ID": "17"})
 
 
+@pytest.mark.parametrize(
+    ("told", "limit"),
+    [
+        ("MaxArraySize            = 4001", 4001),
+        ("MaxArraySize            = 4001\nSchedulerParameters     = bf_continue,max_array_tasks=500", 500),
+        ("MaxArraySize            = 0", 1),
+        ("", 1001),
+    ],
+)
+def test_an_array_has_as_many_jobs_as_slurm_is_told_to_take(program, told, limit):
+    program("scontrol", f"echo '{told}'")
+    assert slurm.array_limit() == limit
+
+
+def test_an_array_has_as_many_jobs_as_slurm_takes_by_default_where_it_does_not_say(program):
+    program("scontrol", "exit 1")
+    assert slurm.array_limit() == 1001
+
+
 def test_nothing_is_canceled_where_nothing_is_named(program, tmp_path):
     program("scancel", f'echo "$@" > {tmp_path}/asked')
     slurm.cancel([])

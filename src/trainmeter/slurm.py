@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 PATIENCE_S = 30.0
+ARRAY_LIMIT = 1001
+"""Jobs in an array, where Slurm does not say how many it takes: its own default."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 OUT_OF_USE = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
@@ -72,6 +74,16 @@ def jobs(name: str) -> dict[str, Job]:
     rows = ask("squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
     found = (Job(*row.split("|", 3)) for row in rows.splitlines())
     return {job.job_id: job for job in found}
+
+
+def array_limit() -> int:
+    """How many jobs an array may have whose first is 0; 1 where Slurm is told to take no arrays."""
+    try:
+        told = ask("scontrol", "show", "config")
+    except RuntimeError:
+        return ARRAY_LIMIT
+    limits = re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", told, re.MULTILINE)
+    return max(1, min(map(int, limits), default=ARRAY_LIMIT))
 
 
 def cancel(job_ids: Collection[str]) -> None:

@@ -18,10 +18,14 @@ def launcher():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm as a test has it: its nodes, its jobs by their ids, what was canceled, and what that made of a job."""
-    there = SimpleNamespace(machines=[Machine("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[])
+    """Slurm as a test has it: its nodes, its jobs by their ids, how many an array may have, what was canceled, and what
+    that made of a job."""
+    there = SimpleNamespace(
+        machines=[Machine("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[], array_limit=1001
+    )
     monkeypatch.setattr(slurm, "machines", lambda partition: there.machines)
     monkeypatch.setattr(slurm, "jobs", lambda name: dict(there.jobs))
+    monkeypatch.setattr(slurm, "array_limit", lambda: there.array_limit)
 
     def have(job_id, state, node="b1", why="None"):
         there.jobs[job_id] = Job(job_id, state, node, why)

@@ -99,6 +99,59 @@ def test_what_else_stops_a_run_is_told_as_anywhere():
     assert stopped_by(term, {}) == "stopped by a signal"
 
 
+@pytest.fixture
+def sent_again(run, ledger):
+    """sent_again(state, ...) -> a run sent once more, whose job, 18, Slurm ended so; there lies what job 17 has left to
+    go on from, with the end that it told, or one that is given."""
+
+    def made(slurm_state, **summary):
+        failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
+        order, record = run(slurm_state, **{"state": "killed", "failure": failure, **summary})
+        ledger.note({0: {"job": "18", "left": "r0.0"}})
+        return order, record
+
+    return made
+
+
+def test_a_job_that_ended_before_it_went_on_is_told_by_its_own_end_and_not_by_that_of_the_one_before(sent_again):
+    order, record = sent_again("NODE_FAIL")
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == ("failed", "node")
+    assert outcome.failure == "it had not begun when its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17", (
+        "of the attempt that it is of"
+    )
+
+
+def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
+    order, record = sent_again("NODE_FAIL")
+    record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
+    (record.folder / "summary.json").unlink()
+    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert record.summary()["failure"]["kind"] == "node"
+    assert ledger[0]["told"]
+
+
+def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
+    order, record = sent_again("NODE_FAIL")
+    (record.folder / "summary.json").unlink()
+    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+
+
+def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_before(sent_again, ledger, capsys):
+    order, _ = sent_again("COMPLETED", state="whole", failure=None, metrics={"steady/e2e_s": 2.0})
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
+    assert ledger[0]["told"]
+    assert capsys.readouterr().out == "run 0 whole before on b1.\n"
+
+
+def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
+    order, record = sent_again("NODE_FAIL", state="whole", failure=None)
+    assert learned(order, Terminal()).failure.startswith("it had not begun when its node b1 dropped out")
+    assert record.is_whole()
+
+
 def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
     order, record = run("FAILED", begun=False)
     (ledger.folder / "17_0_0_log.out").write_text("submitit INFO - Starting\nbatch=0: give 1 or more\n\n")

@@ -6,8 +6,9 @@ import pytest
 
 from trainmeter.fleet import sending
 from trainmeter.fleet.errand import Errand
-from trainmeter.fleet.sending import taken_up
-from trainmeter.record import Record
+from trainmeter.fleet.ledger import has_begun
+from trainmeter.fleet.sending import refusal, taken_up
+from trainmeter.record import CHECKPOINT, Record
 from trainmeter.slurm import Machine
 from trainmeter.state import said as said_of
 
@@ -36,12 +37,11 @@ def scripts(tmp_path, monkeypatch):
 def asked(ledger):
     """asked("device", number=0, ...) -> a run for a node of that kind."""
 
-    def made(device="nano", number=0, digest="d"):
+    def made(device="nano", number=0, digest="d", dataset=None):
         constraint = {} if device == "cpu" else {"constraint": device}
         folder = ledger.folder.parent / str(number)
-        return Errand(
-            number, folder, (f"device={device}",), device, {"exclusive": True, **constraint}, "python3", digest
-        )
+        options = {"exclusive": True, **constraint}
+        return Errand(number, folder, (f"device={device}",), device, options, "python3", digest, dataset)
 
     return made
 
@@ -56,23 +56,26 @@ def take(cluster, ledger, launcher):
         up.settled += [(number, job, said_of(Record(folder / str(number)))) for number, job in over.items()]
         ledger.note({number: {"told": True} for number in over})
 
-    def up(*errands):
-        said = []
+    def up(*errands, said=None):
+        said = [] if said is None else said
         return taken_up(errands, ledger, launcher, settle, said.append), said
 
     up.settled = []
     return up
 
 
-def left(errand, state):
+RUN = {"record_id": "r0", "rehearsal": [], "dataset": {"digest": "of digits"}}
+
+
+def left(errand, state, **run):
     """A record as a run leaves it that ended so."""
     errand.folder.mkdir(parents=True, exist_ok=True)
-    Record(errand.folder).describe({}, {})
+    Record(errand.folder).describe({}, {**RUN, **run})
     Record(errand.folder).conclude({"state": state}, "of the node")
 
 
-def whole(errand):
-    left(errand, "whole")
+def whole(errand, **run):
+    left(errand, "whole", **run)
 
 
 def options(script):
@@ -116,8 +119,8 @@ def test_lines_of_shell_are_run_before_it(asked, take, launcher, scripts):
     assert script.index("module load rocm") < script.index("export MIOPEN") < script.index("exec env")
 
 
-def test_more_runs_than_an_array_may_have_are_several(asked, take, scripts, monkeypatch):
-    monkeypatch.setattr(sending, "ARRAY_LIMIT", 2)
+def test_more_runs_than_an_array_may_have_are_several(asked, cluster, take, scripts):
+    cluster.array_limit = 2
     jobs, _ = take(*(asked(number=n) for n in range(3)))
     assert jobs == {0: "17_0", 1: "17_1", 2: "18"}
 
@@ -129,6 +132,37 @@ def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, sc
     ledger.note({0: {"told": True}})
     assert take(first, second)[0] == {1: "18"}
     assert (ledger[0]["earlier"], ledger[1]["earlier"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("known", "run"),
+    [
+        ("of digits", {"rehearsal": ["power_limit=15: no knob"]}),
+        ("of more digits", {}),
+        (None, {"rehearsal": None, "dataset": None}),
+    ],
+    ids=["rehearsed", "another dataset", "not to be read"],
+)
+def test_what_is_whole_but_perhaps_not_what_would_be_measured_now_is_for_its_node_to_judge(
+    asked, take, ledger, scripts, known, run
+):
+    take(asked(dataset="of digits"))
+    whole(asked(), **run)
+    ledger.note({0: {"told": True}})
+    assert take(asked(dataset=known))[0] == {0: "18"}
+    assert Record(asked().folder).is_whole(), "or its node had nothing to judge"
+    assert ledger[0]["left"] == "r0.0"
+    assert take.settled == []
+
+
+@pytest.mark.parametrize("known", [None, "of digits"])
+def test_what_is_whole_stands_where_its_dataset_is_what_it_was_or_is_not_known_here(
+    asked, take, ledger, scripts, known
+):
+    take(asked(dataset=known))
+    whole(asked())
+    ledger.note({0: {"told": True}})
+    assert take(asked(dataset=known))[0] == {}
 
 
 def test_what_became_whole_while_no_one_waited_is_still_to_be_told_of(asked, take, scripts):
@@ -160,6 +194,50 @@ def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cl
     assert not (run.folder / "summary.json").exists()
     assert (run.folder / "attempt1" / "summary.json").exists()
     assert take.settled == []
+
+
+def test_a_run_that_may_go_on_keeps_what_it_goes_on_from_and_its_end_is_not_that_of_the_next_job(
+    asked, cluster, take, ledger, scripts
+):
+    run = asked()
+    take(run)
+    cluster.have("17", "FAILED")
+    left(run, "killed")
+    (run.folder / CHECKPOINT).write_bytes(b"weights")
+    ledger.note({0: {"told": True}})
+    assert take(run)[0] == {0: "18"}
+    assert (run.folder / CHECKPOINT).exists()
+    assert not has_begun(Record(run.folder), ledger[0])
+    Record(run.folder).describe({}, {**RUN, "resumed": [{"epoch": 3}]})
+    assert has_begun(Record(run.folder), ledger[0])
+
+
+def test_a_job_that_ended_before_it_began_while_no_one_waited_has_nothing_to_tell_and_one_that_had_begun_has(
+    asked, cluster, take, ledger, scripts
+):
+    run = asked()
+    take(run)
+    left(run, "killed")
+    (run.folder / CHECKPOINT).write_bytes(b"weights")
+    ledger.note({0: {"told": True}})
+    take(run)
+    cluster.have("18", "NODE_FAIL")
+    assert take(run)[0] == {0: "19"}
+    assert take.settled == []
+    cluster.have("19", "NODE_FAIL")
+    Record(run.folder).describe({}, {**RUN, "resumed": [{"epoch": 3}]})
+    assert take(run)[0] == {0: "20"}
+    assert [(number, job) for number, job, _ in take.settled] == [(0, "19")]
+
+
+def test_what_another_partition_has_begun_is_not_gone_on_with(asked, take, ledger, scripts):
+    take(asked(digest="of one"))
+    left(asked(), "killed")
+    (asked().folder / CHECKPOINT).write_bytes(b"weights")
+    ledger.note({0: {"told": True}})
+    take(asked(digest="of another"))
+    assert Record(asked().folder).attempts()
+    assert not (asked().folder / CHECKPOINT).exists()
 
 
 @pytest.mark.parametrize("digest", ["d", "of another default"])
@@ -236,6 +314,45 @@ def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, c
     with pytest.raises(RuntimeError, match=r"(?s)Slurm refuses the runs for device=agx: .*sbatch: error: no"):
         take(asked(), asked("agx", number=1))
     assert cluster.canceled == ["17"]
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "AssocMaxSubmitJobLimit",
+        "QOSMaxSubmitJobPerUserLimit",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Slurm temporarily unable to accept job, sleeping and retrying",
+    ],
+)
+def test_where_slurm_takes_no_more_jobs_at_once_the_way_out_is_told(why):
+    told = refusal(f"sbatch: error: {why}")
+    assert told.startswith(f"sbatch: error: {why}. There is a limit to the jobs that it takes at once")
+    assert "hydra.launcher.account= or hydra.launcher.qos=, or split the sweep" in told
+
+
+def test_what_is_stopped_while_it_sends_ends_by_that_though_slurm_does_not_answer(
+    asked, cluster, take, scripts, monkeypatch
+):
+    cluster.array_limit = 1
+    said = []
+
+    def away(job_ids):
+        raise RuntimeError("scancel did not answer: timed out")
+
+    def stop(array, *_):
+        if array[0].number:
+            raise KeyboardInterrupt
+        return ["17"]
+
+    monkeypatch.setattr(sending, "submitted", stop)
+    monkeypatch.setattr(sending.slurm, "cancel", away)
+    with pytest.raises(KeyboardInterrupt):
+        take(asked(number=0), asked(number=1), said=said)
+    assert said[-1] == (
+        "scancel did not answer: timed out. 1 job may go on. Once Slurm answers: scancel --name=trainmeter-sweep, "
+        "or the same command, which finds what came of that."
+    )
 
 
 def test_without_submitit_it_is_said_where_it_is_needed(asked, take, monkeypatch):

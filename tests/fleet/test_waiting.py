@@ -70,7 +70,22 @@ def test_what_a_node_has_written_is_given_time_to_be_seen(cluster, ledger, monke
     assert wait(awaited, ledger, limit_s=0.1) == []
     record = Record(ledger.folder.parent / "0")
     record.folder.mkdir()
+    record.describe({}, {"record_id": "r0"})
     record.conclude({"state": "failed"}, "id")
+    assert wait(awaited, ledger) == [0]
+
+
+def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger, monkeypatch):
+    monkeypatch.setattr(waiting, "SETTLING_S", 60.0)
+    awaited = sent(ledger, run0="18")
+    record = Record(ledger.folder.parent / "0")
+    record.folder.mkdir()
+    record.describe({}, {"record_id": "r0"})
+    record.conclude({"state": "killed"}, "id")
+    ledger.note({0: {"left": "r0.0"}})
+    cluster.have("18", "COMPLETED")
+    assert wait(awaited, ledger, limit_s=0.1) == []
+    record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
     assert wait(awaited, ledger) == [0]
 
 
@@ -99,6 +114,44 @@ def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
     recall(ledger, said.append)
     assert cluster.canceled == ["17_0", "17_1"]
     assert said[0].startswith("Canceling 2 jobs (scancel --name=trainmeter-sweep). What is whole is kept;")
+
+
+def away(program):
+    def ask(*_):
+        raise RuntimeError(f"{program} did not answer: timed out")
+
+    return ask
+
+
+def test_where_slurm_does_not_tell_what_has_ended_all_is_canceled_that_no_end_was_told_of(cluster, ledger, monkeypatch):
+    said = []
+    sent(ledger, run0="17_0", run1="17_1")
+    ledger.note({0: {"told": True}})
+    monkeypatch.setattr(waiting.slurm, "jobs", away("squeue"))
+    assert not recall(ledger, said.append), "how it ends cannot be waited for"
+    assert cluster.canceled == ["17_1"]
+    assert said[0] == "squeue did not answer: timed out."
+    assert said[1].startswith("Canceling 1 job ")
+
+
+@pytest.mark.parametrize("programs", [["jobs", "cancel"], ["cancel"]])
+def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
+    cluster, ledger, monkeypatch, capsys, programs
+):
+    cluster.have("17", "RUNNING")
+    sent(ledger, run0="17")
+
+    def stopped(*_):
+        for name in programs:
+            monkeypatch.setattr(waiting.slurm, name, away(name))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "taken_up", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
+    assert "1 job may go on. Once Slurm answers: scancel --name=trainmeter-sweep" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.fixture

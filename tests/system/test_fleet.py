@@ -86,9 +86,20 @@ def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fle
         assert f"run {number} whole on {node}." in told
     assert len(re.findall(r"^\d .*whole", told, re.M)) == 2, "the table of the sweep"
 
+    # They were rehearsed, this being no board: their nodes are asked again, and would measure the same.
     code, again = said(fleet.send(**how))
-    assert (code, again.count("whole before")) == (0, 2)
-    assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2"]
+    assert code == 0, again
+    assert [f"run {number} whole before on n{number}." in again for number in (0, 1)] == [True, True]
+    assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
+    assert len(runs(server)) == 2
+
+
+def test_what_was_measured_as_it_was_asked_for_is_not_sent_again(fleet):
+    assert said(fleet.send(device="cpu"))[0] == 0
+    before = fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split()
+    code, again = said(fleet.send(device="cpu"))
+    assert (code, again.count("whole before")) == (0, 1)
+    assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == before
 
 
 def test_a_device_that_no_node_is_fails_before_anything_is_sent(fleet):

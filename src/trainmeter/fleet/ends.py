@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmeter import slurm
 from trainmeter.ending import shown
-from trainmeter.fleet.ledger import Ledger
+from trainmeter.fleet.ledger import Ledger, has_begun
 from trainmeter.job import Order
 from trainmeter.outcome import Outcome
 from trainmeter.plan import withdraw
@@ -44,16 +44,20 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
     entry = ledger[order.number]
     if entry["earlier"]:
         return outcome.was_whole(record)
-    if not (order.folder / "job.json").exists():
-        outcome.fails(*unbegun(entry, ledger.folder))
-        withdraw(order)
+    if not has_begun(record, entry):
+        if record.is_whole() and entry["state"] == "COMPLETED":  # its node has looked, and would measure the same
+            outcome.was_whole(record)
+        else:
+            outcome.fails(*unbegun(entry, ledger.folder))
+            withdraw(order)
     else:
         if said(record) is None:
             conclude(record, entry, outcome)
         outcome.ended_as(record)
         publish(record, order.job["tracking"], outcome)
     ledger.note({order.number: {"told": True}})
-    terminal.say(f"run {order.number} {outcome.state}" + (f" on {entry['node']}." if entry["node"] else "."))
+    before = " before" if outcome.earlier else ""
+    terminal.say(f"run {order.number} {outcome.state}{before}" + (f" on {entry['node']}." if entry["node"] else "."))
     return outcome
 
 

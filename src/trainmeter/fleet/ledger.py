@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from trainmeter.durable import read_json, write_json
+from trainmeter.record import Record
+from trainmeter.state import said
 from trainmeter.sweep import SENT
+from trainmeter.tracking.queue import UNREADABLE
 
 
 class Ledger:
-    """A file beside the runs: the number of each -> its `job`, the `digest` of what was sent, `told` once that has been
-    said and published, the `state` that Slurm gave the job in the end, and its `node`; `earlier` of one that was whole
-    before the command that is under way."""
+    """A file beside the runs: the number of each -> its `job`, the `digest` of what was sent, the attempt that it
+    `left` in its folder, `told` once its end has been said and published, the `state` that Slurm gave the job in the
+    end, and its `node`; `earlier` of one that was whole before the command that is under way."""
 
     def __init__(self, sweep: Path) -> None:
         self._path = sweep / SENT
@@ -37,3 +41,19 @@ class Ledger:
         write_json(
             self._path, known | {number: {**known.get(number, {}), **facts} for number, facts in entries.items()}
         )
+
+
+def attempt(record: Record) -> str | None:
+    """What tells a start of a run from any other in the same folder; None where there is none that can be read."""
+    with suppress(*UNREADABLE):
+        run = record.run()
+        return f"{run['record_id']}.{len(run.get('resumed', []))}"
+    return None
+
+
+def has_begun(record: Record, entry: Mapping[str, Any]) -> bool:
+    """Whether the job has begun its run, rather than that the end of the attempt before still lies there."""
+    if not (record.folder / "job.json").exists():
+        return False
+    left = entry.get("left")
+    return left is None or left != attempt(record) or said(record) is None

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from trainmeter import cluster, slurm
 from trainmeter.fleet.errand import Errand, check
-from trainmeter.fleet.ledger import Ledger
+from trainmeter.fleet.ledger import Ledger, attempt, has_begun
 from trainmeter.job import ROOT
 from trainmeter.record import CHECKPOINT, Record
 from trainmeter.terminal import shown_path
+from trainmeter.tracking.queue import UNREADABLE
 
-ARRAY_LIMIT = 1000
-"""Jobs in an array: Slurm takes 1001 unless its MaxArraySize says otherwise."""
 NOTICE_S = 90
 """How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
 LEAVING_S = 60.0
 """How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
+LIMITED = re.compile(r"SubmitJob|submit limit|temporarily")
+"""How Slurm says that it takes no more jobs at once."""
 
 Say = Callable[[str], None]
 
@@ -45,7 +48,7 @@ def taken_up(
         check(each, there)
     known = slurm.jobs(ledger.name)
     forget(known, ledger, launcher["poll_s"], say)
-    entries, awaited, untold, unsent, whole = ledger.entries(), {}, {}, [], {}
+    entries, awaited, untold, unsent, earlier = ledger.entries(), {}, {}, [], {}
     for each in errands:
         entry, record = entries.get(each.number, {}), Record(each.folder)
         same = entry.get("digest") == each.digest
@@ -56,21 +59,32 @@ def taken_up(
                 f"run {each.number} is under way as job {entry['job']}, sent before a default was changed: "
                 f"wait for it, or end it: scancel {entry['job']}"
             )
-        if under_way or (same and record.is_whole() and not entry["told"]):
+        is_untold = bool(entry) and not entry["told"] and has_begun(record, entry)
+        whole = same and record.is_whole()
+        if under_way or (whole and is_untold):
             awaited[each.number] = entry["job"]
-        elif same and record.is_whole():
-            whole[each.number] = {"earlier": True}
+        elif whole and stands(record, each):
+            earlier[each.number] = {"earlier": True}
         else:
             unsent.append(each)
-            if entry and not entry["told"] and (each.folder / "job.json").exists():
+            if is_untold:
                 untold[each.number] = entry["job"]
-    ledger.note(whole)
+    ledger.note(earlier)
     if awaited:
         say(f"{counted(len(awaited), 'run')} sent by an earlier start: waited for, not sent again.")
     if untold:
         say(f"{counted(len(untold), 'run')} sent by an earlier start ended while no one waited: told now, sent again.")
         settle(untold)
     return {**awaited, **sent(unsent, ledger, launcher, there, say)}
+
+
+def stands(record: Record, asked: Errand) -> bool:
+    """Whether a whole run is what would be measured now, as far as that is known here: nothing of it was rehearsed, and
+    its dataset is what it was. Of any other its node is the judge."""
+    with suppress(*UNREADABLE):
+        run = record.run()
+        return not run["rehearsal"] and asked.dataset in (None, run["dataset"]["digest"])
+    return False
 
 
 def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: Say) -> None:
@@ -103,31 +117,46 @@ def sent(
     errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], there: Sequence[slurm.Machine], say: Say
 ) -> dict[int, str]:
     """Sends errands, an array for each kind of node, and writes down what they became; all of them, or none."""
+    if not errands:
+        return {}
     kinds = defaultdict(list)
     for each in errands:
         kinds[each.python, tuple(sorted(each.asked.items()))].append(each)
+    at_most, before = slurm.array_limit(), ledger.entries()
     jobs: dict[int, str] = {}
     try:
         for (python, asked), alike in kinds.items():
             options = dict(asked)
             serving = slurm.serving(options.get("constraint"), there)
-            for first in range(0, len(alike), ARRAY_LIMIT):
-                array = alike[first : first + ARRAY_LIMIT]
-                for each in array:
-                    clear(Record(each.folder))
+            for first in range(0, len(alike), at_most):
+                array = alike[first : first + at_most]
+                left = [clear(each, before.get(each.number, {})) for each in array]
                 ids = submitted(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
                 jobs |= {each.number: job_id for each, job_id in zip(array, ids, strict=True)}
                 ledger.note({
-                    each.number: {"job": jobs[each.number], "digest": each.digest, "told": False, "earlier": False}
-                    for each in array
+                    each.number: {"job": jobs[each.number], "digest": each.digest, "left": lies, "told": False,
+                                  "earlier": False}
+                    for each, lies in zip(array, left, strict=True)
                 })  # fmt: skip
                 say(departure(array, ids, serving))
     except BaseException:
-        slurm.cancel(jobs.values())
+        call_back(jobs.values(), ledger, say)
         raise
-    if jobs:
-        say(f"What they say: {shown_path(ledger.folder)}/*_log.out")
+    say(f"What they say: {shown_path(ledger.folder)}/*_log.out")
     return jobs
+
+
+def call_back(job_ids: Collection[str], ledger: Ledger, say: Say) -> bool:
+    """Has Slurm cancel these jobs; where it does not answer, that is said, and what is left to do."""
+    try:
+        slurm.cancel(job_ids)
+    except RuntimeError as error:
+        say(
+            f"{error}. {counted(len(job_ids), 'job')} may go on. Once Slurm answers: scancel --name={ledger.name}, or "
+            "the same command, which finds what came of that."
+        )
+        return False
+    return True
 
 
 def departure(array: Sequence[Errand], job_ids: Sequence[str], serving: Sequence[slurm.Machine]) -> str:
@@ -168,14 +197,31 @@ def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], se
         with executor.batch():
             jobs = [executor.submit(cluster.train, str(ROOT), each.arguments) for each in array]
     except FailedJobError as error:
-        raise RuntimeError(f"Slurm refuses the runs for device={array[0].device}: {error}") from error
+        raise RuntimeError(f"Slurm refuses the runs for device={array[0].device}: {refusal(str(error))}") from error
     return [job.job_id for job in jobs]
 
 
-def clear(record: Record) -> None:
-    """Sets aside what an earlier attempt left, so that no end of that is taken for one of the next."""
-    if record.folder.exists() and not (record.folder / CHECKPOINT).exists():
+def refusal(why: str) -> str:
+    """Why Slurm takes no job, and the way out where it takes no more of them."""
+    if not LIMITED.search(why):
+        return why
+    return (
+        f"{why.rstrip('.')}. There is a limit to the jobs that it takes at once, of an account, of a QOS, or of all: "
+        "give another hydra.launcher.account= or hydra.launcher.qos=, or split the sweep into commands of fewer runs, "
+        "each given once the one before has ended."
+    )
+
+
+def clear(asked: Errand, entry: Mapping[str, Any]) -> str | None:
+    """Sets aside what an earlier attempt left, but for what its node is to judge: an attempt at the very same run that
+    is whole, or may go on. The one that stays, whose end is not to be taken for that of the next."""
+    record = Record(asked.folder)
+    if not record.folder.exists():
+        return None
+    is_same = attempt(record) is not None and entry.get("digest") == asked.digest
+    if not (is_same and (record.is_whole() or (record.folder / CHECKPOINT).exists())):
         record.set_aside()
+    return attempt(record)
 
 
 def counted(number: int, what: str) -> str:

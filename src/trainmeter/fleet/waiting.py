@@ -12,8 +12,9 @@ from typing import Any
 from trainmeter import slurm
 from trainmeter.course import Course
 from trainmeter.fleet.errand import Errand
-from trainmeter.fleet.ledger import Ledger
-from trainmeter.fleet.sending import LEAVING_S, Say, counted, taken_up
+from trainmeter.fleet.ledger import Ledger, has_begun
+from trainmeter.fleet.sending import LEAVING_S, Say, call_back, counted, taken_up
+from trainmeter.record import Record
 from trainmeter.sweep import points
 from trainmeter.terminal import Terminal
 
@@ -55,10 +56,15 @@ def carry_out(
         for number in ended(awaited, ledger, poll_s, terminal.say):
             tell(number)
     except KeyboardInterrupt:
-        recall(ledger, terminal.warn)
-        begun = {number: job for number, job in awaited.items() if (sweep / str(number) / "job.json").exists()}
-        for number in ended(begun, ledger, poll_s, terminal.say, LEAVING_S):
-            tell(number)
+        if recall(ledger, terminal.warn):
+            entries = ledger.entries()
+            begun = {
+                number: job
+                for number, job in awaited.items()
+                if has_begun(Record(sweep / str(number)), entries.get(number, {}))
+            }
+            for number in ended(begun, ledger, poll_s, terminal.say, LEAVING_S):
+                tell(number)
         raise
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > SIGNALED:
@@ -98,7 +104,7 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
                     elif job.is_waiting and job.why not in reasons:
                         reasons.add(job.why)
                         say(f"run {number} waits, and Slurm says why: {job.why}.")
-                elif seen(ledger.folder.parent / str(number), over.setdefault(number, time.monotonic())):
+                elif seen(number, ledger, over.setdefault(number, time.monotonic())):
                     del awaited[number]
                     ledger.note({number: {"state": job.state, "node": job.node}})
                     yield number
@@ -107,19 +113,28 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
         time.sleep(poll_s)
 
 
-def seen(folder: Path, ended_s: float) -> bool:
+def seen(number: int, ledger: Ledger, ended_s: float) -> bool:
     """Whether a run's end is to be seen here, or has had the time that a shared file system may take."""
-    if folder.is_dir():
-        os.listdir(folder)  # which has NFS look again
-    return (folder / "summary.json").exists() or time.monotonic() > ended_s + SETTLING_S
+    record = Record(ledger.folder.parent / str(number))
+    if record.folder.is_dir():
+        os.listdir(record.folder)  # which has NFS look again
+    told = (record.folder / "summary.json").exists() and has_begun(record, ledger[number])
+    return told or time.monotonic() > ended_s + SETTLING_S
 
 
-def recall(ledger: Ledger, say: Say) -> None:
-    """Cancels what was sent and has not ended, after saying so."""
-    left = [job.job_id for job in slurm.jobs(ledger.name).values() if not job.has_ended]
+def recall(ledger: Ledger, say: Say) -> bool:
+    """Cancels what was sent and has not ended, after saying so; where Slurm does not tell what has, all of which no end
+    was told. Whether Slurm answers, so that how they end can be waited for."""
+    answers = True
+    try:
+        left = [job.job_id for job in slurm.jobs(ledger.name).values() if not job.has_ended]
+    except RuntimeError as error:
+        say(f"{error}.")
+        left, answers = [entry["job"] for entry in ledger.entries().values() if not entry["told"]], False
     if left:
         say(
             f"Canceling {counted(len(left), 'job')} (scancel --name={ledger.name}). "
             "What is whole is kept; the same command goes on with the rest."
         )
-        slurm.cancel(left)
+        answers = call_back(left, ledger, say) and answers
+    return answers
