@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import boards
 import pytest
 
+from trainmeter.machine import utilization
 from trainmeter.machine.utilization import PATIENCE_S, Missing, open_gauges
 
 
@@ -90,11 +91,30 @@ def test_of_what_was_read_long_before_nothing_is_told(tree):
         assert opened.throttled(later_ns, later_ns + 1_000_000_000) == []
 
 
-def test_gauges_are_read_twice_a_second_without_being_asked(tree):
+def test_gauges_are_read_twice_a_second_without_being_asked(tree, monkeypatch):
+    begun = []
+
+    class RoundsByHand:
+        """Go round when the test has them do so, rather than by the clock; tests/test_rounds.py holds them to that."""
+
+        def __init__(self, look, *, period_s, **how):
+            self.look, self.period_s = look, period_s
+            begun.append(self)
+
+        def now(self):
+            self.look()
+
+        def close(self):
+            return True
+
+    monkeypatch.setattr(utilization, "Rounds", RoundsByHand)
     with gauges(tree(**{LOAD: "500\n"})) as opened:
+        (rounds,) = begun
         opened_ns = time.monotonic_ns()
-        time.sleep(0.9)
+        rounds.look()
         assert opened.window(opened_ns, time.monotonic_ns()) == {"gpu_utilization": 0.5}
+        assert rounds.period_s == 0.5
+        assert {source.period_s for source in opened.sources()} == {0.5}, "as is said of it"
 
 
 @pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])
