@@ -162,3 +162,13 @@ def test_a_key_that_was_added_by_force_is_refused_with_what_it_may_have_meant(ma
 @pytest.mark.parametrize("choice", [Cache.cold_each_epoch, Timing.deferred])
 def test_a_choice_is_written_as_it_is_typed(choice):
     assert str(choice) == choice.name
+
+
+@pytest.mark.parametrize("key", job.OF_SWEEPS)
+def test_what_says_nothing_of_a_single_run_is_refused_for_it(key):
+    with pytest.raises(ValueError, match=rf"{key}=3 is of a sweep, and this is a single run: add -m\."):
+        job.check_single(["batch=8", f"{key}=3"])
+
+
+def test_what_a_single_run_may_have_of_a_sweeps_keys_is_let_pass():
+    job.check_single(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])

@@ -40,6 +40,9 @@ UNMEASURED = (
 )
 """Keys that change no measurement. What else is asked of Slurm, such as a partition, is what a run is made on."""
 
+OF_SWEEPS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "cooldown_s", "max_failures"))
+"""Keys that say nothing of a single run."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -99,16 +102,27 @@ def order(config: DictConfig) -> Order:
     """The order that Hydra is at."""
     hydra = HydraConfig.get()
     sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
-    if sent and hydra.mode != RunMode.MULTIRUN:
+    many = hydra.mode == RunMode.MULTIRUN
+    if sent and not many:
         raise ValueError("hydra/launcher=slurm sends the runs of a sweep: add -m, for one run as well.")
+    if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
+        check_single(hydra.overrides.task)
     return Order(
         job=plain(config),
         choices=choices(hydra),
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
-        of_sweep=hydra.mode == RunMode.MULTIRUN,
+        of_sweep=many,
         elsewhere=sent,
     )
+
+
+def check_single(typed: Sequence[str]) -> None:
+    """Refuses what says nothing of a single run; ValueError."""
+    for override in typed:
+        key, _, value = override.lstrip("+").partition("=")
+        if key in OF_SWEEPS and value != "null":
+            raise ValueError(f"{override} is of a sweep, and this is a single run: add -m.")
 
 
 def asked(config: DictConfig) -> tuple[dict[str, Any], dict[str, str], list[str]]:

@@ -18,7 +18,7 @@ from typing import Any
 from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
-from trainmeter.datasets.ready import known, place
+from trainmeter.datasets.ready import check_storage, known, place
 from trainmeter.durable import write_json
 from trainmeter.job import ROOT, Order, check, identity, matches, measures
 from trainmeter.machine import gpus, host
@@ -193,10 +193,11 @@ def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
 
 
 def _medium(job: Mapping[str, Any]) -> str | None:
-    """What the data would lie on where that is not the storage asked for."""
+    """What the data would lie on where that is not the storage asked for; ValueError where there is none."""
     folder, asked = place(job["dataset"], job["storage"], ROOT), job["storage"]["medium"]
     if asked is None or folder is None:
         return None
+    check_storage(job["storage"], ROOT)
     disk = disk_of(folder)
     return None if serves(asked, disk) else f"{folder} lies on a medium that is {disk.medium}"
 

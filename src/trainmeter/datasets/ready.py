@@ -33,7 +33,7 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
     """
     if _generated(dataset):
         return _facts_of_generated(dataset)
-    _check_root(storage, root)
+    check_storage(storage, root)
     home, folder = _home(dataset, root), place(dataset, storage, root)
     assert folder
     if folder == home:
@@ -162,8 +162,8 @@ def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_root(storage: dict[str, Any], root: Path) -> None:
-    """A storage outside the project has to be there: made here, it would be a folder of another disk."""
+def check_storage(storage: dict[str, Any], root: Path) -> None:
+    """A storage outside the project has to be there: made here, it would be a folder of another disk. ValueError."""
     store = _below(root, storage["root"])
     if store.parent == SHARED_MEMORY and store.parent.is_dir():
         store.mkdir(exist_ok=True)  # what lies in memory is gone with every start of the machine
