@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import signal
-import time
+import threading
+from itertools import islice
 
 import boards
 import pytest
@@ -12,6 +13,7 @@ from controls import Board
 
 from trainmeter.record import Record
 
+TELLING_S = 60
 TEN_W, FIFTEEN_W, DEFAULT = 4, 2, 5  # of a Xavier NX
 
 
@@ -46,6 +48,20 @@ class Nx:
 @pytest.fixture
 def nx(project, tmp_path):
     return Nx(project, tmp_path)
+
+
+def until_told(process, text):
+    """The line of a command's that begins with a text, as soon as it is there."""
+    found = []
+
+    def listen():
+        found.extend(islice((line for line in process.stdout if line.startswith(text)), 1))
+
+    listening = threading.Thread(target=listen, daemon=True)
+    listening.start()
+    listening.join(TELLING_S)
+    assert found, f"{text}: not within {TELLING_S} s"
+    return found[0]
 
 
 def metrics(record):
@@ -124,13 +140,13 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
     nx.project.until(lambda: "energy_lost" in record.run()["marks"])
-    time.sleep(1)  # within which it is told
+    said = until_told(process, "The power of VDD_IN cannot be read any more")
+    assert "No such file" in said
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    process.communicate(timeout=30)
     first, *_, last = record.windows()
     assert "epoch/energy_j" in first["metrics"]
     assert "epoch/energy_j" not in last["metrics"]
     assert last["metrics"]["epoch/energy_VDD_SOC_j"] > 0
     assert "No such file" in record.run()["marks"]["energy_lost"]
-    assert "The power of VDD_IN cannot be read any more" in " ".join(out.split())
     json.dumps(record.summary(), allow_nan=False)
