@@ -92,7 +92,7 @@ class Plan:
         except OSError as error:
             raise RuntimeError(unwritten(error)) from error
         if earlier.reason:
-            return [f"the checkpoint is set aside, and the run measured anew: {earlier.reason}."]
+            return [f"the checkpoint is of no use, and the run is measured anew: {earlier.reason}."]
         return [] if earlier.epochs is None else [f"it went on from its checkpoint after {earlier.epochs} epochs."]
 
     def _go_on(self, earlier: Left, start: Mapping[str, Any]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from array import array
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainmeter.machine.gauges import AT_LIMIT
@@ -29,6 +29,12 @@ SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_
 
 OF_RANKS = "several ranks train, each in a phase of its own."
 PAUSED = "trainmeter was stopped and went on (SIGCONT), and the pause is in its time and energy"
+LEAVES_OUT = {
+    "diverged": "; its mean is left out",
+    "partial": ", at throughput.stop: it is in no steady mean",
+    "paused": ": it is in no steady mean",
+}
+"""What follows from a flaw of a window."""
 LARGEST_RESIDUAL = 0.001
 """The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
 
@@ -65,6 +71,15 @@ class Window(NamedTuple):
     marks: dict[str, str]
 
 
+class Told(NamedTuple):
+    """What a window of its kind tells, an epoch or an evaluation: metrics under their short names."""
+
+    metrics: dict[str, float]
+    notes: Sequence[str] = ()
+    beside: Mapping[str, Any] = MappingProxyType({})
+    """What its line holds beside them."""
+
+
 def closed(
     opened: Mapping[str, Any],
     measured: Mapping[str, Any],
@@ -74,61 +89,44 @@ def closed(
     record: Record,
 ) -> Window:
     """A window from the worker's messages that opened it and told what was measured, and its borders."""
-    name, ranks, nodes = opened["window"], len(measured["ranks"]), measured.get("nodes", [])
-    worst = max((rank["parts"] for rank in measured["ranks"]), key=lambda parts: abs(parts["clock_residual_s"]))
-    measured = merged(measured["ranks"])
-    used = of_all(_used(measured, before, after, panel), nodes)
+    name, ranks, nodes = opened["window"], measured["ranks"], measured.get("nodes", [])
+    whole = merged(ranks)
+    used = of_all(_used(whole, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
-    notes = [*used.notes, *disagreement(worst), *throttled]
     if name == "epoch":
-        steps = record.last_steps(measured["parts"]["steps"])
-        alone = ranks == 1 and not nodes
-        phases = _phases(measured, used, powers, steps, alone)
-        gauges = panel.gauges.window(before.at_ns, after.at_ns)
-        by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
-        metrics = {**_epoch(measured, used), **gauges, **percentiles(steps), **by_phase}
-        notes += [f"no energy by phase: {phases.reason}"] if phases.reason else []
-        told = {"phases": phases.evidence()} if by_phase else {}
+        phases = _phases(whole, used, powers, record, alone=len(ranks) == 1 and not nodes)
+        told = _epoch(whole, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
     else:
-        metrics, told = _val(measured, used), {}
-    metrics.update(panel.supply.window(name, measured["parts"]["e2e_s"]))
-    notes += skipped(measured)
+        told = _val(whole, used)
+    metrics = {**told.metrics, **panel.supply.window(name, whole["parts"]["e2e_s"])}
     panel.gauges.forget(after.at_ns)
-    diverged = divergence(measured, record) if name == "epoch" else evaluated_as(measured["loss"])
-    notes += [f"{diverged}; its mean is left out."] if diverged else []
-    told_of = ("train_loss", "loss")
-    notes += [
-        f"{key} was {value}, and is left out."
-        for key, value in metrics.items()
-        if not math.isfinite(value) and key not in told_of
-    ]
-    partial = f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else ""
-    notes += [f"{partial}, at throughput.stop: it is in no steady mean."] if partial else []
-    paused = PAUSED if panel.pauses.count(before.at_ns, after.at_ns) else ""
-    notes += [f"{paused}: it is in no steady mean."] if paused else []
+    flaws = {
+        "diverged": divergence(whole, record) if name == "epoch" else evaluated_as(whole["loss"]),
+        "partial": f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else "",
+        "paused": PAUSED if panel.pauses.count(before.at_ns, after.at_ns) else "",
+    }
     line = {
         "window": name,
         "epoch": opened["epoch"],
-        "ranks": ranks,
-        **({"partial": True} if partial else {}),
-        **({"paused": True} if paused else {}),
-        "opened_ns": measured["opened_ns"],
-        "closed_ns": measured["closed_ns"],
+        "ranks": len(ranks),
+        **{flaw: True for flaw in ("partial", "paused") if flaws[flaw]},
+        "opened_ns": whole["opened_ns"],
+        "closed_ns": whole["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
-        | {f"rank_max/{key}": value for key, value in measured["rank_max"].items() if name == "epoch"},
+        | {f"rank_max/{key}": value for key, value in whole["rank_max"].items() if name == "epoch"},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules}
         | ({"nodes": nodes} if nodes else {}),
-        **told,
+        **told.beside,
     }
     title = f"{name} window {opened['epoch']}"
     marks = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
-        "diverged": f"{title}: {diverged}" if diverged else "",
-        "partial": f"{title}: {partial}" if partial else "",
-        "paused": f"{title}: {paused}" if paused else "",
+        **{flaw: f"{title}: {why}" for flaw, why in flaws.items() if why},
     }
+    notes = [*used.notes, *disagreement(ranks), *throttled, *told.notes, *skipped(whole), *infinite(metrics)]
+    notes += [f"{why}{LEAVES_OUT[flaw]}." for flaw, why in flaws.items() if why]
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 
 
@@ -178,8 +176,9 @@ def loose(measured: Mapping[str, Any], before: Reading, after: Reading) -> bool:
     return between_s - window_s > max(LOOSEST_S, LOOSEST_SHARE * window_s)
 
 
-def disagreement(parts: Mapping[str, float]) -> list[str]:
-    """A note where the end-to-end clock and the marks differ by more than they should."""
+def disagreement(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note where the end-to-end clock of a rank and its marks differ by more than they should, of the worst."""
+    parts = max((rank["parts"] for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
     share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
     return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
 
@@ -191,6 +190,15 @@ def skipped(measured: Mapping[str, Any]) -> list[str]:
         return []
     more = f" and {count - len(named)} more" if count > len(named) else ""
     return [f"{count} bad samples were skipped: {', '.join(named)}{more}."]
+
+
+def infinite(metrics: Mapping[str, float]) -> list[str]:
+    """A note on each metric that is no number, or infinite; of a loss the divergence tells."""
+    return [
+        f"{key} was {value}, and is left out."
+        for key, value in metrics.items()
+        if not math.isfinite(value) and key not in ("train_loss", "loss")
+    ]
 
 
 def divergence(measured: Mapping[str, Any], record: Record) -> str:
@@ -218,27 +226,26 @@ def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: P
     return used
 
 
-def _epoch(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
-    metrics = {
-        **measured["parts"],
-        **_scores(measured, "train_"),
-        **used.metrics,
-    }
+def _epoch(
+    measured: Mapping[str, Any], used: Consumption, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
+) -> Told:
+    metrics = {**measured["parts"], **_scores(measured, "train_"), **used.metrics}
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
     if "energy_j" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
-    return metrics
+    by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
+    return Told(
+        metrics={**metrics, **gauges, **percentiles(record.last_steps(measured["parts"]["steps"])), **by_phase},
+        notes=[f"no energy by phase: {phases.reason}"] if phases.reason else [],
+        beside={"phases": phases.evidence()} if by_phase else {},
+    )
 
 
-def _val(measured: Mapping[str, Any], used: Consumption) -> dict[str, float]:
+def _val(measured: Mapping[str, Any], used: Consumption) -> Told:
     of_interest = ("energy_j", "net_energy_j", "estimated_energy_j")
     totals = {name: joules for name, joules in used.metrics.items() if name in of_interest}
-    parts = measured["parts"]
-    return {
-        **{name: parts[name] for name in ("e2e_s", "skipped_samples") if name in parts},
-        **_scores(measured),
-        **totals,
-    }
+    parts = {name: measured["parts"][name] for name in ("e2e_s", "skipped_samples") if name in measured["parts"]}
+    return Told({**parts, **_scores(measured), **totals})
 
 
 def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -247,7 +254,9 @@ def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
 
 
-def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, steps: array, alone: bool) -> PhaseEnergy:
+def _phases(
+    measured: Mapping[str, Any], used: Consumption, powers: Powers, record: Record, *, alone: bool
+) -> PhaseEnergy:
     """The energy used during each phase, where power was sampled, and one rank trained `alone`."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
@@ -255,5 +264,5 @@ def _phases(measured: Mapping[str, Any], used: Consumption, powers: Powers, step
         return PhaseEnergy(reason=OF_RANKS)
     if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
         return PhaseEnergy(reason="no sample is of the whole total.")
-    window = (measured["opened_ns"], measured["closed_ns"])
+    window, steps = (measured["opened_ns"], measured["closed_ns"]), record.last_steps(measured["parts"]["steps"])
     return phase_energy(steps, *window, powers.times_ns, powers.total_w, used.metrics["energy_j"])

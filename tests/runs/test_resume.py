@@ -143,7 +143,7 @@ def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
     checkpoint.write_bytes(data)
     before = project.record().run()
     done = project.run("train", *project.asked)
-    assert "the checkpoint is set aside, and the run measured anew: the file is damaged." in " ".join(
+    assert "the checkpoint is of no use, and the run is measured anew: the file is damaged." in " ".join(
         done.stdout.split()
     )
     record = run_of(project)
