@@ -85,10 +85,13 @@ def report(keys: dict[str, Any], console: "Console") -> None:
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
     """Says what was written, and shows it in MLflow, as far as that is there."""
     from trainmeter.report import words
+    from trainmeter.terminal import SERVED
     from trainmeter.tracking.reports import log_report
+    from trainmeter.tracking.views import LOCAL
 
     names = [path.name for path in written if path.parent == folder]
-    pictures = f", {len(written) - len(names)} pictures in report/" if len(written) > len(names) else ""
+    count = len({path.stem for path in written if path.parent != folder})
+    pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
     words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
         address = log_report(title, written, tracking)
@@ -96,6 +99,8 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
         words.say(console, str(error), style="yellow")
     else:
         words.say(console, address or "Not shown in MLflow: tracking=none.")
+        if address and address.startswith(LOCAL):
+            words.say(console, SERVED)
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":

@@ -1,5 +1,6 @@
 """The report as a person runs it."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -7,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from sweeps import rows, trained, write
 
+from report import show_files
 from train import show
 from trainmeter.durable import read_json
 from trainmeter.hints import known
@@ -177,6 +180,44 @@ def test_without_what_a_page_is_made_with_the_words_and_the_table_are_there(repo
     assert "No page and no pictures: jinja2, pandas, itables, plotly, matplotlib not installed" in ended.stdout
     assert {path.name for path in folder.iterdir()} >= {"report.csv", "report.md", "answer.md"}
     assert not (folder / "report.html").exists()
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """shown(names of files, an address) -> the lines that are said of files once they are written and shown there."""
+
+    def show(names, address):
+        monkeypatch.setattr("trainmeter.tracking.reports.log_report", lambda *_: address)
+        paper = io.StringIO()
+        written = [tmp_path / name for name in names]
+        show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))
+        return paper.getvalue().splitlines()
+
+    return show
+
+
+PAGE = ["report.html", "report.csv"]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([*PAGE, *(f"report/{each}" for each in ("a.png", "a.svg", "b.png", "b.svg"))],
+         ", 2 pictures as PNG and SVG in report/"),
+        ([*PAGE, "report/a.png", "report/a.svg"], ", 1 picture as PNG and SVG in report/"),
+        (PAGE, ""),
+    ],
+)  # fmt: skip
+def test_pictures_are_counted_and_not_their_files(shown, tmp_path, names, told):
+    assert shown(names, None)[0] == f"Written to {tmp_path}: report.html, report.csv{told}"
+
+
+def test_a_link_to_this_machines_own_mlflow_says_what_serves_it(shown):
+    here, there = "http://127.0.0.1:5000/#/experiments/1", "https://mlflow.example.org/#/experiments/1"
+    served = "(served by `make ui`, or by `mlflow ui` in the project's root)"
+    assert shown(PAGE, here)[1:] == [here, served]
+    assert shown(PAGE, there)[1:] == [there]
+    assert shown(PAGE, None)[1:] == ["Not shown in MLflow: tracking=none."]
 
 
 def test_a_sweep_ends_with_what_its_runs_tell_beside_each_other(tmp_path, capsys):

@@ -20,6 +20,8 @@ from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
 
 LINE_S = 1.0
+SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
+"""What to do for a link to this machine's own MLflow."""
 
 
 class Voice(logging.Handler):
@@ -180,7 +182,7 @@ class Terminal:
         for link in dict.fromkeys(outcome.compare_link for outcome in outcomes if outcome.compare_link):
             self.say(f"Compare  {link}")
             if link.startswith(LOCAL):
-                self.say("         (served by `make ui`, or by `mlflow ui` in the project's root)")
+                self.say(f"         {SERVED}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
 

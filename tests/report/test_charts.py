@@ -257,6 +257,22 @@ def test_epochs_are_means_over_repeats_and_the_warm_up_is_marked():
     assert isinstance(chart, Lines)
     assert [(mark.x, mark.y) for mark in chart.series[0].marks] == [(0, 16.0), (1, 10.0), (2, 11.0)]
     assert chart.bands == [(-0.5, 0.5, "warm-up")]
+    assert chart.caption == "Means over repeats. The warm-up is in no steady mean."
+
+
+@pytest.mark.parametrize(
+    ("runs", "warmup", "said"),
+    [
+        (1, 1, "The warm-up is in no steady mean."),
+        (2, 0, "Means over repeats."),
+        (1, 0, ""),
+    ],
+)
+def test_a_caption_speaks_of_repeats_and_of_a_warm_up_where_there_are_any(runs, warmup, said):
+    epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
+    rows = [ran(n, 10.0, repeat=n, epochs=epochs) for n in range(runs)]
+    rows = [replace(each, job={**each.job, "warmup_epochs": warmup}) for each in rows]
+    assert drawn(rows)["epochs_time"].caption == said
 
 
 def test_the_fastest_that_have_epochs_are_counted_among_those_that_do():

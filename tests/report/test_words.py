@@ -1,9 +1,12 @@
 """Numbers as a person reads them."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from trainmeter.report.estimates import Estimate
-from trainmeter.report.words import interval, number
+from trainmeter.report.words import interval, number, say
 
 
 @pytest.mark.parametrize(
@@ -17,3 +20,10 @@ def test_a_number_has_the_digits_it_takes(value, beside, text):
 
 def test_a_negative_estimate_is_shown():
     assert interval(Estimate(-0.2, -0.5, 0.1), 7.0) == "-0.20 s (-0.50 to 0.10)"
+
+
+def test_a_link_stays_in_one_piece_in_a_narrow_terminal():
+    paper = io.StringIO()
+    link = "http://127.0.0.1:5000/#/experiments/1?" + "a" * 40
+    say(Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False), link)
+    assert paper.getvalue() == f"{link}\n"

@@ -107,8 +107,9 @@ def _epochs(
     warm = {each.point.job.get("warmup_epochs", 0) for each, _ in means}
     bands = [Band(-0.5, max(warm) - 0.5, "warm-up")] if max(warm) else []
     differ = "It differs from job to job." if len(warm) > 1 else ""
-    warm_up = "Means over repeats. The warm-up is in no steady mean." if bands else ""
-    caption = sentence(warm_up, differ, fewer(len(known), MOST), said)
+    means_of = "Means over repeats." if any(len(each.point.rows) > 1 for each, _ in means) else ""
+    warm_up = "The warm-up is in no steady mean." if bands else ""
+    caption = sentence(means_of, warm_up, differ, fewer(len(known), MOST), said)
     return Lines(name, title, caption, Axis("Epoch"), y, series, bands)
 
 

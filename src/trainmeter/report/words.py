@@ -61,9 +61,10 @@ def show_grid(grid: Grid, console: Console) -> None:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
+    """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
     from rich.markup import escape
 
-    console.print(escape(text), style=style, soft_wrap=not console.is_terminal)
+    console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
 
 
 def number(value: float | None, beside: float | None = None) -> str:
