@@ -117,7 +117,7 @@ def test_what_repeats_do_not_tell_apart_is_as_good():
     (fastest,) = choices(points([*wide, *near, *far]))
     assert fastest.point.numbers == [0, 1, 2]
     assert [point.numbers for point in fastest.as_good] == [[3, 4, 5]]
-    assert fastest.sentence.startswith("Fastest: batch 64: 11.0 s (8.5 to 13.5) an epoch.")
+    assert fastest.sentence.startswith("Fastest: batch 64: 11.0 s (8.7 to 13.8) an epoch.")
 
 
 def test_duplicates_of_a_job_are_one_point():

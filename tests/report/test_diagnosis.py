@@ -116,7 +116,7 @@ def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
     assert values["verdict"]["bound"] == "storage-bound"
     page = (tmp_path / "stalls.md").read_text()
     assert page.startswith(f"# Stalls: {tmp_path.name}\n\n**resnet18 on jpeg")
-    assert "| cold | none in the page cache | 6, 7, 8 | 12.1 (11.9 to 12.3) | - |" in page
+    assert "| cold | none in the page cache | 6, 7, 8 | 12.1 (11.9 to 12.4) | - |" in page
 
 
 def test_a_plain_sweep_is_a_table_and_what_to_run(tmp_path):

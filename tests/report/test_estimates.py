@@ -5,7 +5,16 @@ import math
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
-from trainmeter.report.estimates import Estimate, difference, false_discovery_rates, mean, p_value, ratio
+from trainmeter.report.estimates import (
+    Estimate,
+    difference,
+    false_discovery_rates,
+    mean,
+    p_value,
+    positive_mean,
+    ratio,
+)
+from trainmeter.report.words import spread
 
 
 def test_a_ratio_is_that_of_the_values_and_its_interval_that_of_their_logarithms():
@@ -31,6 +40,25 @@ def test_a_mean_has_students_interval():
     known = ttest_1samp([5.0, 5.5, 6.3], 0).confidence_interval()
     found = mean([5.0, 5.5, 6.3])
     assert (found.low, found.high) == pytest.approx((known.low, known.high))
+
+
+@pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
+def test_the_interval_of_what_lies_above_zero_is_that_of_its_logarithms_and_holds_the_mean(values):
+    known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
+    found = positive_mean(values)
+    assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
+    assert found.value == pytest.approx(sum(values) / len(values))
+    assert 0 < found.low < found.value < found.high
+
+
+def test_two_runs_whose_mean_has_an_interval_below_zero_have_one_above_it_where_there_is_nothing_below():
+    assert mean([0.714, 0.884]).low < 0
+    assert spread(positive_mean([0.714, 0.884])) == "0.799 (0.205 to 3.086)"
+
+
+def test_where_a_value_is_none_above_zero_the_interval_is_students():
+    assert positive_mean([0.0, 1.0]) == mean([0.0, 1.0])
+    assert positive_mean([2.0]) == Estimate(2.0)
 
 
 def test_another_unit_changes_all_of_an_estimate():

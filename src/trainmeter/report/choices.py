@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainmeter.report.costs import Cost, as_good, comparable, costs, front, max_power
-from trainmeter.report.estimates import mean
+from trainmeter.report.estimates import positive_mean
 from trainmeter.report.points import Point, no_energy
 from trainmeter.report.words import interval, number
 
@@ -188,11 +188,11 @@ def _alike(others: Sequence[Cost]) -> str:
 
 
 def _seconds(cost: Cost) -> str:
-    return interval(mean(cost.times_s), cost.time_s)
+    return interval(positive_mean(cost.times_s), cost.time_s)
 
 
 def _joules(cost: Cost) -> str:
-    return interval(mean(cost.joules), _energy(cost), "J")
+    return interval(positive_mean(cost.joules), _energy(cost), "J")
 
 
 def _energy(cost: Cost) -> float:

@@ -67,17 +67,18 @@ def measured(point: Point, name: str) -> list[float]:
 def as_good(values: Sequence[float], best: Sequence[float]) -> bool:
     """Whether values of runs are not told apart from the best: by 95 % intervals of repeats, or as equal.
 
-    One run beside repeats is as good where it may be one more of them: within their prediction interval, which is
-    sqrt(n + 1) times as wide as that of their mean.
+    One run beside repeats is as good where it may be one more of them: within their prediction interval, which is, on
+    logarithms, sqrt(n + 1) times as wide as that of their mean.
     """
     if len(values) > 1 and len(best) > 1:
         return ratio(values, best).spans(1)
     if len(values) == len(best):
         return math.isclose(*values, *best)
     once, repeated = sorted((values, best), key=len)
-    told = mean(repeated)
-    reach = math.sqrt(len(repeated) + 1) * ((told.high or told.value) - told.value)
-    return abs(once[0] - told.value) <= reach
+    logs = mean([math.log(value) for value in repeated])
+    assert logs.high is not None
+    reach = math.sqrt(len(repeated) + 1) * (logs.high - logs.value)
+    return abs(math.log(once[0]) - logs.value) <= reach
 
 
 def max_power(known: Sequence[Cost]) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmeter.report.estimates import Estimate, difference, mean, ratio
+from trainmeter.report.estimates import Estimate, difference, mean, positive_mean, ratio
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, no_energy, ratio_of, varied
 from trainmeter.report.points import points as points_of
@@ -92,8 +92,8 @@ def scaling(kind: str, point: Point, one: Point, title: str) -> Scaling:
         global_batch=devices * device_batch,
         numbers=point.numbers,
         one_numbers=one.numbers,
-        samples_per_s=mean(point.values(SPEED)),
-        one_samples_per_s=mean(one.values(SPEED)),
+        samples_per_s=positive_mean(point.values(SPEED)),
+        one_samples_per_s=positive_mean(one.values(SPEED)),
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
         energy=None if why else ratio_of("steady/energy_per_sample_j", point, one),

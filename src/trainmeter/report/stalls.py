@@ -25,7 +25,7 @@ from trainmeter.report.bottleneck import (
     verdict,
     verdict_in_memory,
 )
-from trainmeter.report.estimates import Estimate, Samples, contrast
+from trainmeter.report.estimates import Estimate, Samples, contrast, positive_mean
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import (
     CONDITIONS,
@@ -164,7 +164,7 @@ def _told(title: str, group: Mapping[str, Sequence[Row]]) -> Analysis | Incomple
         title=title,
         keys=naming(rows[FROM_STORAGE][0]),
         numbers=numbers,
-        times_s={name: contrast({name: 1.0}, times) for name in CONDITIONS},
+        times_s={name: positive_mean(times[name]) for name in CONDITIONS},
         preprocessing=contrast(PREPROCESSED, times),
         fetch=contrast(FETCH, times),
         verdict=bound,

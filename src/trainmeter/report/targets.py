@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainmeter.report.costs import front
-from trainmeter.report.estimates import Estimate, mean
+from trainmeter.report.estimates import Estimate, positive_mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, ratio_of, titles
 from trainmeter.report.points import points as points_of
@@ -190,8 +190,8 @@ def _reaching(title: str, point: Point, reached: Sequence[Row], energy: bool) ->
         point.numbers,
         those.numbers,
         those.mean(EPOCHS),
-        mean(those.values(TIME)),
-        mean(joules) if joules else None,
+        positive_mean(those.values(TIME)),
+        positive_mean(joules) if joules else None,
     )
 
 

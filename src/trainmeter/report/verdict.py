@@ -11,7 +11,7 @@ from trainmeter.report.advice import Try
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import Cost, costs, measured
-from trainmeter.report.estimates import mean
+from trainmeter.report.estimates import positive_mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, titles, varied
 from trainmeter.report.prediction import Prediction
@@ -88,8 +88,8 @@ def _answer(
 ) -> Section:
     """What to choose."""
     first = known[id(choices[0].point)]
-    energy = f", {interval(mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
-    cost = f"{interval(mean(first.times_s), first.time_s)} an epoch{energy}"
+    energy = f", {interval(positive_mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
+    cost = f"{interval(positive_mean(first.times_s), first.time_s)} an epoch{energy}"
     if len(known) == 1:
         return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *notes])
     if len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1 and not choices[0].as_good:
@@ -110,8 +110,8 @@ def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, 
     rows = []
     for point, by in best.items():
         cost, bound = known[point], bound_of.get(point)
-        joules = spread(mean(cost.joules)) if cost.joules else ABSENT
-        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(mean(cost.times_s))
+        joules = spread(positive_mean(cost.joules)) if cost.joules else ABSENT
+        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(positive_mean(cost.times_s))
         kind = _kind(bound.kind) if bound else ABSENT
         rows.append([cost.title, runs, seconds, joules, number(cost.power_w), kind, "; ".join(by)])
     return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bound by", "best by"], rows)
