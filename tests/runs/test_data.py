@@ -72,6 +72,7 @@ def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(pro
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_the_stall_analysis_takes_its_three_kinds_of_run_in_turn_and_says_what_bounds_them(project):
     typed = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
     asked = project.quick("-m", **typed)

@@ -43,6 +43,7 @@ def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs
     assert project.shown("status") == ["FINISHED"]
 
 
+@pytest.mark.alone
 def test_a_locked_database_is_no_part_of_any_epoch(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
     database.execute("begin exclusive")

@@ -9,7 +9,7 @@ from trainmeter.machine.disk import disk_of, reads
 from trainmeter.machine.page_cache import Residency, drop_caches, evict, files, prepare, warm
 from trainmeter.supply import Files
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.alone]
 
 COUNT, SIZE = 300, 110_000
 ALIEN = 65534

@@ -182,6 +182,7 @@ def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, m
             page.get_by_text(found).first.wait_for()
 
 
+@pytest.mark.alone
 def test_six_hundred_runs_are_read_from_the_database_within_five_seconds(store, make_record):
     multiply(publish(make_record(), store).run_id, 600, store)
     runs(store.uri)

@@ -65,6 +65,7 @@ def passed(read_s, preprocess_s, compute_s, workers):
 
 
 @pytest.mark.system
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("read_s", "preprocess_s", "compute_s"),
     [(0.01, 0.01, 0.06), (0.02, 0.02, 0.04), (0.06, 0.02, 0.02), (0.02, 0.06, 0.02)],
