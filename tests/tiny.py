@@ -92,9 +92,9 @@ SLOW = ("inception_v3", "vgg11")
 
 def typed(job: DictConfig, data: Path) -> dict[str, Any]:
     """What to type beside what makes a job, so that it takes seconds: few samples of its own dataset, small images,
-    few epochs, two of a grid's points; and touches nothing of the machine."""
+    few epochs; and touches nothing of the machine."""
     name = job.dataset.name
-    asked = {"epochs": 2, "batch": 12, "workers": 1, "cache": "keep", "drop_caches": "false", "sweep.sample": 2}
+    asked = {"epochs": 2, "batch": 12, "workers": 1, "cache": "keep", "drop_caches": "false"}
     asked |= MADE[name](data) if name in MADE else GENERATED.get(name, {})
     if "size" in job.dataset:
         asked["dataset.size"] = LEAST_SIZE.get(job.model.name, 32)

@@ -20,11 +20,13 @@ QUICKEST = {"edge/lenet_mnist"}
 )
 def test_an_experiment_runs_to_its_end(project, composed, name):
     asked = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
+    is_sweep = "hydra" in OmegaConf.load(ROOT / f"{name}.yaml")
+    asked |= {"sweep.sample": 2} if is_sweep else {}
     done = project.run("train", *project.quick(**{"experiment": name, **asked}))
     assert done.returncode == 0, done.stdout + done.stderr
     records = project.records()
     points = {tuple(typed for typed in record.run()["overrides"] if "repeat=" not in typed) for record in records}
-    assert len(points) == (2 if "hydra" in OmegaConf.load(ROOT / f"{name}.yaml") else 1), "each with all its repeats"
+    assert len(points) == (2 if is_sweep else 1), "each with all its repeats"
     for record in records:
         assert record.is_whole()
         losses = [window["metrics"]["epoch/train_loss"] for window in record.windows() if window["window"] == "epoch"]
