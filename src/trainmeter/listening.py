@@ -53,8 +53,6 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 terminal.measured(window.line, job["epochs"])
                 publish.between()
                 worker.answer(stop=ends(job, window.line))
-            case "note":
-                outcome.notes.append(message["text"])
             case "trained":
                 worker.answer()
                 return

@@ -85,7 +85,7 @@ def resumed(folder):
 def test_what_goes_on_from_it_learns_what_one_never_ended_does(folder):
     whole = start(folder)
     epochs = [epoch(whole) for _ in range(2)]
-    assert whole.checkpoint.write(2, ended=False) is None
+    whole.checkpoint.write(2, ended=False)
     epochs += [epoch(whole) for _ in range(2)]
 
     second = start(resumed(folder))
@@ -123,12 +123,24 @@ def test_it_tells_of_itself_without_torch_and_nothing_is_left_beside_it(folder):
     assert torch.load(folder / CHECKPOINT)["epochs"] == 3
 
 
-def test_one_that_cannot_be_written_is_told_and_leaves_the_one_before(folder):
+def test_one_that_cannot_be_written_ends_the_run_with_the_one_before(folder):
     checkpoint = start(folder).checkpoint
     checkpoint.write(1, ended=False)
     (folder / f".{CHECKPOINT}").mkdir()
-    assert "no checkpoint after 2 epochs: " in checkpoint.write(2, ended=False)
+    with pytest.raises(RuntimeError, match="the checkpoint after 2 epochs cannot be written: .*Make room or give"):
+        checkpoint.write(2, ended=False)
     assert Record(folder).checkpoint()["epochs"] == 1
+
+
+def test_one_that_is_half_written_leaves_its_room(folder, monkeypatch):
+    def save(state, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(RuntimeError, match="No space left on device"):
+        start(folder).checkpoint.write(1, ended=False)
+    assert [path.name for path in folder.iterdir()] == ["job.json"]
 
 
 def test_one_that_torch_cannot_read_is_an_error_that_says_what_to_do(folder):

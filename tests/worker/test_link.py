@@ -146,11 +146,10 @@ def test_the_first_rank_of_each_node_asks_its_own_steward_and_all_hear_all_answe
     assert Together(link, second).ask_all("closed") == [{"node": "n0"}, {"node": "n1"}]
 
 
-def test_of_ranks_the_first_alone_tells_of_progress_and_leaves_notes(link, steward):
+def test_of_ranks_the_first_alone_tells_of_progress(link, steward):
     for told in (Together(None, Ranks(1, None)), Together(link, Ranks(0, None))):
         told.progress(3, now_ns=HALF_A_SECOND_NS)
-        told.say("note", text="no trace")
-    assert [steward.heard()["kind"] for _ in range(2)] == ["progress", "note"]
+    assert steward.heard()["kind"] == "progress"
 
 
 PARENT = """

@@ -84,9 +84,7 @@ def work(record, link):
         learner.advance()
         if job["evaluate"] and not last:
             last = windows.val(epoch, validation)
-        unwritten = checkpoint.write(epoch + 1, ended=last)
-        if unwritten:
-            together.say("note", text=unwritten)
+        checkpoint.write(epoch + 1, ended=last)
         if last:
             break
     first = strategy.rank == 0

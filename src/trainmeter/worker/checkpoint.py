@@ -41,35 +41,42 @@ class Checkpoint:
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
-        """Writes it if it is due after so many epochs; why it could not be written, or None.
+        """Writes it if it is due after so many epochs. What was written before stands until this is on the disk.
 
-        What was written before stands until this is on the disk.
+        RuntimeError where it cannot be written: what would be measured after it could be lost.
         """
         if epochs % self._every:
-            return None
+            return
         own = {"numbers": random_numbers(), "loaders": [loader.state() for loader in self._loaders]}
         ranks = self._strategy.gather(own)
         if self._strategy.rank:
-            return None
+            return
         state = {"epochs": epochs, "ended": ended, "learner": self._learner.state(), "ranks": ranks}
         told = {"record_id": self._record.run()["record_id"], "epochs": epochs}
         try:
             replace(self._record.folder / CHECKPOINT, state, told)
         except (OSError, RuntimeError) as error:
-            return "no checkpoint after {} epochs: {}. One from before stands.".format(epochs, first_line(error))
-        return None
+            raise RuntimeError(
+                "the checkpoint after {} epochs cannot be written: {}. Make room or give the right to, or leave "
+                "checkpoint.every out.".format(epochs, first_line(error))
+            ) from error
 
 
 def replace(path, state, told):
     """Writes a file that holds `state`, and what is `told` of it, whole or not at all."""
     partial = path.with_name(".{}".format(path.name))  # of one name: what a killed run left is written over
-    with open(str(partial), "wb") as file:
-        torch.save(state, file)
-    with zipfile.ZipFile(str(partial), "a") as archive:
-        archive.writestr(CHECKPOINT_TOLD, json.dumps(told))
-    with open(str(partial), "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(str(partial), str(path))
+    try:
+        with open(str(partial), "wb") as file:
+            torch.save(state, file)
+        with zipfile.ZipFile(str(partial), "a") as archive:
+            archive.writestr(CHECKPOINT_TOLD, json.dumps(told))
+        with open(str(partial), "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(str(partial), str(path))
+    except BaseException:
+        if partial.is_file():
+            partial.unlink()  # the end of the run may need its room
+        raise
     folder = os.open(str(path.parent), os.O_RDONLY)  # that it goes by this name now is to survive a power cut too
     try:
         os.fsync(folder)

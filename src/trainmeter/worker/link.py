@@ -55,10 +55,6 @@ class Together:
         self._link, self._strategy = link, strategy
         self._first = strategy.rank == 0
 
-    def say(self, kind, **facts):
-        if self._first:
-            self._link.say(kind, **facts)
-
     def ask(self, kind, **facts):
         return self.ask_all(kind, **facts)[0]
 
