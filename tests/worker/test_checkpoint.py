@@ -127,7 +127,7 @@ def test_one_that_cannot_be_written_ends_the_run_with_the_one_before(folder):
     checkpoint = start(folder).checkpoint
     checkpoint.write(1, ended=False)
     (folder / f".{CHECKPOINT}").mkdir()
-    with pytest.raises(RuntimeError, match="the checkpoint after 2 epochs cannot be written: .*Make room or give"):
+    with pytest.raises(RuntimeError, match=r"the checkpoint after 2 epochs cannot be written: .*Make room or give"):
         checkpoint.write(2, ended=False)
     assert Record(folder).checkpoint()["epochs"] == 1
 
