@@ -103,7 +103,11 @@ def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
         for each in cluster.daemons.values():
             each.terminate()
         for each in cluster.daemons.values():
-            each.wait(30)
+            try:
+                each.wait(JOINING_S)
+            except subprocess.TimeoutExpired:  # it waits for a job that would not end
+                each.kill()
+                each.wait()
         for name in nodes:
             for process in on_node(name, str(conf)):
                 with suppress(psutil.Error):
