@@ -205,6 +205,7 @@ def test_what_is_narrow_is_not_cut_off_and_paper_is_white(shown):
     shown.set_viewport_size({"width": 1280, "height": 900})
 
 
+@pytest.mark.alone
 def test_ten_thousand_runs_are_one_light_page_that_soon_answers(browser, tmp_path, capsys):
     rows = [ran(20 * i + j, 8 + i, 100 + 10 * j) for i in range(500) for j in range(20)]
     path = written(rows, tmp_path / "report.html")
