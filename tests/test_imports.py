@@ -27,7 +27,7 @@ FLOORS = [
     {"rehearsal", "supply", "cooling", "course", "admission", "closing"},
     {"launch", "tracking", "machine", "power", "datasets", "sweep"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
-    {"manual", "conversation", "space"},
+    {"manual", "conversation", "space", "values"},
     {"hints"},
     {
         "environment",

@@ -16,10 +16,11 @@ from omegaconf import DictConfig
 
 from trainmeter.datasets.ready import known
 from trainmeter.hints import check_names, check_numbers
-from trainmeter.job import ROOT, asked, check
+from trainmeter.job import ROOT, asked
 from trainmeter.throughput import check_length
 from trainmeter.tracking.store import check as check_store
 from trainmeter.tracking.tensorboard import check as check_events
+from trainmeter.values import check
 
 SOURCE = Path(__file__).resolve().parents[1]
 BUILT = ("model", "optimizer", "scheduler", "task", "profiler")

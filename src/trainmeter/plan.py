@@ -20,7 +20,7 @@ from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import check_storage, known, place
 from trainmeter.durable import write_json
-from trainmeter.job import ROOT, Order, check, identity, matches, measures
+from trainmeter.job import ROOT, Order, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
 from trainmeter.power.knobs.demands import demanded, wishes
@@ -33,6 +33,7 @@ from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.supply import in_memory
 from trainmeter.tracking import queue
+from trainmeter.values import check
 
 OF_GPUS = ("none", "nvml", "amd", "replay")
 """The meters that count nothing but the GPUs that are used, or nothing here."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.job import check
 from trainmeter.record import Record
+from trainmeter.values import check
 
 pytestmark = pytest.mark.system
 
