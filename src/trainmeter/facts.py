@@ -35,7 +35,7 @@ class Facts(TypedDict):
     rehearsal: list[str]
     """In what it was one."""
     energy: dict[str, Any]
-    """Its `source`, what it `covers`, and the `reason` why there is none."""
+    """Its `source`, what it `covers`, the `domains` that make it up, and the `reason` why there is none."""
     devices: int | None
     """How many trained."""
     samples: int | None

@@ -142,6 +142,13 @@ def test_energy_is_compared_where_it_covers_the_same():
     assert "Not all energies are put side by side: it covers different things: GPUs used, module." in said
 
 
+def test_the_modules_of_two_boards_are_compared_whatever_rails_feed_them():
+    nano, nx = (replace(run(0, 10.0, joules, device={"name": name, "rails": {"total": [rail]}}),
+                        energy_covers="module", energy_domains=[rail])
+                for name, rail, joules in (("nano", "POM_5V_IN", 100.0), ("nx", "VDD_IN", 80.0)))  # fmt: skip
+    assert [each.metric for each in told([nano], [nx])] == ["steady/e2e_s", "steady/energy_j"]
+
+
 def test_over_all_points_the_point_is_the_unit():
     before = [run(n, 10.0, batch=8 * (n + 1)) for n in range(3)]
     after = [run(n, time_s, batch=8 * (n + 1)) for n, time_s in enumerate([8.0, 8.2, 7.9])]

@@ -9,14 +9,15 @@ from trainmeter.report.records import newest, read, run_folders
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    covers = {"source": "counter", "covers": "GPUs used", "reason": None}
+    covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
     write(tmp_path, row(3, "warm", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
     (found,) = read(tmp_path).rows
     assert (found.number, found.state, found.left_out) == (3, "whole", None)
     assert found.keys == {"supply": "warm", "batch": "8"}
     assert found.steady("e2e_s") == 2.5
     assert found.steady("fetch_stall_s") is None
-    assert (found.energy_covers, found.no_energy, found.cores) == ("GPUs used", None, 8)
+    assert (found.energy_covers, found.energy_domains, found.no_energy) == ("GPUs used", ["gpu0"], None)
+    assert found.cores == 8
 
 
 def test_rows_come_by_number_and_not_by_letter(tmp_path):

@@ -94,6 +94,7 @@ def row_of(
         state=told["state"],
         left_out=_left_out(told, whole, metrics),
         energy_covers=energy.get("covers") if metered else None,
+        energy_domains=(energy.get("domains") or ()) if metered else (),
         no_energy=None if metered else energy.get("reason") or "no energy was measured",
         cores=told["cores"],
         storage=told["storage"],

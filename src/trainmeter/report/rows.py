@@ -31,6 +31,8 @@ class Row:
     left_out: str | None = None
     energy_covers: str | None = None
     """What its energy covers, None where none was measured."""
+    energy_domains: Sequence[str] = ()
+    """The domains that make it up: what else is metered lies within these."""
     no_energy: str | None = None
     """Why there is none."""
     cores: int | None = None

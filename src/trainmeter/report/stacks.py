@@ -77,23 +77,20 @@ def energy_parts(every: Sequence[Shown]) -> list[Bars]:
 def domains_of(each: Shown, total_j: float) -> dict[str, float]:
     """Joules of the domains that make up a total, none counted twice; empty where they do not.
 
-    A board's rails lie within the one that feeds the module: they stand beside what else that one fed.
+    What lies within the one domain that is the total, as a board's rails do, stands beside what else that one fed.
     """
     names = {domain for row in each.point.rows for name in row.metrics if (domain := _domain(name))}
     joules = _known(each.point, {name: f"energy_{name}_j" for name in sorted(names)})
-    if not joules:
+    totals = {frozenset(row.energy_domains) for row in each.point.rows}
+    total = totals.pop() if len(totals) == 1 else frozenset()
+    made = {name: value for name, value in joules.items() if name in total}
+    if len(made) < len(total) or not math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN):
         return {}
-    if math.isclose(math.fsum(joules.values()), total_j, rel_tol=WITHIN):
-        return joules
-    covers = each.covers or ""
-    named = set(re.findall(r"\w+", covers))
-    total = joules.keys() & named or {name for name in joules if re.fullmatch(r"gpu\d+", name)}
     within = {name: value for name, value in joules.items() if name not in total}
+    if len(total) > 1 or not within:
+        return made
     rest = total_j - math.fsum(within.values())
-    if covers.startswith("module") and total and within:
-        return {**within, REST: rest} if rest >= 0 else {}
-    made = {name: joules[name] for name in sorted(total)}
-    return made if math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN) else {}
+    return {**within, REST: rest} if rest >= 0 else {}
 
 
 @lru_cache(maxsize=1024)  # the same few names in each of many runs
