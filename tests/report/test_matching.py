@@ -33,6 +33,27 @@ def test_what_differs_as_a_whole_is_left_out_of_the_match_and_told():
     assert found.changed == {"device": ("cpu", "agx_orin")}
 
 
+def on(host, number, **keys):
+    return replace(run(number, 1.0, **keys), host=host)
+
+
+def test_a_job_is_matched_with_that_on_its_own_host():
+    before, after = ([on(host, n + first) for n, host in enumerate(("h1", "h2"))] for first in (0, 5))
+    pairs, found = matched(before, after[::-1])
+    assert pairs == [([0], [5]), ([1], [6])]
+    assert (found.changed, found.unmatched) == ({}, (0, 0))
+
+
+def test_a_job_that_went_to_another_of_the_hosts_has_no_counterpart():
+    pairs, found = matched([on("h1", 0), on("h2", 1, batch=8)], [on("h2", 0), on("h1", 1, batch=8)])
+    assert (pairs, found.unmatched) == ([], (2, 2))
+
+
+def test_hosts_that_are_others_as_a_whole_are_told():
+    pairs, found = matched([on("h1", 0), on("h1", 1, batch=8)], [on("h2", 0), on("h2", 1, batch=8)])
+    assert (pairs, found.changed) == ([([0], [0]), ([1], [1])], {"host": ("h1", "h2")})
+
+
 def test_facts_of_the_host_that_changed_are_told():
     before = replace(run(0, 1.0), host="a", differences={"git commit": "1234", "CPU": "x"})
     after = replace(run(0, 1.0), host="a", differences={"git commit": "5678", "CPU": "x"})

@@ -154,7 +154,8 @@ def page(before: Sequence[Point], after: Sequence[Point], names: tuple[str, str]
     told = _differences(matched.pairs)
     lead = f"{names[1]} (after) beside {names[0]} (before)"
     if not matched.pairs:
-        said = [f"{lead}: nothing to compare: no job of one is a job of the other but for what differs as a whole."]
+        none = "no job of one is, on its host, a job of the other but for what differs as a whole"
+        said = [f"{lead}: nothing to compare: {none}."]
     elif not told:
         said = [f"{lead}: nothing to compare: no time of a steady epoch is known of both."]
     else:

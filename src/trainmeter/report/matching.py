@@ -1,4 +1,4 @@
-"""Which point of one sweep is which of another: the same job, but for what differs between the two as a whole."""
+"""Which point of one sweep is which of another: the same job on the same host, but for what differs as a whole."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ class Matching:
 
 
 def matching(before: Sequence[Point], after: Sequence[Point]) -> Matching:
-    """Matches points by their jobs, less the keys that share no value between the two sweeps."""
+    """Matches points by their jobs and hosts, less the keys that share no value between the two sweeps."""
     old_jobs, new_jobs = ([_flat(point) for point in side] for side in (before, after))
     apart = _apart(old_jobs, new_jobs)
     old, new = _alone(before, old_jobs, apart), _alone(after, new_jobs, apart)
     pairs = [(point, new[job]) for job, point in old.items() if job in new]
-    old_facts, new_facts = ([_facts(point) for point in side] for side in (before, after))
+    old_facts, new_facts = ([point.rows[0].differences for point in side] for side in (before, after))
     facts = {key: _values(old_facts, new_facts, key) for key in _apart(old_facts, new_facts)}
     changed = {**_spoken(old_jobs, new_jobs, apart), **facts}
     return Matching(pairs, changed, (len(before) - len(pairs), len(after) - len(pairs)))
 
 
 def _flat(point: Point) -> dict[str, str]:
-    """A job as dotted keys and texts, without what makes no point of its own."""
-    return dict(_leaves({key: value for key, value in point.job.items() if key not in UNTOLD}))
+    """A job and its host as dotted keys and texts, without what makes no point of its own."""
+    host = point.rows[0].host
+    job = {key: value for key, value in point.job.items() if key not in UNTOLD}
+    return dict(_leaves({"host": host, **job} if host else job))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -47,11 +49,6 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(below, f"{name}.{key}" if name else str(key))
     else:
         yield name, value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _facts(point: Point) -> dict[str, str]:
-    row = point.rows[0]
-    return {**row.differences, **({"host": row.host} if row.host else {})}
 
 
 def _apart(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:
