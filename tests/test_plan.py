@@ -112,6 +112,12 @@ def test_the_highest_limit_of_the_device_is_noted_beside_the_one_applied(order, 
     assert settled.record.run()["power_limit_max_w"] == 120
 
 
+def test_how_many_packages_are_held_to_a_limit_is_noted_whatever_the_ranks(order, rapl):
+    settled = plan.settle(order("power_limit=100", "strategy=ddp", "strategy.ranks=4", f"machine.root={rapl}"))
+    settled.applied({"RAPL": "100 W"})
+    assert settled.record.run()["power_limit_devices"] == 1
+
+
 def test_a_run_is_marked_once_by_what_goes_wrong_and_not_by_what_does_not(order):
     settled = plan.settle(order())
     settled.mark({"throttled": "hot", "energy_lost": ""})

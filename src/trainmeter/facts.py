@@ -38,6 +38,8 @@ class Facts(TypedDict):
     """Its `source`, what it `covers`, the `domains` that make it up, and the `reason` why there is none."""
     devices: int | None
     """How many trained."""
+    limited: int | None
+    """How many devices a power limit was set on, each of them its watts."""
     samples: int | None
     """How many there are to train on."""
     cores: int | None
@@ -74,6 +76,7 @@ def facts(
         "rehearsal": list(run["rehearsal"]),
         "energy": run.get("energy") or {},
         "devices": devices(job, run),
+        "limited": run.get("power_limit_devices"),
         "samples": ((run.get("dataset") or {}).get("splits") or {}).get("train"),
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},

@@ -126,10 +126,12 @@ class Plan:
         """Notes what each knob was found at once it was turned, and what the machine is with that."""
         settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
         if limit := settings.get("power_limit"):
-            wish = self.turns["power_limit"][1]
+            knob, wish = self.turns["power_limit"]
             # A device may round what it is asked for; a power mode has the watts of its name.
             watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
+            devices = max(1, len(knob.devices)) * self.node.nodes
             self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.most_w)
+            self.run.update(power_limit_devices=devices)  # of each of which these are the watts
         self.describe(applied=settings)
         if settings:
             self._describe_host()
@@ -264,6 +266,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         "power_limit_applied": None,
         "power_limit_w": None,
         "power_limit_max_w": None,
+        "power_limit_devices": None,
         "marks": {},
         "dataset": None,
     }

@@ -15,12 +15,12 @@ LIMIT = f"the largest limit that was applied{UNKNOWN}"
 PEAK = f"the largest power sampled{UNKNOWN}"
 
 
-def costing(number, time_s, energy_j=None, *, peak_w=None, limit_w=None, highest_w=None, **keys):
-    """A run whose steady epoch took that."""
+def costing(number, time_s, energy_j=None, *, peak_w=None, limit_w=None, highest_w=None, limited=1, **keys):
+    """A run whose steady epoch took that, and that so many devices were limited for."""
     steady = {"e2e_s": time_s, "energy_j": energy_j, "power_peak_w": peak_w}
     limits = {"power_limit_w": limit_w, "power_limit_max_w": highest_w}
     total = {name: watts for name, watts in limits.items() if watts is not None}
-    return trained(number, 100.0, steady=steady, total=total, **keys)
+    return replace(trained(number, 100.0, steady=steady, total=total, **keys), limited=limited if total else None)
 
 
 def of(*runs):
@@ -85,10 +85,11 @@ def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
         ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, PEAK)),
         ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, LIMIT)),
         # Of two GPUs each has its limit.
-        (
-            [costing(0, 10.0, 300.0, limit_w=20.0, strategy="ddp", ranks=2)],
-            (40.0, LIMIT),
-        ),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, limited=2, strategy="ddp", ranks=2)], (40.0, LIMIT)),
+        # Four ranks on one CPU have one limit, and one process on two CPUs has two.
+        ([costing(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, LIMIT)),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, limited=2)], (40.0, LIMIT)),
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, limited=None)], (15.0, PEAK)),
         # What draws more than its limit has more in its energy than what is limited.
         ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, PEAK)),
         # One without a limit may draw more than those with one.
@@ -102,7 +103,8 @@ def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
             [costing(0, 10.0, 100.0, peak_w=31.0), costing(1, 9.0, 180.0, batch=128, limit_w=22.0, highest_w=25.0)],
             (25.0, HIGHEST),
         ),
-        ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, strategy="ddp", ranks=2)], (50.0, HIGHEST)),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, limited=2)], (50.0, HIGHEST)),
+        ([costing(0, 10.0, 200.0, limit_w=20.0, highest_w=25.0, strategy="ddp", ranks=4)], (25.0, HIGHEST)),
         # What draws more in the mean is of another device.
         (
             [costing(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],

@@ -81,7 +81,7 @@ def test_each_rank_has_its_share_of_the_steps():
     (told,) = iterations(points(found))
     assert (told.one_steps, told.steps, told.expected) == (782, 391, 391)
     assert said(found, 3) == [
-        "Batch 64: ddp on 2 devices takes 391 steps a rank, and one device 782: each rank has its own share of the "
+        "Batch 64: ddp on 2 ranks takes 391 steps a rank, and one device 782: each rank has its own share of the "
         "samples, and 50000 / (64 x 2) is 391, rounded up."
     ]
 

@@ -114,7 +114,7 @@ def test_without_several_devices_there_is_no_scaling():
 def test_devices_that_were_not_told_are_not_guessed():
     (told,) = scalings([trained(0, 100.0), replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)])
     assert isinstance(told, Unpaired)
-    assert "how many devices dp ran on is not known" in told.missing
+    assert "how many devices dp had is not known" in told.missing
 
 
 def test_a_run_that_did_not_tell_its_speed_is_not_compared():
@@ -174,7 +174,7 @@ def test_the_page_says_the_answer_first_and_what_holds_for_all():
     (section,) = told.sections
     answer, *notes = section.sentences
     assert answer.startswith(
-        "resnet152 on jpeg: ddp on 2 devices, batch 64 each: 1.90 times the samples/s of one device with the same "
+        "resnet152 on jpeg: ddp on 2 ranks, batch 64 each: 1.90 times the samples/s of one device with the same "
         "batch each (weak scaling); scaling efficiency 95.0 %. Exchanging gradients"
     )
     assert notes[0].startswith("One rank's stall is another's compute")

@@ -45,7 +45,7 @@ def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):
     (values,) = json.loads((tmp_path / "scaling.json").read_text())
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
     page = (tmp_path / "scaling.md").read_text()
-    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 devices")
+    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 ranks")
     assert "| resnet152 on jpeg | ddp | 2 | 64 | weak | 190 | 100 | 1.90 | 0.950 |" in page
     assert len(json.loads((tmp_path / "questions.json").read_text())) == 7
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmeter.report.first_epochs import PARTS, FirstEpoch, first_epochs
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import DISTRIBUTED, SINGLE, Point
+from trainmeter.report.points import DISTRIBUTED, SINGLE, Point, counted_in
 from trainmeter.report.points import points as points_of
 from trainmeter.report.questions import (
     MATTERS,
@@ -167,7 +167,7 @@ def _grown(told: Growth) -> str:
 
 
 def _iterated(told: Iterations) -> str:
-    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} devices"
+    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} {counted_in(told.strategy)}"
     if told.strategy != DISTRIBUTED:
         splits = " as it splits each batch," if told.steps == told.one_steps else ""
         return f"{lead} takes {told.steps:g} steps,{splits} and one device {told.one_steps:g}."

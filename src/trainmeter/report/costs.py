@@ -85,7 +85,7 @@ def max_power(known: Sequence[Cost]) -> tuple[float, str]:
     """Watts that the devices of these costs draw at most, and what that is read from.
 
     It is the highest limit that the devices take, which a run records that was asked for one (Zeus, NSDI 2023).
-    Without it, a point tells by the limit that was applied to each of its devices, or by the largest power sampled.
+    Without it, a point tells by the limits that were applied, or by the largest power sampled.
     """
     metered = [cost for cost in known if cost.joules]
     if not metered:
@@ -126,5 +126,5 @@ def _most(cost: Cost) -> tuple[float, str]:
 
 
 def _limit_w(cost: Cost, name: str) -> float:
-    """A limit of each device, of all that trained together; zero where it is not known."""
-    return max(measured(cost.point, name), default=0.0) * (cost.point.devices or 1)
+    """A limit of each device that one was set on, of them all together; zero where it is not known."""
+    return max(measured(cost.point, name), default=0.0) * (cost.point.rows[0].limited or 0)

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from trainmeter.report.axes import Shown, apart, axis, by_covers, covers_told, fewer, sentence, steady
 from trainmeter.report.figures import STYLES, Axis, Band, Level, Lines, Mark, Reach, Series
-from trainmeter.report.points import Point
+from trainmeter.report.points import Point, counted_in
 from trainmeter.report.powers import Power
 from trainmeter.report.scaling import Scaling, Unpaired
 from trainmeter.report.words import number, percent, times
@@ -80,7 +80,7 @@ def efficiency(told: Sequence[Scaling | Unpaired], every: Sequence[Shown] = ()) 
 def _share(name: str, told: Scaling, links: Mapping[int, str | None]) -> Mark:
     """An efficiency in percent; its interval is that of a ratio, and reaches further up than down."""
     share = told.efficiency.scaled(100)
-    lines = (f"{name}, {told.devices} devices", f"efficiency {percent(told.efficiency)}",
+    lines = (f"{name}, {told.devices} {counted_in(told.strategy)}", f"efficiency {percent(told.efficiency)}",
              f"speed-up {times(told.speedup)}", f"runs {', '.join(map(str, told.numbers))}")  # fmt: skip
     reach = None
     if share.low is not None and share.high is not None:

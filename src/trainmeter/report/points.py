@@ -48,7 +48,7 @@ class Point:
 
     @property
     def devices(self) -> int | None:
-        """How many trained; None where that is not known."""
+        """How many trained, each rank for one; None where that is not known."""
         return 1 if self.strategy == SINGLE else self.rows[0].devices
 
     @property
@@ -103,6 +103,11 @@ def points(rows: Sequence[Row]) -> list[Point]:
 def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
     """What makes two jobs one point, or one but for some keys."""
     return json.dumps({key: value for key, value in job.items() if key not in (*UNTOLD, *but)}, sort_keys=True)
+
+
+def counted_in(strategy: str) -> str:
+    """What there are several of: the GPUs that a DataParallel splits its batch among, or ranks, which may share one."""
+    return "devices" if strategy == DATA_PARALLEL else "ranks"
 
 
 def titles(found: Sequence[Point]) -> list[str]:

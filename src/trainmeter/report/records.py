@@ -101,6 +101,7 @@ def row_of(
         epochs={number: known(epoch)[0] for number, epoch in told["epochs"].items()},
         rehearsal=told["rehearsal"],
         devices=told["devices"],
+        limited=told.get("limited"),  # MLflow may show what was published before that was told
         samples=told["samples"],
         sweep=told["sweep"] or "",
         folder=folder,

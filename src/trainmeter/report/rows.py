@@ -43,6 +43,8 @@ class Row:
     """In what it was one."""
     devices: int | None = None
     """How many trained; None where that was not written down."""
+    limited: int | None = None
+    """On how many devices a power limit was set, each of them its watts; None where none was, or none is known."""
     samples: int | None = None
     """How many there are to train on."""
     sweep: str = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainmeter.report.estimates import Estimate, difference, mean, positive_mean, ratio
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, no_energy, ratio_of, varied
+from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, counted_in, groups, no_energy, ratio_of, varied
 from trainmeter.report.points import points as points_of
 from trainmeter.report.rows import Row
 from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
@@ -107,13 +107,14 @@ def scaling(kind: str, point: Point, one: Point, title: str) -> Scaling:
 
 def sentences(told: Scaling) -> list[str]:
     """What one comparison says, the answer first."""
-    where = f"{told.title}: {told.strategy} on {told.devices} devices, batch {told.device_batch:g} each"
+    several = f"{told.devices} {counted_in(told.strategy)}"
+    where = f"{told.title}: {told.strategy} on {several}, batch {told.device_batch:g} each"
     speed = f"{times(told.speedup)} the samples/s of one device with {WITH[told.kind]}"
     unshown = ", which shows no difference" if told.speedup.spans(1) else ""
     said = [f"{where}: {speed}{unshown}; scaling efficiency {percent(told.efficiency)}."]
     if beyond(told.efficiency):
         said.append(
-            "That is more than so many devices can do alone: something else differs, such as what else ran on the "
+            "That is more than so many can do alone: something else differs, such as what else ran on the "
             "machine, the threads of a rank, or what fits in a cache."
         )
     if told.overhead_s is not None and told.step_s:
@@ -189,7 +190,7 @@ def grid(found: Sequence[Scaling]) -> Grid:
 
 def _beside(point: Point, ones: Sequence[Point], title: str) -> list[Scaling | Unpaired]:
     if point.devices is None or point.device_batch is None:
-        return [Unpaired(title, f"how many devices {point.strategy} ran on is not known", point.numbers)]
+        return [Unpaired(title, f"how many {counted_in(point.strategy)} {point.strategy} had is not known", point.numbers)]
     batches = {WEAK: point.device_batch, STRONG: point.global_batch}
     told: list[Scaling | Unpaired] = []
     for kind, batch in batches.items():
