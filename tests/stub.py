@@ -53,5 +53,6 @@ def trained(epoch: int, record: Record, link: Link) -> dict:
     times = {"opened_ns": opened_ns, "closed_ns": closed_ns}
     parts = dict.fromkeys(("fetch_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
     parts |= {"e2e_s": e2e_s, "compute_s": e2e_s, "steps": STEPS, "samples": SAMPLES}
-    measured = {**times, "parts": parts, "weight": SAMPLES, "loss_sum": SAMPLES, "right": SAMPLES / 2, "bad": []}
+    measured = {**times, "parts": parts, "weight": SAMPLES, "loss_sum": SAMPLES, "right": SAMPLES / 2}
+    measured |= {"bad": [], "paused": False}
     return link.ask("measured", ranks=[measured], nodes=[])

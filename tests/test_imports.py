@@ -40,7 +40,6 @@ FLOORS = [
         "ranks",
         "processes",
         "pace",
-        "pauses",
         "slurm",
         "redaction",
     },

@@ -130,7 +130,7 @@ def written(tmp_path, gpu_memory, by_phase):
         clock.close()
         parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
         parts.update(gpu_memory, learning_rate=0.1)
-        scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": []}
+        scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": [], "paused": False}
         measured = {"parts": parts, **scores, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])

@@ -5,7 +5,7 @@ import pytest
 from trainmeter.ranks import merged
 
 
-def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), **parts):
+def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), paused=False, **parts):
     return {
         "opened_ns": opened_ns,
         "closed_ns": closed_ns,
@@ -13,6 +13,7 @@ def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), 
         "loss_sum": loss_sum,
         "right": right,
         "bad": list(bad),
+        "paused": paused,
         "parts": {"e2e_s": 1.0, "samples": 4, **parts},
     }
 
@@ -54,6 +55,11 @@ def test_what_all_have_in_common_is_that_of_each():
 def test_the_window_opens_with_the_first_and_closes_with_the_last():
     found = merged([rank(opened_ns=100, closed_ns=230), rank(opened_ns=110, closed_ns=200)])
     assert (found["opened_ns"], found["closed_ns"]) == (100, 230)
+
+
+@pytest.mark.parametrize("paused", [(False, False), (False, True), (True, False)])
+def test_a_pause_of_any_rank_is_one_of_the_window(paused):
+    assert merged([rank(paused=each) for each in paused])["paused"] is any(paused)
 
 
 @pytest.mark.parametrize(("ranks", "named"), [(1, 3), (2, 5)])

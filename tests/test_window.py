@@ -1,6 +1,5 @@
 import math
 from array import array
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +20,7 @@ MEASURED = {
     "loss_sum": 14,
     "right": 16,
     "bad": [],
+    "paused": False,
     "opened_ns": 100 * SECOND,
     "closed_ns": 104 * SECOND,
 }
@@ -218,9 +218,8 @@ def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
     assert found.marks == {"throttled": "gpu0 slowed for heat"}
 
 
-def test_a_window_that_was_paused_says_so_and_marks_its_run(record):
-    panel = Panel(Absent("none"), Scripted(), Shelf(), pauses=SimpleNamespace(count=lambda opened_ns, closed_ns: 1))
-    found = closed(OPENED, {"ranks": [MEASURED]}, at(99.99), at(104.01), panel, record)
+def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
+    found = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "paused": True})
     assert found.line["paused"] is True
     assert found.notes == [f"epoch window 3: {PAUSED}: it is in no steady mean."]
     assert found.marks == {"paused": f"epoch window 3: {PAUSED}"}

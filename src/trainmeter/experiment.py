@@ -28,7 +28,6 @@ from trainmeter.listening import follow, listen, trace_notes
 from trainmeter.machine import lock
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
-from trainmeter.pauses import Pauses
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
 from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
@@ -146,10 +145,9 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
-        closing(Pauses()) as pauses,
     ):
         supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
-        yield Panel(meter, gauges, supply, pauses=pauses)
+        yield Panel(meter, gauges, supply)
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:

@@ -118,7 +118,8 @@ def _free_port() -> int:
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen:
-    # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children.
+    # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children; so does
+    # Ctrl-Z, which lets it train on.
     return subprocess.Popen(
         command,
         env=environment,

@@ -17,7 +17,8 @@ NAMED = 5
 def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One window of all ranks: its `parts`, loss and accuracy over all samples, and `rank_max` where there are several.
 
-    It opens with the first of them and closes with the last, by the clock that those on the first node share.
+    It opens with the first of them and closes with the last, by the clock that those on the first node share, and was
+    paused where any of them was.
     """
     here = [rank for rank in ranks if not rank.get("node")]
     first = ranks[0]["parts"]
@@ -33,6 +34,7 @@ def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "loss": math.fsum(rank["loss_sum"] for rank in ranks) / weight,
         "accuracy": None if None in rights else sum(rights) / weight,
         "bad": [name for rank in ranks for name in rank["bad"]][:NAMED],
+        "paused": any(rank["paused"] for rank in ranks),
         "rank_max": largest if len(ranks) > 1 else {},
     }
 

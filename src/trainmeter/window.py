@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from trainmeter.machine.gauges import AT_LIMIT
 from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
-from trainmeter.pauses import Pauses, Unpaused
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
 from trainmeter.power.meter import Meter
 from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
@@ -28,7 +27,7 @@ SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_
 """What the nodes of a run add up to."""
 
 OF_RANKS = "several ranks train, each in a phase of its own."
-PAUSED = "trainmeter was stopped and went on (SIGCONT), and the pause is in its time and energy"
+PAUSED = "what trains was stopped and went on (SIGCONT), and the pause is in its numbers"
 LEAVES_OUT = {
     "diverged": "; its mean is left out",
     "partial": ", at throughput.stop: it is in no steady mean",
@@ -47,7 +46,6 @@ class Panel(NamedTuple):
     supply: Supply
     idle_w: float | None = None
     """The power while nothing trained."""
-    pauses: Pauses | Unpaused = Unpaused()
 
     def before(self) -> Reading:
         """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
@@ -104,7 +102,7 @@ def closed(
     flaws = {
         "diverged": divergence(whole, record) if name == "epoch" else evaluated_as(whole["loss"]),
         "partial": f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else "",
-        "paused": PAUSED if panel.pauses.count(before.at_ns, after.at_ns) else "",
+        "paused": PAUSED if whole["paused"] else "",
     }
     line = {
         "window": name,

@@ -6,6 +6,7 @@ import re
 import signal
 import time
 
+import psutil
 import pytest
 
 
@@ -32,19 +33,36 @@ def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
     assert not record.is_whole()
 
 
-def test_a_run_that_was_stopped_and_goes_on_has_a_mark_where_it_was(project):
-    command, record, _ = begun(project, *project.long())
+def stopped_for_a_moment(process):
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGCONT)
+
+
+def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(project):
+    _, record, worker = begun(project, *project.long())
 
     def stop_and_go_on():
         """Until that was in an epoch, and not between two."""
-        command.send_signal(signal.SIGSTOP)
-        time.sleep(0.2)
-        command.send_signal(signal.SIGCONT)
+        stopped_for_a_moment(worker)
         return record.run()["marks"].get("paused")
 
     told = project.until(stop_and_go_on)
     first = next(window["epoch"] for window in record.windows() if window.get("paused"))
-    assert told.startswith(f"epoch window {first}: trainmeter was stopped")
+    assert told.startswith(f"epoch window {first}: what trains was stopped")
+
+
+def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
+    command, record, worker = begun(project, *project.long())
+    for _ in range(3):
+        measured = len(record.windows())
+        os.killpg(command.pid, signal.SIGSTOP)  # as the terminal does, to all that it has in front
+        project.until(lambda: psutil.Process(command.pid).status() == psutil.STATUS_STOPPED)
+        assert worker.status() != psutil.STATUS_STOPPED
+        os.killpg(command.pid, signal.SIGCONT)
+        project.until(lambda before=measured: len(record.windows()) > before + 1)
+    assert record.run()["marks"] == {}
+    assert not [window for window in record.windows() if window.get("paused")]
 
 
 def test_sigterm_ends_a_run_as_ctrl_c_does(project):

@@ -13,6 +13,7 @@ from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.link import Together
 from trainmeter.worker.loop import Tally, evaluate, train
+from trainmeter.worker.pauses import Pauses
 from trainmeter.worker.precision import AsIs, Plain
 from trainmeter.worker.strategy import Distributed
 from trainmeter.worker.tasks import Classification
@@ -97,7 +98,7 @@ class Steward:
 def measured(strategy, folder, trained, batches, judged):
     """What the steward hears of EPOCHS epochs of training, each judged after."""
     steward = Steward()
-    windows = Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy)
+    windows = Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy, Pauses())
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
         windows.val(epoch, judged)
@@ -129,7 +130,8 @@ def main(folder):
     nap_s = NAP_S if strategy.rank == 1 else 0.0
     slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
     steward = Steward()
-    Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy).epoch(0, slow)
+    together = Together(steward, strategy)
+    Windows(Record(folder), together, Clock(HostTimeline()), trained, strategy, Pauses()).epoch(0, slow)
     said["slow"] = steward.heard
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(said, file)

@@ -103,6 +103,24 @@ def test_progress_is_told_twice_a_second_at_most(link, steward):
     assert told == [1, 501, 1001, 1501]
 
 
+def test_a_steward_that_is_stopped_and_reads_nothing_holds_up_no_training(link, steward):
+    def train():
+        for step in range(1, 10_001):  # more than a socket has room for
+            link.progress(step, now_ns=step * HALF_A_SECOND_NS)
+
+    training = threading.Thread(target=train, daemon=True)
+    training.start()
+    training.join(30)
+    assert not training.is_alive()
+    told = threading.Thread(target=link.say, args=("end",), daemon=True)
+    told.start()  # that waits until there is room for it
+    steps = []
+    while (message := steward.heard())["kind"] == "progress":
+        steps.append(message["steps"])
+    assert steps == list(range(1, len(steps) + 1)), "those that there was room for, each of them whole"
+    assert message == {"kind": "end"}
+
+
 def test_what_goes_with_progress_is_asked_for_only_when_it_is_told(link, steward):
     asked = []
     for step in range(1, 1001):

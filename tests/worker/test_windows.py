@@ -18,6 +18,10 @@ from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.windows import Windows
 
 
+NEVER = SimpleNamespace(count=0)
+"""The pauses of a process that has none."""
+
+
 class Steward:
     """The other end of the link: it hears all that is said."""
 
@@ -56,7 +60,7 @@ def measure(tmp_path):
         learner.learning_rate = lambda: 0.01
         samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
         loader = batches(samples, range(5), 2)
-        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1))
+        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), NEVER)
         getattr(windows, window)(0, loader)
         (rank,) = steward.heard["measured"]["ranks"]
         return rank
@@ -115,7 +119,7 @@ def trained(tmp_path):
         steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
         learner.learn, learner.learning_rate = seen, lambda: 0.01
         loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
-        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), until)
+        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), NEVER, until)
         told = []
         for epoch in range(epochs):
             last = windows.epoch(epoch, loader)
@@ -139,3 +143,23 @@ def trained(tmp_path):
 )
 def test_training_ends_before_the_step_it_is_to_end_at_of_all_epochs(trained, until, told):
     assert trained(until, len(told)) == told
+
+
+@pytest.mark.parametrize("name", ["epoch", "val"])
+def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
+    pauses, steward = SimpleNamespace(count=7), Steward()
+    learner = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+    learner.learning_rate = lambda: 0.01
+    windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), pauses)
+
+    def stopped(batches):
+        pauses.count += 1
+        return seen(batches)
+
+    told = []
+    for run in (seen, stopped, seen):
+        learner.learn = learner.judge = run
+        getattr(windows, name)(0, Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))]))
+        told.append(steward.heard["measured"]["ranks"][0]["paused"])
+        pauses.count += 1  # between two windows, and of neither
+    assert told == [False, True, False]

@@ -32,6 +32,7 @@ from trainmeter.worker.failures import failure, is_of_another_rank, message, wor
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent, tell_where
 from trainmeter.worker.models.fits import check_smallest
+from trainmeter.worker.pauses import Pauses
 from trainmeter.worker.strategy import own_seed
 from trainmeter.worker.windows import Windows
 
@@ -72,7 +73,7 @@ def work(record, link):
     together = Together(link, strategy)
     observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
-    windows = Windows(record, together, clock, learner, strategy, until=end_of(job))
+    windows = Windows(record, together, clock, learner, strategy, Pauses(), until=end_of(job))
 
     described = dict(description(device), **strategy.facts())
     facts = learner.facts()

@@ -3,6 +3,7 @@
 The steward answers only what it is asked: `ask` waits, `say` does not.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -28,7 +29,7 @@ class Link:
         self.say("joined", rank=rank, speaks=speaks)
 
     def say(self, kind, **facts):
-        self._socket.sendall((json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8"))
+        self._socket.sendall(line(kind, **facts))
 
     def ask(self, kind, **facts):
         """Says it and waits for the answer, a dict."""
@@ -39,10 +40,19 @@ class Link:
         return json.loads(answer)
 
     def progress(self, steps, now_ns, facts=dict):
-        """Tells how many steps the open window has done, at most twice a second; only then `facts` are asked for."""
+        """Tells how many steps the open window has done, at most twice a second; only then `facts` are asked for.
+
+        What a steward that is stopped leaves no room for is not told: training waits for nobody to hear it.
+        """
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
-            self.say("progress", steps=steps, **facts())
+            with contextlib.suppress(BlockingIOError):  # so short a line goes whole or not at all
+                self._socket.send(line("progress", steps=steps, **facts()), socket.MSG_DONTWAIT)
+
+
+def line(kind, **facts):
+    """What is said, as it goes over the socket."""
+    return (json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8")
 
 
 class Together:

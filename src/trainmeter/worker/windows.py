@@ -13,12 +13,13 @@ class Windows:
     ends before the step `until`, counted over all epochs, be that within one.
     """
 
-    def __init__(self, record, link, clock, learner, strategy, until=math.inf):
+    def __init__(self, record, link, clock, learner, strategy, pauses, until=math.inf):
         self._record = record
         self._link = link
         self._clock = clock
         self._learner = learner
         self._strategy = strategy
+        self._pauses = pauses
         self._until = until
 
     def epoch(self, number, loader):
@@ -41,9 +42,11 @@ class Windows:
         clock, device = self._clock, self._learner.device
         settle(device)
         self._link.ask("open", window=name, epoch=epoch, steps=len(loader), **told)
+        pauses = self._pauses.count
         clock.open()
         tally = run(clock.batches(loader, self._learner.move))
         clock.close()
+        paused = self._pauses.count > pauses
         times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
         _, *nodes = self._link.ask_all("closed", **times)
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
@@ -53,7 +56,7 @@ class Windows:
             self._keep(clock.rows, tally)
         elif "skipped_samples" in loaded:  # what a score leaves out is told, too
             parts["skipped_samples"] = loaded["skipped_samples"]
-        told = dict(times, node=self._strategy.node, parts=parts, bad=list(loader.bad), **tally.sums())
+        told = dict(times, node=self._strategy.node, parts=parts, bad=list(loader.bad), paused=paused, **tally.sums())
         return self._link.ask("measured", ranks=self._strategy.gather(told), nodes=nodes)["stop"]
 
     def _keep(self, rows, tally):
