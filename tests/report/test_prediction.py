@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from sweeps import trained
+from sweeps import SUPPLIES, trained
 
 from trainmeter.report import gaussian, prediction
 from trainmeter.report.points import points
@@ -110,6 +110,55 @@ def test_repeats_are_one_point_and_left_out_together():
     runs = [run(2 * n + r, *at, repeat=r) for n, at in enumerate(itertools.product(BATCHES, WORKERS[:2], LIMITS[:1]))
             for r in (0, 1) if n != 3]  # fmt: skip
     assert predict(points(runs)).errors["time"].jobs == 7
+
+
+def stalled(number, supply, batch):
+    """A run of a sweep over supplies: what those set was not typed."""
+    cold = supply == "cold"
+    typed = {"supply": supply, "batch": str(batch)}
+    return trained(number, 100.0, steady={"e2e_s": (2 if cold else 1) * (20 + 400 / batch)}, typed=typed, batch=batch,
+                   **{**SUPPLIES[supply], "cache": None, "supply_cache": SUPPLIES[supply]["cache"]})  # fmt: skip
+
+
+def test_what_follows_from_what_was_typed_is_no_key_of_its_own():
+    every = itertools.product(("warm", "cold"), (8, 16, 32, 64, 128))
+    runs = [stalled(n, supply, batch) for n, (supply, batch) in enumerate(every)]
+    assert predict(points(runs)) == "every point of the grid of supply, batch was run"
+    (point,) = predict(points(runs[:-1])).points
+    assert point.title == "supply cold, batch 128"
+
+
+def placed(number, storage, root, batch):
+    keys = {"storage": storage, "storage.root": root, "batch": str(batch)}
+    slow = {"nvme": 1, "ssd": 1.5, "hdd": 3}[storage]
+    return trained(number, 100.0, steady={"e2e_s": slow * (20 + 400 / batch)}, typed=keys, batch=batch,
+                   storage={"name": storage, "root": root})  # fmt: skip
+
+
+def test_what_was_typed_in_pairs_stays_so():
+    """Three storages, each at its own place, and one of them at two: no storage is asked for at another's."""
+    places = [("nvme", "/"), ("ssd", "/ssd"), ("ssd", "/ssd2"), ("hdd", "/hdd")]
+    every = list(itertools.product(places, (8, 16, 32, 64, 128)))
+    told = predict(points([placed(n, *place, batch) for n, (place, batch) in enumerate(every) if n != 7]))
+    (point,) = told.points
+    assert point.keys == {"storage.root": "/ssd", "batch": "32"}
+    words = shlex.split(point.command)
+    assert {"storage=ssd", "storage.root=/ssd", "batch=32"} <= set(words)
+    pairs = predict(points([placed(n, *place, batch) for n, (place, batch) in enumerate(every)
+                            if place[1] != "/ssd2" and n != 7]))  # fmt: skip
+    (point,) = pairs.points
+    assert point.title == "storage ssd, batch 32"
+    assert "storage.root=/ssd" in shlex.split(point.command)
+
+
+def test_a_key_whose_values_are_all_different_leads_no_other():
+    """A learning rate that was drawn tells each job from all others, and sets nothing in them."""
+    drawn = random.Random(0)
+    runs = [
+        replace(each, keys={**each.keys, "optimizer.lr": str(drawn.random())})
+        for each in (run(n, batch, workers, 100) for n, (batch, workers) in enumerate(itertools.product((8, 16), (0, 1))))
+    ]
+    assert prediction._keys(costs(points(runs)))[0] == ["batch", "workers", "optimizer.lr"]
 
 
 # What cannot be

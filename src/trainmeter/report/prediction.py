@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmeter.report.advice import typed
 from trainmeter.report.costs import Cost, costs
@@ -64,7 +64,7 @@ class Prediction:
 def predict(points: Sequence[Point]) -> Prediction | str:
     """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
     known = costs(points)
-    keys, hosts = _keys(known), dict.fromkeys(cost.point.rows[0].host or "unknown" for cost in known)
+    (keys, followers), hosts = _keys(known), dict.fromkeys(cost.point.rows[0].host or "unknown" for cost in known)
     if len(hosts) > 1:
         one = f"where={{host: {next(iter(hosts))}}}"
         return f"the jobs ran on {len(hosts)} hosts, which no key tells apart: choose those of one: {one}"
@@ -96,7 +96,9 @@ def predict(points: Sequence[Point]) -> Prediction | str:
     models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
     told = {name: tell(model, grid) for name, (model, _) in models.items()}
     found = [
-        _predicted(known[0], dict(zip(keys, point, strict=True)), {name: each[index] for name, each in told.items()})
+        _predicted(
+            known[0], dict(zip(keys, point, strict=True)), followers, {name: each[index] for name, each in told.items()}
+        )
         for index, point in enumerate(missing)
     ]
     wanted = least_certain(models, places, grid, NEXT)
@@ -145,13 +147,50 @@ def values(prediction: Prediction | str) -> dict[str, Any]:
 # Of jobs, places: numbers from 0 to 1 for each key
 
 
-def _keys(known: Sequence[Cost]) -> list[str]:
-    """The keys that vary, typed or not, but for those of repeats."""
+class Follower(NamedTuple):
+    """A key that was typed, and goes with another: `storage.root` with `storage`."""
+
+    key: str
+    leader: str
+    values: Mapping[str, str]
+    """Of the other -> its own."""
+
+
+def _keys(known: Sequence[Cost]) -> tuple[list[str], list[Follower]]:
+    """The keys that a grid is made of: those that vary, but for repeats; and what was typed that goes with one of them.
+
+    What was not typed is a key of its own where the others do not tell its value: `supply` sets `cache`.
+    """
     every = dict.fromkeys(key for cost in known for row in cost.point.rows for key in row.keys)
     mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
     typed_ones = [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
+    keys, followers = list(typed_ones), []
+    for key in reversed(typed_ones):
+        leaders = (Follower(key, other, values) for other in keys if other != key and (values := _led(known, other, key)))
+        if follower := next(leaders, None):
+            keys.remove(key)
+            followers.insert(0, follower)
     told = {key.partition(".")[0] for key in typed_ones}
-    return typed_ones + [key for key in varied([cost.point for cost in known]) if key.partition(".")[0] not in told]
+    for key in varied([cost.point for cost in known]):
+        if key.partition(".")[0] not in told and _values(known, keys, key) is None:
+            keys.append(key)
+    return keys, followers
+
+
+def _led(known: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
+    """What one key is for each value of another; None where that does not tell it, or in too few jobs to go by."""
+    values = _values(known, [leader], key)
+    return {value: its for (value,), its in values.items()} if values and len(known) >= 2 * len(values) else None
+
+
+def _values(known: Sequence[Cost], keys: Sequence[str], key: str) -> dict[tuple[str, ...], str] | None:
+    """What a key is for each setting of others; None where these do not tell it."""
+    values: dict[tuple[str, ...], str] = {}
+    for cost in known:
+        its = _setting(cost, key)
+        if values.setdefault(tuple(_setting(cost, other) for other in keys), its) != its:
+            return None
+    return values
 
 
 def _of(learned: Sequence[Cost]) -> str:
@@ -235,9 +274,14 @@ def _at_a_time(error: Error) -> str:
     return "one at a time" if error.parts == error.jobs else f"in {error.parts} parts, one at a time"
 
 
-def _predicted(like: Cost, keys: Mapping[str, str], told: Mapping[str, Estimate]) -> Predicted:
+def _predicted(
+    like: Cost, keys: Mapping[str, str], followers: Sequence[Follower], told: Mapping[str, Estimate]
+) -> Predicted:
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
-    return Predicted(title, keys, told[TIME], told.get(POWER), typed(like.point, keys))
+    settings = dict(keys)
+    for follower in followers:  # those that follow another follower after it
+        settings[follower.key] = follower.values[settings[follower.leader]]
+    return Predicted(title, keys, told[TIME], told.get(POWER), typed(like.point, settings))
 
 
 def _joules(point: Predicted) -> float:

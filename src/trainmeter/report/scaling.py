@@ -190,7 +190,8 @@ def grid(found: Sequence[Scaling]) -> Grid:
 
 def _beside(point: Point, ones: Sequence[Point], title: str) -> list[Scaling | Unpaired]:
     if point.devices is None or point.device_batch is None:
-        return [Unpaired(title, f"how many {counted_in(point.strategy)} {point.strategy} had is not known", point.numbers)]
+        what = f"how many {counted_in(point.strategy)} {point.strategy} had is not known"
+        return [Unpaired(title, what, point.numbers)]
     batches = {WEAK: point.device_batch, STRONG: point.global_batch}
     told: list[Scaling | Unpaired] = []
     for kind, batch in batches.items():
