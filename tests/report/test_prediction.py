@@ -10,6 +10,7 @@ import pytest
 from sweeps import SUPPLIES, trained
 
 from trainmeter.report import gaussian, prediction
+from trainmeter.report.costs import costs
 from trainmeter.report.points import points
 from trainmeter.report.prediction import grid as table_of
 from trainmeter.report.prediction import predict, sentences, values
@@ -114,10 +115,9 @@ def test_repeats_are_one_point_and_left_out_together():
 
 def stalled(number, supply, batch):
     """A run of a sweep over supplies: what those set was not typed."""
-    cold = supply == "cold"
-    typed = {"supply": supply, "batch": str(batch)}
-    return trained(number, 100.0, steady={"e2e_s": (2 if cold else 1) * (20 + 400 / batch)}, typed=typed, batch=batch,
-                   **{**SUPPLIES[supply], "cache": None, "supply_cache": SUPPLIES[supply]["cache"]})  # fmt: skip
+    e2e_s = (2 if supply == "cold" else 1) * (20 + 400 / batch)
+    told = trained(number, 100.0, steady={"e2e_s": e2e_s}, typed={"supply": supply, "batch": str(batch)}, batch=batch)
+    return replace(told, job={**told.job, **SUPPLIES[supply]})
 
 
 def test_what_follows_from_what_was_typed_is_no_key_of_its_own():
@@ -153,11 +153,8 @@ def test_what_was_typed_in_pairs_stays_so():
 
 def test_a_key_whose_values_are_all_different_leads_no_other():
     """A learning rate that was drawn tells each job from all others, and sets nothing in them."""
-    drawn = random.Random(0)
-    runs = [
-        replace(each, keys={**each.keys, "optimizer.lr": str(drawn.random())})
-        for each in (run(n, batch, workers, 100) for n, (batch, workers) in enumerate(itertools.product((8, 16), (0, 1))))
-    ]
+    runs = [run(n, *at, 100) for n, at in enumerate(itertools.product((8, 16), (0, 1)))]
+    runs = [replace(each, keys={**each.keys, "optimizer.lr": f"0.0{each.number + 1}"}) for each in runs]
     assert prediction._keys(costs(points(runs)))[0] == ["batch", "workers", "optimizer.lr"]
 
 

@@ -166,8 +166,8 @@ def _keys(known: Sequence[Cost]) -> tuple[list[str], list[Follower]]:
     typed_ones = [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
     keys, followers = list(typed_ones), []
     for key in reversed(typed_ones):
-        leaders = (Follower(key, other, values) for other in keys if other != key and (values := _led(known, other, key)))
-        if follower := next(leaders, None):
+        led = ((other, _led(known, other, key)) for other in keys if other != key)
+        if follower := next((Follower(key, other, values) for other, values in led if values), None):
             keys.remove(key)
             followers.insert(0, follower)
     told = {key.partition(".")[0] for key in typed_ones}
