@@ -52,6 +52,9 @@ def changes(*runs):
         (waiting(0, 1.0, 9.0, workers=0), ["workers=1", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=0, workers=0), ["dataset.layout=memory"]),  # nothing to keep batches ready
         (waiting(0, 1.0, 9.0, cores=None), ["workers=4", "dataset.layout=memory"]),
+        # The loader processes of all ranks share the cores.
+        (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2), ["workers=4", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2, workers=4), ["dataset.layout=memory", "prefetch=4"]),
         (waiting(0, 9.0, 1.0), ["cache=warm", "storage=nvme"]),
         (waiting(0, 9.0, 1.0, storage={"name": "nvme"}), ["cache=warm", "workers=4"]),
         (run(0), ["batch=128", "compile=true"]),

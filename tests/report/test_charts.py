@@ -75,7 +75,7 @@ def test_energies_of_different_things_are_told_apart_and_said_to_be_no_match():
     found = drawn(rows, pareto=points(rows))
     chart = found["energy_by_time"]
     assert [(series.name, series.covers) for series in chart.series] == [
-        (of, of) for of in ("GPUs used", "module")
+        (of, of) for of in ("module", "GPUs used")
     ]
     assert "CAUTION: the energies are of different things" in chart.caption
     assert chart.fronts == [], "none has two corners of one kind"

@@ -68,6 +68,13 @@ def test_what_helps_follows_the_verdict(times, cores, said):
     assert said in best(one(rows(*map(spread, times), cores=cores)))
 
 
+def test_loader_processes_are_those_of_each_rank():
+    ddp = {"workers": 2, "strategy": {"name": "ddp", "ranks": 2}}
+    found = rows(*map(spread, (2.0, 12.0, 12.0)), cores=8, job_keys=ddp, devices=2)
+    assert "4 loader processes a rank, for" in best(one(found))
+    assert "no more cores" in best(one(rows(*map(spread, (2.0, 12.0, 12.0)), cores=4, job_keys=ddp, devices=2)))
+
+
 def test_without_loader_processes_having_some_may_help_most():
     found = one(rows(*map(spread, (5.0, 8.0, 12.0)), job_keys={"workers": 0}))
     assert "1 loader process," in best(found)

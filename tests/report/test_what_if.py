@@ -70,6 +70,26 @@ def test_more_workers_than_cores_were_no_more_than_the_cores():
     assert [each.epoch_s for each in asked(found.predictions, "workers").values()] == pytest.approx([24.0, 12.0, 12.0])
 
 
+def distributed(*times, devices=2, **each):
+    """Two ranks on each host, with four loader processes each."""
+    return one(rows(*times, job_keys={"strategy": {"name": "ddp", "ranks": 2}}, devices=devices, **each))
+
+
+def test_the_workers_of_all_ranks_share_the_cores():
+    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=12)
+    assert {choice: each.epoch_s for choice, each in asked(found.predictions, "workers").items()} == pytest.approx(
+        {"1": 48.0, "2": 24.0, "4": 12.0, "6": 8.0}
+    )
+    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=8)
+    assert list(asked(found.predictions, "workers")) == ["1", "2", "4"], "eight are at work"
+
+
+@pytest.mark.parametrize(("devices", "processes"), [(2, 8), (4, 16)])
+def test_the_time_of_reading_is_that_of_the_loaders_of_all_ranks_on_all_hosts(devices, processes):
+    found = distributed([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], devices=devices, steady={"loader_read_s": 8.0})
+    assert found.rates.cache == pytest.approx(1000 * processes / 8.0)
+
+
 def test_what_bounded_nothing_is_known_as_a_lower_bound_only():
     found = one(rows([12.0, 12.0], [12.0, 12.0], [12.0, 12.0]))
     workers = asked(found.predictions, "workers")

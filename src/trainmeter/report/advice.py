@@ -96,8 +96,9 @@ def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
         if (job.get("storage") or {}).get("name") != "nvme":
             yield "storage", "nvme", f"{waits}: an NVMe disk, if there is one (storage.root=)"
     workers, cores = job.get("workers"), bound.point.rows[0].cores
-    if isinstance(workers, int) and (cores is None or workers < cores):
-        more = max(1, 2 * workers) if cores is None else min(max(1, 2 * workers), cores)
+    most = math.inf if cores is None else cores // bound.point.ranks
+    if isinstance(workers, int) and workers < most:
+        more = min(max(1, 2 * workers), most)
         yield "workers", str(more), f"{waits}: more loader processes do more at a time"
     if bound.kind == PREPROCESSING and in_files:
         yield "dataset.layout", "memory", f"{waits}: images in memory are decoded already"

@@ -106,7 +106,8 @@ def best(told: Analysis) -> str | None:
         return "Of what was asked, nothing would help."
     # Of all that help as much, the least that is asked for.
     least = next(other for other in asked if other.epoch_s <= first.epoch_s * 1.005)
-    said = f"Most would help: {_choice(least)}, for {_predicted(least)} s an epoch in place of {seconds(epoch)}."
+    choice, soon = _choice(least, told.rates.ranks), _predicted(least)
+    said = f"Most would help: {choice}, for {soon} s an epoch in place of {seconds(epoch)}."
     if told.verdict.bound == STORAGE and told.full_cache_share is not None and 0 < told.full_cache_share < 1:
         said += f" No fetch stall is left from {100 * told.full_cache_share:.0f} % of the dataset in memory on."
     return said
@@ -153,9 +154,10 @@ def _what_if(told: Analysis) -> Grid:
     return Grid("What if (predicted)", ["what", "how much", "s an epoch", "J"], rows)
 
 
-def _choice(asked: Prediction) -> str:
+def _choice(asked: Prediction, ranks: int) -> str:
     if asked.question == "workers":
-        return f"{asked.choice} loader process{'' if asked.choice == '1' else 'es'}"
+        each = " a rank" if ranks > 1 else ""
+        return f"{asked.choice} loader process{'' if asked.choice == '1' else 'es'}{each}"
     if asked.question == "storage":
         return f"a storage {asked.choice}"
     return f"{asked.choice} of the dataset in memory"

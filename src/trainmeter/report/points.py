@@ -52,6 +52,16 @@ class Point:
         return 1 if self.strategy == SINGLE else self.rows[0].devices
 
     @property
+    def ranks(self) -> int:
+        """How many processes train on a host, each with loader processes of its own."""
+        return self.job["strategy"]["ranks"] if self._distributed else 1
+
+    @property
+    def processes(self) -> int:
+        """The same, on all hosts together."""
+        return (self.devices or self.ranks) if self._distributed else 1
+
+    @property
     def device_batch(self) -> float | None:
         """Samples of a step on one device: a DataParallel splits the batch, each rank of the others has its own."""
         if self.strategy != DATA_PARALLEL:
@@ -85,6 +95,10 @@ class Point:
         if isinstance(found, Mapping):
             return str(found.get("name"))
         return found if isinstance(found, str) else json.dumps(found)
+
+    @property
+    def _distributed(self) -> bool:
+        return self.strategy not in (SINGLE, DATA_PARALLEL)
 
     def named(self, keys: Sequence[str]) -> str:
         """`resnet50 on mnist, ddp x 2, batch 64`: by some keys of its job, and, for others, by what was typed."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from trainmeter.report.bottleneck import MATTERS
 from trainmeter.report.estimates import Samples
+from trainmeter.report.points import Point
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import CONDITIONS, FROM_CACHE, FROM_STORAGE, mean
 
@@ -32,7 +33,11 @@ class Rates:
     cache: float | None
     """C: from the page cache; None (taken as without limit) where the loader did not time its reads."""
     workers: int
+    """Of each rank."""
     cores: int | None
+    """Of a host."""
+    ranks: int = 1
+    """On a host."""
     preprocessing_at_least: bool = False
     """Whether P is a lower bound only, as something else bounded the warm runs."""
     storage_at_least: bool = False
@@ -53,8 +58,8 @@ class Prediction:
 def rates_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Rates:
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     samples = mean(rows[FROM_STORAGE], "samples") or 0.0
-    job = rows[FROM_STORAGE][0].job
-    workers, read_s = job["workers"], mean(rows[FROM_CACHE], "loader_read_s")
+    point = Point(rows[FROM_STORAGE])
+    workers, read_s = point.job["workers"], mean(rows[FROM_CACHE], "loader_read_s")
     matters = MATTERS * t2
     return Rates(
         samples=samples,
@@ -62,9 +67,10 @@ def rates_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Rates:
         # Without loader processes the times add up, and each rate is that of its own share.
         preprocessing=samples / t3 if workers else _rate(samples, t3 - t1),
         storage=_storage_rate(rows, samples, t3, t2),
-        cache=samples * max(1, workers) / read_s if read_s else None,
+        cache=samples * max(1, workers) * point.processes / read_s if read_s else None,
         workers=workers,
         cores=rows[FROM_STORAGE][0].cores,
+        ranks=point.ranks,
         preprocessing_at_least=t3 - t1 <= matters,
         storage_at_least=t2 - t3 <= matters,
     )
@@ -138,16 +144,17 @@ def _rate(samples: float, seconds: float) -> float:
 
 
 def _scale(rates: Rates, workers: int | None) -> float:
-    """By how much P grows with so many processes: one a core works at a time, whatever their number."""
+    """By how much P grows with so many processes a rank: one a core works at a time, whatever their number."""
     if workers is None:
         return 1.0
-    cores = rates.cores or max(workers, rates.workers)
-    return min(workers, cores) / min(max(1, rates.workers), cores)
+    asked, used = workers * rates.ranks, max(1, rates.workers) * rates.ranks
+    cores = rates.cores or max(asked, used)
+    return min(asked, cores) / min(used, cores)
 
 
 def _workers(rates: Rates) -> list[int]:
-    """Numbers of processes to ask about: doubled from one, up to the cores, and what was used."""
-    most = rates.cores or 2 * max(1, rates.workers)
+    """Numbers of processes a rank to ask about: doubled from one, up to the cores, and what was used."""
+    most = max(1, rates.cores // rates.ranks) if rates.cores else 2 * max(1, rates.workers)
     counts, count = {most, rates.workers}, 1
     while count < most:
         counts.add(count)
