@@ -31,8 +31,8 @@ from trainmeter.state import state
 DEFAULT = 5
 """The power mode that the board is in, and is to be in after all."""
 EPOCHS = 12
-WITHIN_S = 3.0
-"""How long after the first epoch the latest instant is."""
+LATEST = 6
+"""The instant is within an epoch from the second to the one after so many: however fast the machine, others follow."""
 LIMIT_S = 600
 HUNG_AFTER_S = 60
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
@@ -97,7 +97,24 @@ class Scene:
 
     def worker(self) -> psutil.Process:
         ours = self.project.at_work_in(self.record().folder)
-        return next(process for process in ours if process.ppid() == self.command.pid)
+        found = [process for process in ours if process.ppid() == self.command.pid]
+        assert found, "there is no worker to be hurt"
+        return found[0]
+
+    def wait(self) -> None:
+        """Until the instant that is drawn, at which the command's run is to be under way."""
+        epochs = self.chance.randint(1, LATEST)
+
+        def measured() -> Sequence[dict]:
+            return next((record.windows()[epochs - 1 :] for record in self.project.records()), ())
+
+        (last, *_) = self.project.until(measured, LIMIT_S)
+        time.sleep(self.chance.uniform(0, last["metrics"]["epoch/e2e_s"]))
+        assert self.command.poll() is None, f"the command had ended before it was hurt: {self.command.returncode}"
+
+    def was_ended(self) -> None:
+        """Looks whether what was done did end the run."""
+        assert not self.record().is_whole(), "the run ended whole: nothing has hurt it"
 
     def small_disk(self, path: Path, size: str) -> Path:
         """That folder on a file system of its own, of so many bytes."""
@@ -119,12 +136,14 @@ def worker_is_killed(scene: Scene) -> Iterator[None]:
     yield
     scene.worker().kill()
     yield
+    scene.was_ended()
 
 
 def steward_is_killed(scene: Scene) -> Iterator[None]:
     yield
     scene.command.kill()
     yield
+    scene.was_ended()
 
 
 def both_are_killed(scene: Scene) -> Iterator[None]:
@@ -134,12 +153,14 @@ def both_are_killed(scene: Scene) -> Iterator[None]:
     with suppress(psutil.NoSuchProcess):
         worker.kill()
     yield
+    scene.was_ended()
 
 
 def sigterm(scene: Scene) -> Iterator[None]:
     yield
     scene.command.terminate()
     yield
+    scene.was_ended()
 
 
 def ctrl_c_twice(scene: Scene) -> Iterator[None]:
@@ -148,6 +169,7 @@ def ctrl_c_twice(scene: Scene) -> Iterator[None]:
         os.killpg(scene.command.pid, signal.SIGINT)
         time.sleep(pause_s)
     yield
+    scene.was_ended()
 
 
 def memory_runs_out(scene: Scene) -> Iterator[None]:
@@ -155,6 +177,7 @@ def memory_runs_out(scene: Scene) -> Iterator[None]:
     yield
     resource.prlimit(scene.worker().pid, resource.RLIMIT_AS, (1 << 20, 1 << 20))
     yield
+    scene.was_ended()
 
 
 def record_has_no_room(scene: Scene) -> Iterator[None]:
@@ -270,12 +293,13 @@ def worker_hangs(scene: Scene) -> Iterator[None]:
     yield
     scene.worker().suspend()
     yield
+    scene.was_ended()
 
 
 def loader_hangs(scene: Scene) -> Iterator[None]:
     scene.asked |= {"sweep.hung_after_s": HUNG_AFTER_S, "workers": 1}
     yield
-    for process in scene.worker().children():
+    for process in scene.project.until(scene.worker().children):  # none between two epochs
         process.suspend()
     yield
 
@@ -340,8 +364,7 @@ def inject(fault: Fault, scene: Scene) -> Found:
     try:
         next(steps)
         scene.command = scene.start()
-        scene.project.until(lambda: any(record.windows() for record in scene.project.records()), LIMIT_S)
-        time.sleep(scene.chance.uniform(0, WITHIN_S))
+        scene.wait()
         next(steps)
         scene.command.communicate(timeout=LIMIT_S)
         next(steps, None)
