@@ -110,6 +110,14 @@ def test_without_any_energy_there_is_a_fastest_and_no_front():
     assert any("No energy to it, and so no front: 2 of 2 runs" in text for text in sentences(told))
 
 
+def test_an_epoch_with_energy_and_a_target_without_is_said_to_be_the_meters_want_of_time():
+    told = one([reaching(0, 100.0, steady={"energy_j": 50.0})])
+    assert sentences(told)[1] == (
+        "No energy to it, and so no front: 1 of 1 runs that reached it measured none: a window up to the target, such "
+        "as an evaluation, was too short for the meter."
+    )
+
+
 def test_a_point_without_energy_has_no_place_on_the_front_of_the_others():
     told = one([reaching(0, 100.0, 900.0), reaching(1, 60.0, batch=128)])
     assert (on_front(told), told.fastest, told.least) == (["batch 64"], "batch 128", "batch 64")

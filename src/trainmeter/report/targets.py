@@ -21,10 +21,10 @@ from trainmeter.report.rows import Row
 from trainmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
 
 TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
-
-
 NAMED = 3
 """So many jobs that reached it in some of their runs are named."""
+TOO_SHORT = "a window up to the target, such as an evaluation, was too short for the meter"
+"""Why there is no energy to it where there is one of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,8 @@ def _no_energy(reached: Sequence[Row]) -> str | None:
         return f"it covers different things: {', '.join(covers)}"
     if not without:
         return None
-    return f"{len(without)} of {len(reached)} runs that reached it measured none: {without[0].no_energy}"
+    why = next((row.no_energy for row in without if row.no_energy), TOO_SHORT)
+    return f"{len(without)} of {len(reached)} runs that reached it measured none: {why}"
 
 
 def _reaching(title: str, point: Point, reached: Sequence[Row], energy: bool) -> Reaching:
