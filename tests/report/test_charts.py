@@ -259,6 +259,19 @@ def test_energies_of_different_things_have_grids_of_their_own():
     assert found["grid_energy_0"].caption.endswith("Energy is that of: CPU packages.")
 
 
+def test_ready_batches_are_among_the_bars_and_not_among_what_is_chosen_from():
+    grid = [(batch, workers) for batch in (8, 16) for workers in (1, 4)]
+    rows = [ran(n, *((10.0, 100.0) if n < 4 else (5.0, 50.0)), steady=PARTS, batch=batch, workers=workers)
+            for n, (batch, workers) in enumerate(2 * grid)]  # fmt: skip
+    rows = [replace(row, job={**row.job, "ready_batches": row.number > 3}) for row in rows]
+    found = drawn(rows)
+    assert len(found["epoch_parts"].bars) == 8
+    assert set(places(found["energy_by_time"]).values()) == {(10.0, 100.0)}
+    assert [[cell.value for cell in row] for row in found["grid_time"].cells] == [[10.0, 10.0], [10.0, 10.0]]
+    assert found["grid_time"].caption == "A steady epoch; dark is less."
+    assert drawn(rows[4:])["grid_time"].cells[0][0].value == 5.0, "where there is nothing else"
+
+
 def test_one_key_makes_no_grid():
     assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
 

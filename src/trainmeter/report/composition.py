@@ -13,7 +13,7 @@ from trainmeter.report.charts import charts
 from trainmeter.report.choices import Choice, choices, pareto, unmet
 from trainmeter.report.figures import Chart
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import Point, points
+from trainmeter.report.points import Point, loaded, points
 from trainmeter.report.powers import chosen, powers, untold
 from trainmeter.report.prediction import predict
 from trainmeter.report.rows import Row, Sweep
@@ -71,7 +71,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     numbers = {row.number for row in selection.ended}
     _check_numbers(asked.power_of, numbers | told.numbers)
     found = points(selection.rows)
-    real = [point for point in found if not point.job.get("ready_batches")] or found
+    real = loaded(found)
     best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     banner = selection.banner(numbers)
     sampled = chosen(found, asked.power_of, [each.point for each in best])

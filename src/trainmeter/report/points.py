@@ -114,6 +114,11 @@ def points(rows: Sequence[Row]) -> list[Point]:
     return [Point(group) for group in groups.values()]
 
 
+def loaded(found: Sequence[Point]) -> list[Point]:
+    """Those that had their samples loaded: on ready batches, a job shows but how fast the device is; all, if all do."""
+    return [point for point in found if not point.job.get("ready_batches")] or list(found)
+
+
 def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
     """What makes two jobs one point, or one but for some keys."""
     return json.dumps({key: value for key, value in job.items() if key not in (*UNTOLD, *but)}, sort_keys=True)
