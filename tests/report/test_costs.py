@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.costs import as_good, comparable, costs, front, max_power
+from trainmeter.report.costs import as_good, comparable, costs, front, max_power, told_alike
 from trainmeter.report.points import points
 
 HIGHEST = "the highest limit that the devices take"
@@ -75,7 +75,24 @@ def test_repeats_of_one_job_that_cover_different_things_have_no_energy():
     ],
 )
 def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
-    assert as_good(values, best) is expected
+    assert as_good([values], best) == [expected]
+
+
+def test_what_is_as_good_is_judged_of_all_together():
+    """One of twenty whose interval alone would tell it apart is what chance brings; one that is slower is told."""
+    best, alike, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
+    assert as_good([seems], best) == [False]
+    assert as_good([seems, *[alike] * 18, slower], best) == [*[True] * 19, False]
+
+
+def test_what_ran_once_says_nothing_of_the_repeats_beside_it():
+    once = [[30.0 + n] for n in range(10)]
+    assert as_good([*once, [10.0]], [10.0]) == [*[False] * 10, True]
+
+
+def test_few_that_are_as_good_are_named():
+    assert told_alike([]) == ""
+    assert told_alike(["a", "b", "c", "d"], "As fast") == " As fast, as far as these runs tell: a; b; c; 1 more."
 
 
 @pytest.mark.parametrize(

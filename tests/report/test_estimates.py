@@ -69,11 +69,12 @@ def test_another_unit_changes_all_of_an_estimate():
 def test_a_p_value_is_welchs():
     known = ttest_ind([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9], equal_var=False)
     assert p_value([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9]) == pytest.approx(known.pvalue)
-    assert (p_value([1.0, 1.0], [1.0, 1.0]), p_value([1.0, 1.0], [2.0, 2.0]), p_value([1.0], [2.0, 3.0])) == (
-        1,
-        0,
-        None,
-    )
+    assert (p_value([1.0, 1.0], [1.0, 1.0]), p_value([1.0, 1.0], [2.0, 2.0]), p_value([1.0], [2.0])) == (1, 0, None)
+
+
+def test_the_p_value_of_one_run_beside_repeats_is_that_of_one_more_of_them():
+    # (12 - 10) / (1 x sqrt(1 + 1/3)) = 1.732 on 2 degrees of freedom: 1 - 1.732 / sqrt(2 + 3).
+    assert p_value([9.0, 10.0, 11.0], [12.0]) == p_value([12.0], [9.0, 10.0, 11.0]) == pytest.approx(1 - 0.6**0.5)
 
 
 def test_false_discovery_rates_are_those_of_benjamini_and_hochberg():

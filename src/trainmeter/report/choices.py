@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainmeter.report.costs import Cost, as_good, comparable, costs, front, max_power
+from trainmeter.report.costs import Cost, as_good, comparable, costs, front, max_power, told_alike
 from trainmeter.report.estimates import positive_mean
 from trainmeter.report.points import Point, no_energy
 from trainmeter.report.words import interval, number
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
-FEW = 3
-"""Points that are as good are named up to so many; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Choice:
     """What it was chosen by: seconds or joules of a steady epoch; of a trade-off its cost in joules."""
     sentence: str
     as_good: Sequence[Point] = ()
-    """Points that are not told apart from it: equal, or within the intervals that repeats give."""
+    """Points that are not told apart from it: equal, or not by what repeats tell of all of them together."""
 
 
 def choices(
@@ -175,16 +173,13 @@ def _best(known: Sequence[Cost], by: Callable[[Cost], Sequence[float]]) -> tuple
         return statistics.fmean(by(cost)), cost.time_s, cost.energy_j or math.inf
 
     best = min(known, key=order)
-    return best, [cost for cost in known if cost is not best and as_good(by(cost), by(best))]
+    others = [cost for cost in known if cost is not best]
+    alike = as_good(map(by, others), by(best))
+    return best, [cost for cost, kept in zip(others, alike, strict=True) if kept]
 
 
 def _alike(others: Sequence[Cost]) -> str:
-    if not others:
-        return ""
-    names = [cost.title for cost in others[:FEW]]
-    if len(others) > FEW:
-        names.append(f"{len(others) - FEW} more")
-    return f" As good, as far as these runs tell: {'; '.join(names)}."
+    return told_alike([cost.title for cost in others])
 
 
 def _seconds(cost: Cost) -> str:

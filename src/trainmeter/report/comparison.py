@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from trainmeter.report.costs import ENERGY, POWER, TIME, measured
-from trainmeter.report.estimates import Estimate, false_discovery_rates, mean, p_value, ratio
+from trainmeter.report.estimates import FALSE, Estimate, false_discovery_rates, mean, p_value, ratio
 from trainmeter.report.matching import matching
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, no_energy, titles
@@ -27,8 +27,6 @@ NARROW = 0.05
 """An interval that holds 1 and nothing that is off by this share or more shows that there is no difference."""
 DIFFERS, SAME, UNTELLABLE = "differs", "no difference", "cannot tell"
 RUNS, EPOCHS, MIXED, ONCE, POINTS = "runs", "epochs", "runs and epochs", "one run each", "points"
-FALSE = 0.05
-"""Of the differences that are told, the share that is chance in the long run."""
 SEVERAL = 3
 """From so many points on something is said of all together."""
 WIDE = 100.0

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainmeter.report.estimates import mean, ratio
+from trainmeter.report.estimates import FALSE, false_discovery_rates, p_value
 from trainmeter.report.points import Point, titles
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
+FEW = 3
+"""Points that are as good are named up to so many; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,27 @@ def measured(point: Point, name: str) -> list[float]:
     return values if all(math.isfinite(value) and value > 0 for value in values) else []
 
 
-def as_good(values: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether values of runs are not told apart from the best: by 95 % intervals of repeats, or as equal.
+def as_good(candidates: Iterable[Sequence[float]], best: Sequence[float]) -> list[bool]:
+    """For each candidate's values of runs whether they are not told apart from the best: by repeats, or as equal.
 
-    One run beside repeats is as good where it may be one more of them: within their prediction interval, which is, on
-    logarithms, sqrt(n + 1) times as wide as that of their mean.
+    Of many that are as good some seem to be worse by chance: all that repeats tell of are judged together, as sweeps
+    are that are held against each other (Benjamini and Hochberg), by Welch's test on logarithms. One run beside repeats
+    is as good where it may be one more of them.
     """
-    if len(values) > 1 and len(best) > 1:
-        return ratio(values, best).spans(1)
-    if len(values) == len(best):
-        return math.isclose(*values, *best)
-    once, repeated = sorted((values, best), key=len)
-    logs = mean([math.log(value) for value in repeated])
-    assert logs.high is not None
-    reach = math.sqrt(len(repeated) + 1) * (logs.high - logs.value)
-    return abs(math.log(once[0]) - logs.value) <= reach
+    every = list(candidates)
+    logs = [[math.log(value) for value in values] for values in (*every, best)]
+    chances = {place: chance for place, each in enumerate(logs[:-1]) if (chance := p_value(each, logs[-1])) is not None}
+    rates = dict(zip(chances, false_discovery_rates([*chances.values()]), strict=True))
+    return [rates[place] > FALSE if place in rates else math.isclose(*values, *best)
+            for place, values in enumerate(every)]  # fmt: skip
+
+
+def told_alike(names: Sequence[str], lead: str = "As good") -> str:
+    """A sentence on those that are as good as what was just told; nothing where there are none."""
+    if not names:
+        return ""
+    more = [f"{len(names) - FEW} more"] if len(names) > FEW else []
+    return f" {lead}, as far as these runs tell: {'; '.join([*names[:FEW], *more])}."
 
 
 def max_power(known: Sequence[Cost]) -> tuple[float, str]:

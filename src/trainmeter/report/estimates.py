@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 Samples = Mapping[str, Sequence[float]]
 """Condition -> a value a run."""
+FALSE = 0.05
+"""Of the differences that are told, the share that is chance in the long run."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,20 @@ def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[s
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Of Welch's test that two means are the same, two-sided; None where either was run only once."""
+    """Of Welch's test that two means are the same, two-sided; None where both were run only once.
+
+    One run beside repeats is held against what one more of them would be: their spread is taken for its own.
+    """
     from scipy.special import stdtr
 
-    if min(len(one), len(other)) < 2:
+    once, repeated = sorted((one, other), key=len)
+    if len(repeated) < 2:
         return None
-    weights, samples = {"one": 1.0, "other": -1.0}, {"one": one, "other": other}
-    error, freedom = _welch(weights, samples, {"one": len(one), "other": len(other)})
+    if len(once) < 2:
+        error, freedom = deviation(repeated) * math.sqrt(1 + 1 / len(repeated)), len(repeated) - 1.0
+    else:
+        weights, samples = {"one": 1.0, "other": -1.0}, {"one": one, "other": other}
+        error, freedom = _welch(weights, samples, {"one": len(one), "other": len(other)})
     apart = abs(statistics.fmean(one) - statistics.fmean(other))
     if not error:
         return float(not apart)
