@@ -361,6 +361,14 @@ def test_scaling_efficiency_is_a_share_of_as_fast_as_so_many():
     assert {mark.x: mark.y for mark in series.marks} == pytest.approx({2: 95.0, 4: 90.0})
 
 
+def test_the_efficiencies_of_several_hosts_are_lines_of_their_own():
+    rows = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
+            for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip
+    chart = drawn(rows)["scaling"]
+    assert [len(series.marks) for series in chart.series] == [2, 2]
+    assert ["h1" in series.name for series in chart.series] == [True, False]
+
+
 def test_the_interval_of_an_efficiency_reaches_further_up_than_down_and_its_mark_opens_its_run():
     link = "http://127.0.0.1:5000/#/experiments/1/runs/abc"
     ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]

@@ -142,6 +142,17 @@ def test_the_price_of_ddp_is_that_of_its_scaling():
     assert said([trained(0, 100.0), dp(1, 150.0)], 4) == []
 
 
+def test_an_answer_of_several_hosts_is_told_of_each():
+    found = [replace(each, host=host) for host in ("h1", "h2") for each in (trained(0, 100.0), ddp(1, 188.0))]
+    assert [text.partition(": ")[0] for text in said(found, 4)] == [
+        "resnet152 on jpeg, h1, ddp x 2, batch 64 each",
+        "resnet152 on jpeg, h2, ddp x 2, batch 64 each",
+    ]
+    assert [each.title for each in larger_batches(points([
+        replace(trained(0, 100.0 + batch, batch=batch), host=host) for host in ("h1", "h2") for batch in (64, 128)
+    ]))] == ["resnet152, h1", "resnet152, h2"]  # fmt: skip
+
+
 # 5. DataParallel and DistributedDataParallel
 
 

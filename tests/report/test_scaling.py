@@ -105,6 +105,16 @@ def test_each_model_has_its_own_scaling():
     assert [each.speedup.value for each in scalings(found)] == pytest.approx([1.5, 1.5])
 
 
+def test_what_ran_on_several_hosts_is_called_by_them():
+    found = [replace(each, host=host) for host, each in zip(("h1", "h1", "h2", "h2"), (
+        trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0), ddp(3, 180.0)
+    ), strict=True)]  # fmt: skip
+    assert [(each.title, each.numbers) for each in scalings(found)] == [
+        ("resnet152 on jpeg, h1", [1]),
+        ("resnet152 on jpeg, h2", [3]),
+    ]
+
+
 def test_without_several_devices_there_is_no_scaling():
     assert scalings([trained(0, 100.0), trained(1, 120.0, batch=128)]) == []
     assert page([trained(0, 100.0)]) is None

@@ -17,6 +17,7 @@ from trainmeter.report.axes import (
     value_of,
 )
 from trainmeter.report.figures import Axis, Cell, Heatmap
+from trainmeter.report.points import on_several_hosts
 from trainmeter.report.words import number
 
 FIRST = ("batch", "power_limit", "workers")
@@ -31,7 +32,7 @@ def heatmaps(every: Sequence[Shown], varied: Sequence[str]) -> list[Heatmap]:
     if len(keys) < 2:
         return []
     others = [_word(key) for key in varied if key not in keys]
-    others += ["hosts"] if len({each.point.rows[0].host for each in every}) > 1 else []
+    others += ["hosts"] if on_several_hosts([each.point for each in every]) else []
     told = [_heatmap("grid_time", "Time of an epoch", "e2e_s", "s", every, keys, others)]
     groups = by_covers(every)
     for place, cover in enumerate(groups):

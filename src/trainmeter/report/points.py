@@ -100,10 +100,14 @@ class Point:
     def _distributed(self) -> bool:
         return self.strategy not in (SINGLE, DATA_PARALLEL)
 
-    def named(self, keys: Sequence[str]) -> str:
-        """`resnet50 on mnist, ddp x 2, batch 64`: by some keys of its job, and, for others, by what was typed."""
+    def named(self, keys: Sequence[str], hosted: bool = False) -> str:
+        """`resnet50 on mnist, ddp x 2, batch 64`: by some keys of its job, and, for others, by what was typed.
+
+        Last comes its host, where that is asked for.
+        """
         known = [key for key in keys if key in self.job or key in self.rows[0].keys]
-        return ", ".join(_named(key, self) for key in known).replace(", on ", " on ")
+        host = [self.rows[0].host or "unknown host"] if hosted else []
+        return ", ".join([*(_named(key, self) for key in known), *host]).replace(", on ", " on ")
 
 
 def points(rows: Sequence[Row]) -> list[Point]:
@@ -146,12 +150,14 @@ def varied(found: Sequence[Point]) -> list[str]:
     return list(_varied(tuple(found)))
 
 
+def on_several_hosts(found: Sequence[Point]) -> bool:
+    return len({point.rows[0].host for point in found}) > 1
+
+
 @lru_cache(maxsize=16)  # each part of a report asks for those of the same points
 def _titles(found: tuple[Point, ...]) -> list[str]:
-    keys = varied(found) or ["model", "batch"]
-    names = [point.named(keys) for point in found]
-    if len({point.rows[0].host for point in found}) > 1:
-        names = [f"{name}, {point.rows[0].host or 'unknown host'}" for name, point in zip(names, found, strict=True)]
+    keys, hosted = varied(found) or ["model", "batch"], on_several_hosts(found)
+    names = [point.named(keys, hosted) for point in found]
     counts = Counter(names)
     return [name if counts[name] == 1 else f"{name} ({point.runs})" for name, point in zip(names, found, strict=True)]
 

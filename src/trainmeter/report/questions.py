@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainmeter.report.estimates import Estimate, difference, mean
-from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, ratio_of, varied
+from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, on_several_hosts, ratio_of, varied
 
 MATTERS = 0.02
 """Share of an epoch's time, or of memory, from which on a difference matters."""
@@ -227,7 +227,8 @@ def larger_batches(points: Sequence[Point]) -> list[LargerBatch]:
 
 def title(point: Point, points: Sequence[Point], *but: str) -> str:
     """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
-    return point.named([key for key in dict.fromkeys(["model", *varied(points)]) if key not in but])
+    keys = [key for key in dict.fromkeys(["model", *varied(points)]) if key not in but]
+    return point.named(keys, on_several_hosts(points))
 
 
 def _parallels(point: Point, other: Point, speed: Estimate, named: str) -> Parallels:

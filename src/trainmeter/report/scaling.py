@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from trainmeter.report.estimates import Estimate, difference, mean, positive_mean, ratio
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, counted_in, groups, no_energy, ratio_of, varied
+from trainmeter.report.points import (
+    DATA_PARALLEL,
+    SINGLE,
+    Point,
+    counted_in,
+    groups,
+    no_energy,
+    on_several_hosts,
+    ratio_of,
+    varied,
+)
 from trainmeter.report.points import points as points_of
 from trainmeter.report.rows import Row
 from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
@@ -21,6 +31,8 @@ WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in a
 MATTERS = 0.02
 """Share from which on a difference is no chance where there is no interval, and an efficiency more than can be."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
+VARIED = ("strategy", "batch")
+"""Keys in which a job on several devices may differ from that on one."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +79,14 @@ def scalings(rows: Sequence[Row]) -> list[Scaling | Unpaired]:
     if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
         return []
     every = points_of(rows)
-    names = list(dict.fromkeys(["model", "dataset", *varied(every)]))
+    names = [name for name in dict.fromkeys(["model", "dataset", *varied(every)]) if name not in VARIED]
+    hosted = on_several_hosts(every)
     told: list[Scaling | Unpaired] = []
-    for group in groups(every, ["strategy", "batch"]):
+    for group in groups(every, VARIED):
         ones = [point for point in group if point.devices == 1 and point.values(SPEED)]
         for point in group:
             if point.devices != 1 and point.values(SPEED):
-                told += _beside(point, ones, point.named([name for name in names if name not in ("strategy", "batch")]))
+                told += _beside(point, ones, point.named(names, hosted))
     return told
 
 
