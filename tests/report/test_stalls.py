@@ -61,8 +61,9 @@ def test_runs_of_different_hosts_are_no_repeats_of_each_other():
     ]
 
 
-def test_repeats_belong_to_one_job():
-    found = [row(number, supply, 1.0 + number, job_keys={"repeat": number % 3})
+@pytest.mark.parametrize("key", ["repeat", "seed", "profiler"])
+def test_repeats_belong_to_one_job(key):
+    found = [row(number, supply, 1.0 + number, job_keys={key: number % 3}, typed={key: str(number % 3)})
              for number, supply in enumerate(["tensors"] * 3 + ["warm"] * 3 + ["cold"] * 3)]  # fmt: skip
     assert one(found).numbers == {"tensors": [0, 1, 2], "warm": [3, 4, 5], "cold": [6, 7, 8]}
 

@@ -5,19 +5,19 @@ Ready tensors; all samples in the page cache; none of them there. What the cache
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainmeter.report.points import UNTOLD, same
 from trainmeter.report.rows import Row
 
 WARM, COLD = 0.98, 0.02
 """Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
 TENSORS, FROM_CACHE, FROM_STORAGE = "tensors", "warm", "cold"
 CONDITIONS = (TENSORS, FROM_CACHE, FROM_STORAGE)
-SET_BY_SUPPLY = ("ready_batches", "cache", "drop_caches", "repeat", "tracking", "sweep", "machine", "save_model")
-"""Keys of a job in which runs of one analysis may differ."""
+SET_BY_SUPPLY = ("ready_batches", "cache")
+"""Keys of a job in which runs of one analysis differ, beside those that make no point of their own."""
 
 
 def condition(job: Mapping[str, Any]) -> str | None:
@@ -32,13 +32,13 @@ def by_job(rows: Sequence[Row]) -> list[dict[str, list[Row]]]:
     groups: dict[tuple[str | None, str], dict[str, list[Row]]] = {}
     for row in rows:
         if name := condition(row.job):
-            groups.setdefault((row.host, _same(row.job)), {}).setdefault(name, []).append(row)
+            groups.setdefault((row.host, same(row.job, SET_BY_SUPPLY)), {}).setdefault(name, []).append(row)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def titles(rows: Sequence[Row]) -> list[str]:
     """How each job is called: model, dataset, batch, workers, and what else tells one from another."""
-    known = {"model", "dataset", "batch", "workers", "supply", "experiment", *SET_BY_SUPPLY}
+    known = {"model", "dataset", "batch", "workers", "supply", "experiment", *SET_BY_SUPPLY, *UNTOLD}
     keys = dict.fromkeys(key for row in rows for key in row.keys if key not in known)
     varied = [key for key in keys if len({row.keys.get(key) for row in rows}) > 1]
     titles, hosts = [], len({row.host for row in rows})
@@ -94,11 +94,6 @@ def as_asked(rows: Mapping[str, Sequence[Row]]) -> tuple[list[str], list[str]]:
             listed = ", ".join(map(str, unknown))
             told[name].append(f"whether {name} was {name} is not known (run {listed}: no cached share)")
     return told[FROM_CACHE] + told[FROM_STORAGE], told[FROM_CACHE]
-
-
-def _same(job: Mapping[str, Any]) -> str:
-    """What the runs of one analysis share: all that was asked, but for what makes the three conditions."""
-    return json.dumps({key: value for key, value in job.items() if key not in SET_BY_SUPPLY}, sort_keys=True)
 
 
 def _shares(rows: Sequence[Row]) -> list[float]:
