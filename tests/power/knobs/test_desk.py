@@ -1,6 +1,7 @@
 import os
 import platform
 import subprocess
+import uuid
 
 import pytest
 
@@ -40,7 +41,15 @@ def test_a_home_may_be_shared_by_machines(desk, monkeypatch, tmp_path):
 def test_each_gpus_limit_is_written_down_apart(desk):
     for gpu in ("GPU-aaaa", "GPU-bbbb"):
         desk.note("NVML", [gpu], "250 W", "by hand")
-    assert sorted(file.name for file in desk.folder.iterdir()) == ["NVML-GPU-aaaa.json", "NVML-GPU-bbbb.json"]
+    assert sorted(memo.devices for memo in desk.left()) == [["GPU-aaaa"], ["GPU-bbbb"]]
+
+
+def test_the_limit_of_as_many_gpus_as_a_machine_may_have_is_written_down(desk):
+    gpus = [f"GPU-{uuid.UUID(int=number)}" for number in range(16)]
+    memo = desk.note("NVML", gpus, "250 W", "by hand")
+    assert desk.left() == [memo]
+    desk.drop(memo)
+    assert desk.left() == []
 
 
 def test_what_a_process_that_lives_holds_is_not_left(desk, other):
@@ -81,8 +90,15 @@ def test_a_memo_that_cannot_be_read_is_an_error_with_its_name(desk):
     desk.note("RAPL", [], "95 W", "by hand")
     (file,) = desk.folder.iterdir()
     file.write_text('{"knob": "RAPL"}')
-    with pytest.raises(RuntimeError, match=r"RAPL\.json tells what a knob was at, and cannot be read"):
+    with pytest.raises(RuntimeError, match=rf"{file} tells what a knob was at, and cannot be read"):
         desk.left()
+
+
+def test_a_memo_that_another_process_has_just_dropped_is_none(desk):
+    memo = desk.note("RAPL", [], "95 W", "by hand")
+    gone = desk.folder / "NVML-0.json"
+    gone.symlink_to("dropped")  # it is listed, and no longer there when it is read
+    assert desk.left() == [memo]
 
 
 def test_what_a_process_of_another_container_holds_is_left_once_the_machine_starts_anew(desk):

@@ -1,14 +1,15 @@
 """What a knob was found at, kept on the disk for as long as it is turned: a run that is killed loses nothing.
 
-The files are those of one user on one machine, `<state>/<hostname>/<knob>.json`, since a home may be shared by many.
+The files are those of one user on one machine, `<state>/<hostname>/<knob>-<digest of its devices>.json`, since a home
+may be shared by many.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import platform
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -53,8 +54,7 @@ class Desk:
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (pid, began(pid), self.boot_id, when, self.command, numbers())
         memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
-        if self.file(memo).exists():
-            other = self._read(self.file(memo))
+        if other := self._read(self.file(memo)):
             raise RuntimeError(
                 f"{knob} is held by pid {other.pid} ({other.command}) since {other.when}. Wait for it; if it is gone, "
                 f"put {knob} back to {other.was} by hand ({other.by_hand}) and remove {self.file(memo)}."
@@ -79,7 +79,7 @@ class Desk:
 
     def left(self) -> list[Memo]:
         """The memos of runs that ended without putting back, the newest first."""
-        memos = [self._read(file) for file in self.folder.glob("*.json")]
+        memos = filter(None, map(self._read, self.folder.glob("*.json")))
         return sorted((memo for memo in memos if not self._is_held(memo)), key=lambda memo: memo.when, reverse=True)
 
     @contextmanager
@@ -104,11 +104,15 @@ class Desk:
         return memo.began is not None and began(memo.pid) == memo.began and memo.pid != os.getpid()
 
     def file(self, memo: Memo) -> Path:
-        """Where a memo lies."""
-        return self.folder / (re.sub(r"[^\w.-]", "_", "-".join([memo.knob, *memo.devices])) + ".json")
+        """Where a memo lies: a digest stands for its devices, whose names together may be longer than a file's."""
+        devices = hashlib.sha256(" ".join(memo.devices).encode()).hexdigest()[:12]
+        return self.folder / f"{memo.knob}-{devices}.json"
 
-    def _read(self, file: Path) -> Memo:
+    def _read(self, file: Path) -> Memo | None:
+        """A memo; None where there is none any more, for another process drops its own when it likes."""
         try:
             return Memo(**read_json(file))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValueError, TypeError) as error:
             raise RuntimeError(f"{file} tells what a knob was at, and cannot be read: {error}. Remove it.") from error
