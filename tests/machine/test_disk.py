@@ -10,6 +10,7 @@ from trainmeter.machine.disk import Disk, Reads, describe, disk_of, find, reads,
 
 PCI = "devices/pci0000:00"
 NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
+MULTIPATH = "devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
 SATA = f"{PCI}/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"
 USB = f"{PCI}/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb"
 VIRTIO = f"{PCI}/0000:00:05.0/virtio2/block/vda"
@@ -62,10 +63,21 @@ def tree(tmp_path):
     ("path", "facts", "medium"),
     [
         (NVME, {"rotational": 0}, "nvme"),
+        (NVME, {"device__model": "Samsung SSD 990 PRO 2TB", "device__transport": "pcie"}, "nvme"),
+        (NVME, {"device__model": "Amazon EC2 NVMe Instance Storage", "device__transport": "pcie"}, "nvme"),
+        (NVME, {"device__model": "Amazon Elastic Block Store", "device__transport": "pcie"}, "virtual"),
+        (NVME, {"device__model": "QEMU NVMe Ctrl", "device__transport": "pcie"}, "virtual"),
+        (NVME, {"device__model": "nvme_card-pd", "device__transport": "pcie"}, "virtual"),
+        (NVME, {"device__model": "VMware Virtual NVMe Disk"}, "virtual"),
+        (NVME, {"device__model": "Linux", "device__transport": "tcp"}, "network"),
+        (MULTIPATH, {"device__model": "Linux", "device__nvme0__transport": "rdma"}, "network"),
+        (MULTIPATH, {"device__model": "Fast 1 TB", "device__nvme0__transport": "pcie"}, "nvme"),
         (SATA, {"rotational": 0}, "ssd"),
         (SATA, {"rotational": 1}, "hdd"),
         (USB, {"rotational": 1}, "hdd_usb"),
         (USB, {"rotational": 0}, "ssd_usb"),
+        (USB, {"rotational": 1, "removable": 0}, "hdd_usb"),
+        (USB, {"rotational": 1, "removable": 1}, "unknown"),  # a stick, or a card in a reader
         (CARD, {"rotational": 0, "device__type": "SD"}, "sd"),
         (CARD, {"rotational": 0, "device__type": "MMC"}, "emmc"),
         (VIRTIO, {"rotational": 1}, "virtual"),

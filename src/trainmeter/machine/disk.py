@@ -22,6 +22,11 @@ NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virt
 VIRTUAL = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")
 """Where sysfs has the disks of virtual machines, which all say that they rotate, or that none does."""
 HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
+VIRTUAL_NVME = re.compile(r"Elastic Block Stor|QEMU|VMware|VBOX|nvme_card-pd|NVMe Accelerator")
+"""The models of disks that only look like NVMe ones: AWS's and Alibaba's, QEMU's, VMware's, VirtualBox's, Google's,
+Azure's. What those clouds have in the machine itself goes by other names."""
+FABRICS = {"tcp", "rdma", "fc", "loop"}
+"""By what a controller of an NVMe disk is reached that is not in the machine."""
 SERVED = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """What may be used where a medium is asked for; any other medium is met by itself alone."""
 
@@ -166,7 +171,7 @@ def _medium(block: Path, root: Path) -> str:
         backing = _text(block / "loop/backing_file")
         return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
     if name.startswith("nvme"):
-        return "nvme"
+        return _nvme(block / "device")
     if name.startswith("mmcblk"):
         return {"SD": "sd", "MMC": "emmc"}.get(_text(block / "device/type") or "", "unknown")
     if name.startswith(("zram", "ram")):
@@ -178,7 +183,18 @@ def _medium(block: Path, root: Path) -> str:
     kind = {"0": "ssd", "1": "hdd"}.get(_text(block / "queue/rotational") or "", "")
     if not kind or not name.startswith("sd"):
         return "unknown"
-    return f"{kind}_usb" if re.search(r"/usb\d+/", str(block)) else kind
+    if not re.search(r"/usb\d+/", str(block)):
+        return kind
+    # A stick, or a card in a reader, whatever it says of rotating.
+    return "unknown" if _text(block / "removable") == "1" else f"{kind}_usb"
+
+
+def _nvme(controller: Path) -> str:
+    """The medium of an NVMe disk by its controller, or by what holds all the controllers that lead to it."""
+    transports = _texts([controller, *controller.glob("nvme*")], "transport")
+    if FABRICS & set(transports):
+        return "network"
+    return "virtual" if VIRTUAL_NVME.search(_text(controller / "model") or "") else "nvme"
 
 
 def _real(source: str, root: Path) -> str:
