@@ -114,8 +114,19 @@ def test_a_lock_is_for_all_users_of_the_machine(tmp_path):
         os.umask(umask)
 
 
-def test_locks_lie_where_all_users_can_write_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: path == Path("/run/lock"))
-    assert lock._shared() == Path("/run/lock")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert lock._shared() == Path(tempfile.gettempdir())
+@pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False)])
+def test_locks_lie_where_all_users_can_write_whoever_asks_and_wherever_his_job_has_its_own(
+    tmp_path, monkeypatch, mode, shared
+):
+    """Root may write everywhere, and a cluster's job may have a temporary folder of its own."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(mode)
+    monkeypatch.setattr(lock, "SHARED", tmp_path / "run")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert lock._shared() == (tmp_path / "run" if shared else Path("/tmp"))
+
+
+def test_without_run_lock_they_lie_in_tmp(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "SHARED", tmp_path / "none")
+    assert lock._shared() == Path("/tmp")

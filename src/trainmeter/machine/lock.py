@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+SHARED = Path("/run/lock")
 
 
 @contextmanager
@@ -59,6 +61,5 @@ def _open(path: Path) -> int:
 
 
 def _shared() -> Path:
-    """/run/lock where it is for everyone, or else the temporary folder."""
-    shared = Path("/run/lock")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+    """/run/lock where its mode lets everyone write there, or else /tmp: whoever asks, in whatever job, is told one."""
+    return SHARED if SHARED.is_dir() and SHARED.stat().st_mode & stat.S_IWOTH else Path("/tmp")
