@@ -12,7 +12,8 @@ def user(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(room, "JTOP_SOCKET", str(tmp_path / "jtop.sock"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("ZEUSD_SOCK_PATH", raising=False)
+    for name in room.ZEUSD:
+        monkeypatch.delenv(name, raising=False)
 
     def sudo(script):
         (tmp_path / "sudo").write_text(f"#!/bin/sh\n{script}\n")
@@ -38,16 +39,27 @@ def test_without_sudo_or_a_service_no_knob_may_be_turned_and_what_would_allow_it
     assert ("group jtop" in remedy) == (name in ("nvpmodel", "jetson_clocks", "fan"))
 
 
-@pytest.mark.parametrize(("name", "program"), [("nvpmodel", "nvpmodel"), ("RAPL", "tee")])
-def test_sudo_is_asked_about_the_program_that_turns_the_knob_and_runs_nothing(user, name, program):
-    user(f'[ "$*" = "-n -l {program}" ] && echo /usr/sbin/{program}')
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show"), ("RAPL", "tee --version")],
+)
+def test_sudo_is_asked_to_run_the_program_that_turns_the_knob_and_nothing_is_turned(user, name, asked):
+    user(f'[ "$*" = "-n {asked}" ] || echo "sudo: a password is required" >&2')
     assert permission(name) == ("by sudo", None)
-    user('echo "sudo: a password is required" >&2; exit 1')
+
+
+@pytest.mark.parametrize("name", ["nvpmodel", "RAPL"])
+def test_what_sudo_permits_for_a_password_may_not_be_turned(user, name):
+    """Its list names the program all the same."""
+    user('[ "$2" = -l ] && echo "/usr/bin/$3" && exit; echo "sudo: a password is required" >&2; exit 1')
     assert permission(name)[0] == ""
 
 
-def test_zeusd_turns_the_limit_of_an_nvidia_gpu(user, monkeypatch):
-    monkeypatch.setenv("ZEUSD_SOCK_PATH", "/run/zeusd/zeusd.sock")
+@pytest.mark.parametrize(
+    ("name", "place"), [("ZEUSD_SOCK_PATH", "/run/zeusd/zeusd.sock"), ("ZEUSD_HOST_PORT", "localhost:4938")]
+)
+def test_zeusd_turns_the_limit_of_an_nvidia_gpu(user, monkeypatch, name, place):
+    monkeypatch.setenv(name, place)
     assert permission("NVML") == ("by zeusd", None)
     assert permission("RAPL")[0] == ""
 

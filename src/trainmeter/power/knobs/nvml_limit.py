@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from trainmeter.power.knobs.watts import Dial, WattLimit
 
-REMEDY = "That takes root or zeusd (a service of zeus's, named by ZEUSD_SOCK_PATH)"
+REMEDY = "That takes root or zeusd (a service of zeus's, named by ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT)"
 
 
 def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:

@@ -5,8 +5,17 @@ from importlib.util import find_spec
 
 from trainmeter.power.knobs import privilege
 
-PROGRAMS = {"nvpmodel": "nvpmodel", "jetson_clocks": "jetson_clocks", "fan": "tee", "RAPL": "tee", "amdgpu": "tee"}
-"""What sudo runs to turn a knob."""
+TEE = ("tee", "--version")
+ASKED = {
+    "nvpmodel": ("nvpmodel", "-q"),
+    "jetson_clocks": ("jetson_clocks", "--show"),
+    "fan": TEE,
+    "RAPL": TEE,
+    "amdgpu": TEE,
+}
+"""What sudo runs to turn a knob, asked for what changes nothing: sudo's list has what takes a password as well."""
+ZEUSD = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
+"""What names zeus's service, as zeus reads it."""
 OF_JTOP = ("nvpmodel", "jetson_clocks", "fan")
 """The knobs that jtop's service turns for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"
@@ -17,16 +26,14 @@ def permission(name: str) -> tuple[str, str | None]:
     if os.geteuid() == 0:
         return "as root", None
     if name == "NVML":
-        if os.environ.get("ZEUSD_SOCK_PATH"):
+        if any(name in os.environ for name in ZEUSD):
             return "by zeusd", None
-        return "", "run zeusd, zeus's service, and name its socket by ZEUSD_SOCK_PATH"
+        return "", f"run zeusd, zeus's service, and name it by {' or '.join(ZEUSD)}"
     if name in OF_JTOP and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
         return "by jtop's service", None
-    program = PROGRAMS[name]
     try:
-        if privilege.answer("sudo", "-n", "-l", program).startswith("/"):
-            return "by sudo", None
+        privilege.as_root(*ASKED[name])
+        return "by sudo", None
     except RuntimeError:
-        pass  # there is no sudo
-    join = "join the group jtop (sudo usermod -aG jtop $USER), or " if name in OF_JTOP else ""
-    return "", f"{join}let sudo run {program} without a password (sudo visudo)"
+        join = "join the group jtop (sudo usermod -aG jtop $USER), or " if name in OF_JTOP else ""
+        return "", f"{join}let sudo run {ASKED[name][0]} without a password (sudo visudo)"
