@@ -118,6 +118,7 @@ case $1 in
 --restore)
     [ -e "$2" ] || { echo "Error: restore file $2 not found!"; exit 1; }
     [ -e deaf ] || while IFS=: read -r low value; do echo "$value" > "$low"; done < "$2";;
+--show) ;;
 *)
     [ -e deaf ] || for low in $lows; do cat "$(echo "$low" | sed 's/min_freq/max_freq/')" > "$low"; done;;
 esac
@@ -216,8 +217,10 @@ class Board:
         self.put(**{f"{zone}/constraint_1_name": "long_term", f"{zone}/constraint_1_max_power_uw": 120_000_000})
         self.put(**{f"{zone}/constraint_1_power_limit_uw": round(watts * 1e6)})
 
-    def with_amdgpu(self, bus: str = "0000:03:00.0") -> Board:
-        hwmon = f"sys/bus/pci/devices/{bus}/hwmon/hwmon4"
+    def with_amdgpu(self, bus: str = "0000:03:00.0", device: str = "0x744c") -> Board:
+        card = f"sys/class/drm/card{len(list(self.root.glob('sys/class/drm/card*')))}/device"
+        self.put(**{f"{card}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", f"{card}/device": device})
+        hwmon = f"{card}/hwmon/hwmon4"
         self.put(**{f"{hwmon}/power1_cap": 250_000_000, f"{hwmon}/power1_cap_min": 0})
         self.put(**{f"{hwmon}/power1_cap_max": 303_000_000})
         return self

@@ -27,6 +27,7 @@ from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from trainmeter.power.knobs.knob import Knob
 from trainmeter.power.knobs.permission import permission
 from trainmeter.power.meter import Domain, Meter, lasts, open_meter
+from trainmeter.processes import boot_id
 
 LOOK_S = 0.6
 """How long the meter is watched."""
@@ -68,7 +69,7 @@ def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
     gpus = used(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := name_of(gpu))]
-    desk = Desk(job["machine"]["state_dir"], root=root, boot_id=host.boot_id(), command="doctor")
+    desk = Desk(job["machine"]["state_dir"], root=root, boot_id=boot_id(), command="doctor")
     yield device_row(device, found, here, gpus)
     yield from left(desk)
     with closing(open_meter(job["meter"], gpus=names, root=root)) as meter:
@@ -127,7 +128,8 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
 
     total = meter.total(told.joules)
     lacking = "" if total is not None else "a part of it tells nothing"
-    yield row("energy", total, meter.domains.values(), source, covers, reason or lacking)
+    parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
+    yield row("energy", total, meter.domains.values(), source, parts, reason or lacking)
     for domain, part in meter.domains.items():
         joules = told.joules.get(domain)
         lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")

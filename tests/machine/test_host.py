@@ -2,6 +2,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from controls import Board
 from omegaconf import OmegaConf
 
 from trainmeter.machine.host import describe, detect, facts, fits
@@ -61,6 +62,15 @@ def test_any_other_machine_is_a_cpu(tree, board):
     assert detect(DEVICES, facts(board(["raspberrypi,4-model-b", "brcm,bcm2711"]))) == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("names", "tegra"), [(MODULES["thor"], True), (["raspberrypi,4-model-b", "brcm,bcm2711"], False)]
+)
+def test_only_a_jetson_has_the_names_of_one(board, names, tegra):
+    found = facts(board(names))
+    assert found["board"] == " ".join(names)
+    assert found["tegra"] == (" ".join(names) if tegra else None)
+
+
 def test_a_device_without_a_match_is_never_detected():
     with pytest.raises(ValueError, match=r"device=auto: no device fits .*Name one: device=auto\|nano\."):
         detect({"auto": None, "nano": {"board": "p3450"}}, {"board": None, "gpu": None})
@@ -91,7 +101,7 @@ def test_a_recorded_board_is_described_in_full(board):
             "usr/local/cuda/version.txt": "CUDA Version 10.2.300\n",
             "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 18.04.6 LTS"\n',
             "etc/nv_tegra_release": "# R32 (release), REVISION: 7.4, GCID: 33514132, BOARD: t210ref\n",
-            "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=1 NAME=5W >\n",
+            "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n<POWER_MODEL ID=1 NAME=5W>\n",
             "var/lib/nvpmodel/status": "pmode:0001 fmode:quiet\n",
         },
     )
@@ -188,6 +198,9 @@ def test_clocks_are_locked_once_no_core_and_no_gpu_has_a_choice(tree):
     assert describe(root)["clocks"] == "free"
     tree(**{f"{gpu}/min_freq": "918000000\n"})
     assert describe(root)["clocks"] == "locked"
+    other = "sys/class/devfreq/gpu-gpc-1"
+    tree(**{f"{other}/min_freq": "306000000\n", f"{other}/max_freq": "918000000\n"})
+    assert describe(root)["clocks"] == "free", "of several of a GPU's, each counts"
 
 
 def test_thors_video_engines_are_not_its_gpu(tree):
@@ -198,9 +211,10 @@ def test_thors_video_engines_are_not_its_gpu(tree):
     assert describe(root)["clocks"] == "locked"
 
 
-def test_a_fan_is_told_with_its_profile_even_when_it_stands(tree):
+@pytest.mark.parametrize("name", ["pwmfan", "pwm-fan", "pwm_fan"])
+def test_a_fan_is_told_with_its_profile_even_when_it_stands(tree, name):
     hwmon = "sys/class/hwmon/hwmon0"
-    fan = {f"{hwmon}/name": "pwmfan\n", f"{hwmon}/pwm1": "0\n"}
+    fan = {f"{hwmon}/name": f"{name}\n", f"{hwmon}/pwm1": "0\n"}
     root = tree(**fan, **{"etc/nvfancontrol.conf": "\tFAN_DEFAULT_PROFILE cool\n"})
     assert describe(root)["fan"] == {"pwm": 0, "profile": "cool"}
     tree(**{"var/lib/nvfancontrol/status": "FAN1:FAN_PROFILE:quiet\n"})
@@ -224,15 +238,10 @@ def test_driver_and_toolkit_are_told_by_version(tree, module):
     assert described["cuda"] == "12.6.11"
 
 
-def test_the_packages_power_limits_are_told_and_no_other_zones(tree):
-    limits = {"0": ("package-0", 65_000_000), "1": ("package-1", 62_500_000), "2": ("psys", 90_000_000)}
-    files = {}
-    for zone, (name, microwatts) in limits.items():
-        files |= {
-            f"sys/class/powercap/intel-rapl:{zone}/name": f"{name}\n",
-            f"sys/class/powercap/intel-rapl:{zone}/constraint_0_power_limit_uw": f"{microwatts}\n",
-        }
-    assert describe(tree(**files))["power_limits_w"] == {"package-0": 65, "package-1": 62.5}
+def test_the_packages_long_term_limits_are_told_whatever_their_number_and_no_other_zones(tmp_path):
+    board = Board(tmp_path).with_rapl(packages=1, watts=65)  # before it stands the short-term one
+    board.zone("intel-rapl:3", "package-1", 62.5)
+    assert describe(board.root)["power_limits_w"] == {"package-0": 65, "package-1": 62.5}
 
 
 def test_gpus_are_named_and_numbered_as_the_driver_does(tree, nvidia, amd):

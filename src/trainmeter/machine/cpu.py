@@ -45,6 +45,24 @@ def governors(root: Path) -> list[str]:
 
 def power_limits_w(root: Path) -> dict[str, float]:
     """The long-term limit of each CPU package, in watts, where RAPL tells it."""
-    zones = sorted(root.glob("sys/class/powercap/intel-rapl:[0-9]*"))
-    limits = {text(zone / "name"): text(zone / "constraint_0_power_limit_uw") for zone in zones}
-    return {name: int(uw) / 1e6 for name, uw in limits.items() if name.startswith("package") and uw.isdigit()}
+    try:
+        limits = {text(limit.with_name("name")): text(limit) for limit in long_term_limits(root)}
+    except OSError:
+        return {}
+    return {name: int(uw) / 1e6 for name, uw in limits.items() if uw.isdigit()}
+
+
+def long_term_limits(root: Path) -> list[Path]:
+    """The files, of microwatts, that hold each CPU package for seconds and longer; OSError where RAPL cannot be read.
+
+    What holds all packages (psys), and what shows them a second time (mmio), is left alone.
+    """
+    zones = (name.parent for name in sorted(root.glob("sys/class/powercap/intel-rapl:*/name")))
+    packages = [zone for zone in zones if re.match(r"package-\d", (zone / "name").read_text())]
+    constraints = (name for zone in packages for name in sorted(zone.glob("constraint_*_name")))
+    limits = (
+        name.with_name(name.name.replace("name", "power_limit_uw"))
+        for name in constraints
+        if name.read_text().strip() == "long_term"
+    )
+    return [limit for limit in limits if limit.exists()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmeter.machine.files import found, text
-from trainmeter.machine.jetson import gpu_devfreq
+from trainmeter.machine.jetson import gpu_devfreqs
 
 JETSON_LOADS = (
     "sys/devices/gpu.0/load",
@@ -64,7 +64,7 @@ def _jetson(root: Path) -> Iterator[Gauge]:
     loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
     if load := next(loads, None):
         yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(share, load, 1000))
-    if devfreq := gpu_devfreq(root):
+    for devfreq in gpu_devfreqs(root)[:1]:
         yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(number, devfreq / "cur_freq"))
 
 
@@ -128,7 +128,10 @@ def used_bytes(meminfo: Path) -> float:
 
 
 def ticks(stat: Path) -> tuple[int, int]:
-    """The ticks that all cores together were busy since the start, and all ticks. Waiting for disks is idle."""
+    """The ticks that all cores together were busy since the start, and all ticks.
+
+    Waiting for disks is idle. What a hypervisor gave to others is not ours, and guests are in `user` already.
+    """
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
     busy = user + nice + system + irq + softirq
     return busy, busy + idle + iowait + steal

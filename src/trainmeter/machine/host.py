@@ -26,7 +26,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
     return present(
         {
             "hostname": text(root / "proc/sys/kernel/hostname"),
-            "boot_id": boot_id(root),
+            "boot_id": text(root / "proc/sys/kernel/random/boot_id"),
             "board": _board(root),
             "cpu": cpu.describe(root),
             "memory_bytes": _memory_bytes(root),
@@ -54,16 +54,12 @@ SPECIFIC = ("board", "tegra", "gpu")
 
 
 def facts(root: str | Path = "/") -> dict[str, str | None]:
-    """What a device's `match` is held against: `board`, the device tree's names of it, and the same once more as
-    `tegra`, for what fits any Jetson; `gpu`, the vendor."""
+    """What a device's `match` is held against: `board`, the device tree's names of it, and for a Jetson the same once
+    more as `tegra`, for what fits any of them; `gpu`, the vendor."""
     root = Path(root)
-    gpus, names = find_gpus(root), _board(root).get("compatible")
-    return {"board": names, "tegra": names, "gpu": gpus[0]["vendor"] if gpus else None}
-
-
-def boot_id(root: str | Path = "/") -> str:
-    """What tells one start of the machine from the next; empty where the kernel does not say."""
-    return text(Path(root) / "proc/sys/kernel/random/boot_id")
+    gpus, names = find_gpus(root), _board(root).get("compatible", "")
+    tegra = names if "nvidia,tegra" in names else None
+    return {"board": names or None, "tegra": tegra, "gpu": gpus[0]["vendor"] if gpus else None}
 
 
 def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:

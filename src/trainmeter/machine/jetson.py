@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter.machine.files import found, present, text
+from trainmeter.machine.power_modes import CONF, current, modes
 
 KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
 """Developer kits that go by a number of their own: their module and their carrier."""
 
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
-"""What the kernel calls the GPU's frequency; the video engines of a Thor go by another."""
+"""What the kernel calls the GPU's frequency; the video engines of a Thor go by another, and scale as they like."""
+
+LOCKED, FREE = "locked", "free"
+FAN = re.compile(r"pwm.?fan")
+"""What the kernel calls the fan, by a name that NVIDIA has spelled in several ways."""
 
 JETPACKS = {
     "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
@@ -52,36 +57,44 @@ def jetpack(release: str) -> str:
 
 def power_mode(root: Path) -> dict[str, Any]:
     """nvpmodel's mode: its number, and the name that this board gives it."""
-    number = found(r"^pmode:(\d+)", text(root / "var/lib/nvpmodel/status"))
-    if not number:
+    number = current(root)
+    if number is None:
         return {}
-    name = found(rf"POWER_MODEL\s+ID=0*{int(number)}\s+NAME=(\S+)", text(root / "etc/nvpmodel.conf"))
-    return {"id": int(number), **present({"name": name})}
+    named, _ = modes(text(root / CONF))
+    return {"id": number, **present({"name": named[number].name if number in named else ""})}
 
 
-def gpu_devfreq(root: Path) -> Path | None:
-    """The folder that tells and bounds the clock of a board's GPU."""
-    folders = sorted(root.glob("sys/class/devfreq/*"))
-    return next((folder for folder in folders if GPU.search(folder.name)), None)
+def gpu_devfreqs(root: Path) -> list[Path]:
+    """The folders that tell and bound the clocks of a board's GPU."""
+    return [folder for folder in sorted(root.glob("sys/class/devfreq/*")) if GPU.search(folder.name)]
 
 
 def clocks(root: Path) -> str:
-    """`locked` where every core and the GPU has one frequency left, as jetson_clocks leaves them; else `free`."""
+    """`locked` where every core and the GPU has one frequency left, as jetson_clocks leaves them, else `free`; empty
+    where none can be read. No root needed."""
     lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
-    if gpu := gpu_devfreq(root):
-        lowest.append(gpu / "min_freq")
+    lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
     bounds = [(text(low), text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
     told = [(low, high) for low, high in bounds if low and high]
     if not told:
         return ""
-    return "locked" if all(low == high for low, high in told) else "free"
+    return LOCKED if all(low == high for low, high in told) else FREE
+
+
+def fan_duty(root: Path) -> Path | None:
+    """The file of the fan's duty, 0 to 255; None where there is no fan, and OSError where that cannot be told."""
+    names = sorted(root.glob("sys/class/hwmon/hwmon*/name"))
+    named = [name.with_name("pwm1") for name in names if FAN.fullmatch(name.read_text().strip())]
+    return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *named) if duty.exists()), None)
 
 
 def fan(root: Path) -> dict[str, Any]:
     """How fast the fan is asked to turn, 0 to 255, and the profile that it follows."""
-    named = (path.parent for path in root.glob("sys/class/hwmon/hwmon*/name") if text(path) in ("pwmfan", "pwm-fan"))
-    speeds = [root / "sys/devices/pwm-fan/target_pwm", *(folder / "pwm1" for folder in named)]
+    try:
+        duty = fan_duty(root)
+    except OSError:
+        duty = None
+    pwm = text(duty) if duty else ""
     profile = found(r"FAN_PROFILE[:\s]+(\w+)", text(root / "var/lib/nvfancontrol/status"))
     default = found(r"FAN_DEFAULT_PROFILE\s+(\w+)", text(root / "etc/nvfancontrol.conf"))
-    pwm = next((said for path in speeds if (said := text(path)).isdigit()), "")
-    return {**({"pwm": int(pwm)} if pwm else {}), **present({"profile": profile or default})}
+    return {**({"pwm": int(pwm)} if pwm.isdigit() else {}), **present({"profile": profile or default})}

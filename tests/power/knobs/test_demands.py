@@ -81,7 +81,14 @@ def test_what_trains_on_a_gpu_is_limited_by_that_gpu(board, asked, nvml):
     assert [demand.knob.name for demand in asked(True, [AMD], power_limit=150)] == ["amdgpu"]
 
 
-@pytest.mark.parametrize("gpus", [[], [{"vendor": "nvidia"}], [NVIDIA, AMD]])
+def test_where_no_gpu_is_listed_there_is_no_limit_to_set(board, asked):
+    """As in a container that does not show them."""
+    board.with_rapl()
+    (demand,) = asked(True, [], power_limit=65)
+    assert demand.lack == "power_limit=65 asked for, this machine has no limit to set"
+
+
+@pytest.mark.parametrize("gpus", [[{"vendor": "nvidia"}], [NVIDIA, AMD]])
 def test_gpus_that_are_not_known_cannot_be_limited(board, asked, gpus):
     board.with_rapl()
     with pytest.raises(RuntimeError, match="power_limit limits the GPUs used"):

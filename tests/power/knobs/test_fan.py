@@ -3,6 +3,8 @@ import os
 import pytest
 from controls import Board
 
+from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.fan import open_fan
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
@@ -65,6 +67,18 @@ def test_the_profile_is_the_one_that_the_services_file_names(board):
 )
 def test_the_command_by_hand_hands_the_fan_back_to_whose_it_was(board, machine, setting, command):
     assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
+
+
+def test_after_a_reboot_a_fan_is_back_with_its_service_whatever_duty_that_sets_by_now(board):
+    fan = open_fan(board.with_service_fan().root)
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.note("fan", [], fan.get(), fan.by_hand(fan.get()))
+    desk.keep(memo._replace(ours="manual 255", boot_id="the boot before"))
+    board.put(**{DUTY: 91})
+    said = []
+    put_back(desk, said.append)
+    assert [text.partition(";")[0] for text in said] == ["fan is back at quiet 77"]
+    assert desk.left() == []
 
 
 def test_a_machine_without_a_fan_has_no_such_knob(board):

@@ -9,7 +9,8 @@ from trainmeter.power.knobs.amd_cap import open_amd_cap
 from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 
 LIMIT = "sys/class/powercap/{}/constraint_1_power_limit_uw"
-CAP = "sys/bus/pci/devices/{}/hwmon/hwmon4/power1_cap"
+CAP = "sys/class/drm/card{}/device/hwmon/hwmon4/power1_cap"
+MI250X = "0x7408"
 
 
 @pytest.fixture
@@ -92,8 +93,17 @@ def test_a_file_of_the_kernels_that_is_kept_for_root_is_written_by_sudo(board, o
 def test_the_cap_is_that_of_the_gpus_used_alone(board):
     board.with_amdgpu("0000:03:00.0").with_amdgpu("0000:83:00.0")
     open_amd_cap(["0000:83:00.0"], board.root).set("200 W")
-    assert board.read(CAP.format("0000:03:00.0")) == "250000000"
-    assert board.read(CAP.format("0000:83:00.0")) == "200000000"
+    assert board.read(CAP.format(0)) == "250000000"
+    assert board.read(CAP.format(1)) == "200000000"
+
+
+@pytest.mark.parametrize("buses", [["0000:c6:00.0"], ["0000:c1:00.0", "0000:c6:00.0"]])
+def test_of_a_board_with_two_dies_the_cap_is_that_of_the_first_as_its_energy_is(board, buses):
+    board.with_amdgpu("0000:c1:00.0", MI250X).with_amdgpu("0000:c6:00.0", MI250X)
+    knob = open_amd_cap(buses, board.root)
+    knob.set("200 W")
+    assert knob.devices == ["0000:c1:00.0"]
+    assert (board.read(CAP.format(0)), board.read(CAP.format(1))) == ("200000000", "250000000")
 
 
 @pytest.mark.parametrize("buses", [[], ["0000:83:00.0"], ["0000:03:00.0", "0000:83:00.0"]])

@@ -1,10 +1,13 @@
 import os
+import shlex
 
 import pytest
 from controls import CPU, GPU, Board
 
-from trainmeter.power.knobs import privilege
-from trainmeter.power.knobs.jetson_clocks import locked, open_jetson_clocks
+from trainmeter.power.knobs import jetson_clocks, privilege
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from trainmeter.power.knobs.knob import held
 
 
 @pytest.fixture
@@ -65,9 +68,8 @@ def test_nothing_is_locked_unless_what_was_there_is_stored(board, knob):
         knob.set("locked")
 
 
-def test_a_machine_whose_clocks_cannot_be_read_says_so_and_counts_as_free(tmp_path, board):
+def test_a_machine_whose_clocks_cannot_be_read_says_so(tmp_path, board):
     empty = tmp_path / "empty"
-    assert not locked(empty)
     with pytest.raises(RuntimeError, match="no clock can be read"):
         open_jetson_clocks(empty, tmp_path).get()
 
@@ -83,3 +85,25 @@ def test_the_command_by_hand_is_the_one_that_puts_back(board, knob):
     assert command == f"sudo jetson_clocks --restore {board.root}/state/l4t_dfs.conf"
     privilege.answer(*command.split()[1:])
     assert knob.get() == "free"
+
+
+def test_where_jtops_service_has_locked_them_the_command_names_what_that_has_stored(board, monkeypatch):
+    """In a folder whose name has a blank, which only a quoted path survives."""
+    stored = board.root / "jtop's own/l4t_dfs.conf"
+    stored.parent.mkdir()
+
+    def lock(on):
+        board.program("jetson_clocks", "")  # it is there, and of no use to an ordinary user
+        stored.touch()
+        for path in (CPU.format(0, "{}"), CPU.format(1, "{}"), GPU):
+            board.put(**{path.format("min"): board.read(path.format("max")) if on else 1})
+        return ""
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(jetson_clocks, "STORED_BY_JTOP", str(stored))
+    monkeypatch.setattr(jetson_clocks.jtop_control, "lock_clocks", lock)
+    desk = Desk(str(board.root / "desk"), root=str(board.root), boot_id="this", command="train")
+    knob = open_jetson_clocks(board.root, desk.folder)
+    with held([(knob, knob.wish("locked"))], desk, print):
+        (memo,) = desk.left()
+    assert shlex.split(memo.by_hand) == ["sudo", "jetson_clocks", "--restore", str(stored)]

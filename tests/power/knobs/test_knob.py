@@ -13,7 +13,7 @@ from controls import Board
 
 from trainmeter.power.knobs import knob, privilege
 from trainmeter.power.knobs.amd_cap import open_amd_cap
-from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.demands import LASTING, put_back
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.fan import open_fan
 from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
@@ -306,6 +306,6 @@ def test_a_run_killed_between_writing_and_turning_is_put_back_too(bench):
 def test_after_a_reboot_only_what_outlives_it_is_put_back(bench):
     left_by_a_dead_run(bench, boot_id="the boot before")
     put_back(bench.desk, bench.said.append)
-    assert bench.at() == (bench.case.was if bench.knob.lasts else bench.case.turned)
+    assert bench.at() == (bench.case.was if bench.knob.name in LASTING else bench.case.turned)
     assert bench.memos() == []
     assert len(bench.said) == 1

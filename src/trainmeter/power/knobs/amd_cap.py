@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainmeter.machine.amd import board_of, find_cards
 from trainmeter.power.knobs.watts import WattLimit, bound, file_dial
 
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
-    """The knob of the GPUs at these PCI addresses; None unless each has a cap."""
+    """The knob of the GPUs at these PCI addresses, board by board; None unless each has a cap."""
+    cards = find_cards(Path(root))
+    try:
+        boards = {board_of(bus, cards) for bus in buses}
+    except OSError:
+        return None
     dials = {}
-    for bus in buses:
-        for cap in sorted(Path(root).glob(f"sys/bus/pci/devices/{bus}/hwmon/hwmon*/power1_cap")):
+    for board in sorted(boards):
+        for cap in sorted(board.folder.glob("hwmon/hwmon*/power1_cap")):
             low_w, high_w = (bound(cap.with_name(f"power1_cap_{which}")) for which in ("min", "max"))
-            dials[bus] = file_dial(cap, low_w=low_w, high_w=high_w)
-    return WattLimit("amdgpu", dials) if dials.keys() == set(buses) and dials else None
+            dials[board.bus] = file_dial(cap, low_w=low_w, high_w=high_w)
+    return WattLimit("amdgpu", dials) if len(dials) == len(boards) and dials else None

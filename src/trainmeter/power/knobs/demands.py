@@ -21,7 +21,7 @@ from trainmeter.stopping import undisturbed
 UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 """The keys that ask for a knob, and what leaves it as it is."""
 LASTING = ("nvpmodel", "fan")
-"""The knobs whose settings outlive a reboot."""
+"""The knobs whose settings outlive a reboot; of a fan's, jtop's service sets what it was asked for anew."""
 OF_A_JETSON = ("/etc/nv_tegra_release", JTOP_SOCKET)
 """What a Jetson has; in a container, jtop's socket may be all there is of it."""
 ABSENT = {"power_limit": "no limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
@@ -74,12 +74,17 @@ def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: st
         return knob
     if not trains_on_gpu:
         return open_rapl_limit(root)
+    if not gpus:
+        return None
     vendors = {gpu["vendor"] for gpu in gpus}
     if vendors == {"nvidia"} and all("uuid" in gpu for gpu in gpus):
         return open_nvml_limit([gpu["uuid"] for gpu in gpus])
     if vendors == {"amd"} and all("bus" in gpu for gpu in gpus):
         return open_amd_cap([gpu["bus"] for gpu in gpus], root)
-    raise RuntimeError("power_limit limits the GPUs used, and which those are is not known: name them by device.")
+    raise RuntimeError(
+        "power_limit limits the GPUs used, and their driver does not tell their UUIDs, or places on the bus if they "
+        "are AMD's. NVIDIA's does where it is kept up (sudo nvidia-smi -pm 1); or leave power_limit out."
+    )
 
 
 def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmeter.machine.jetson import fan_duty
 from trainmeter.power.knobs import jtop_control, privilege
 from trainmeter.power.knobs.jtop_control import jtop_or_sudo
 from trainmeter.power.knobs.knob import Wish, settled
@@ -24,7 +25,6 @@ MANUAL, KERNEL = "manual", "temp_control"
 class Fan:
     name = "fan"
     devices: Sequence[str] = ()
-    lasts = True  # jtop's service sets what it was asked for at each start anew
 
     def __init__(self, root: Path, duty: Path) -> None:
         self._root, self._duty = root, duty
@@ -39,7 +39,13 @@ class Fan:
         said = jtop_or_sudo(
             lambda: jtop_control.set_fan(profile, 100 * int(duty) / FULL), lambda: self._by_sudo(profile, duty)
         )
-        settled(self, setting, said, took)
+        settled(self, setting, said)
+
+    def same(self, setting: str, other: str) -> bool:
+        """By whom it is set, and, where that is nobody, at which duty: who sets it sets that as he likes."""
+        profile, duty = setting.split()
+        other_profile, other_duty = other.split()
+        return profile == other_profile and (profile != MANUAL or abs(int(duty) - int(other_duty)) <= 1)
 
     def choices(self) -> str:
         return "max"
@@ -77,11 +83,11 @@ class Fan:
 def open_fan(root: str | Path) -> Fan | None:
     """The knob of a Jetson's fan; None where there is none."""
     root = Path(root)
-    duties = [root / "sys/devices/pwm-fan/target_pwm"]
-    for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
-        if re.fullmatch(r"pwm.?fan", privilege.read(name)):
-            duties.append(name.with_name("pwm1"))
-    return next((Fan(root, duty) for duty in duties if duty.exists()), None)
+    try:
+        duty = fan_duty(root)
+    except OSError as error:
+        raise privilege.unreadable(error) from error
+    return Fan(root, duty) if duty else None
 
 
 def service_profile(root: Path) -> str | None:
@@ -93,10 +99,3 @@ def service_profile(root: Path) -> str | None:
     except OSError:
         profile = None
     return profile[1] if profile else "nvfancontrol"
-
-
-def took(now: str, setting: str) -> bool:
-    """Whether a fan is where it was set: at its duty, or with who sets that, which is then theirs."""
-    profile, duty = now.split()
-    asked_profile, asked_duty = setting.split()
-    return profile == asked_profile and (profile != MANUAL or abs(int(duty) - int(asked_duty)) <= 1)

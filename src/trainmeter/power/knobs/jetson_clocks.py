@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import re
+import os
+import shlex
 import shutil
 from collections.abc import Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any
 
+from trainmeter.machine.jetson import FREE, LOCKED, clocks
 from trainmeter.power.knobs import jtop_control, privilege
 from trainmeter.power.knobs.jtop_control import jtop_or_sudo
 from trainmeter.power.knobs.knob import Wish, settled
 
-LOCKED, FREE = "locked", "free"
-GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
-"""What the kernel calls the GPU's frequency; the video engines of a Thor scale as they like."""
+STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
+"""What the clocks were, where jtop's service locked them."""
 
 
 class JetsonClocks:
     name = "jetson_clocks"
     devices: Sequence[str] = ()
-    lasts = False
+    same = staticmethod(eq)
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
@@ -29,9 +31,9 @@ class JetsonClocks:
         """What the clocks were, in the program's own format; there while it is we that locked them by the program."""
 
     def get(self) -> str:
-        if not ranges(self._root):
-            raise RuntimeError(f"no clock can be read below {self._root / 'sys/devices/system/cpu'}.")
-        return LOCKED if locked(self._root) else FREE
+        if told := clocks(self._root):
+            return told
+        raise RuntimeError(f"no clock can be read below {self._root / 'sys/devices/system/cpu'}.")
 
     def set(self, setting: str) -> None:
         """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
@@ -59,7 +61,10 @@ class JetsonClocks:
         return Wish(LOCKED)
 
     def by_hand(self, setting: str) -> str:
-        return f"sudo jetson_clocks --restore {self._stored}" if setting == FREE else "sudo jetson_clocks"
+        if setting == LOCKED:
+            return "sudo jetson_clocks"
+        by_jtop = os.path.exists(STORED_BY_JTOP) and not self._stored.exists()
+        return f"sudo jetson_clocks --restore {shlex.quote(STORED_BY_JTOP if by_jtop else str(self._stored))}"
 
     def _lock(self) -> str:
         self._stored.parent.mkdir(parents=True, exist_ok=True)
@@ -72,18 +77,3 @@ class JetsonClocks:
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
     """The knob of a Jetson; None where there is no such program. `folder` is where it keeps what the clocks were."""
     return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None
-
-
-def locked(root: Path) -> bool:
-    """Whether each clock of the CPU and the GPU has its lowest frequency where its highest is; no root needed."""
-    found = ranges(root)
-    return bool(found) and all(low == high for low, high in found)
-
-
-def ranges(root: Path) -> list[tuple[str, str]]:
-    """The lowest and the highest frequency that each clock may have now."""
-    lows = [
-        *root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"),
-        *(low for low in root.glob("sys/class/devfreq/*/min_freq") if GPU.search(low.parent.name)),
-    ]
-    return [(low.read_text(), low.with_name(low.name.replace("min", "max")).read_text()) for low in lows]

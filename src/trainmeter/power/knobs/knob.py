@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from operator import eq
 from typing import Any, NamedTuple, Protocol
 
 from trainmeter.power.knobs.desk import Desk, Memo
@@ -32,13 +31,15 @@ class Knob(Protocol):
 
     name: str
     devices: Sequence[str]  # what it is a knob of, where a machine has several
-    lasts: bool  # whether a setting outlives a reboot
 
     def get(self) -> str:
         """What is set now; OSError or RuntimeError where it cannot be read."""
 
     def set(self, setting: str) -> None:
         """Turns the knob, and looks whether it took; RuntimeError says why it did not, and what would allow it."""
+
+    def same(self, setting: str, other: str) -> bool:
+        """Whether two settings are one, however they are spelled."""
 
     def choices(self) -> str:
         """What can be asked for, for people."""
@@ -64,11 +65,11 @@ class Holding:
         """Turns a knob that is not there already; what was there is written down first."""
         now = was = knob.get()
         self._knobs[knob.name] = knob
-        if was != setting:
+        if not knob.same(was, setting):
             memo = self._memos[knob.name] = self._desk.note(knob.name, knob.devices, was, knob.by_hand(was))
             knob.set(setting)
             now = knob.get()
-            self._memos[knob.name] = self._desk.keep(memo._replace(ours=now))
+            self._memos[knob.name] = self._desk.keep(memo._replace(ours=now, by_hand=knob.by_hand(was)))
         self.applied[knob.name] = now
 
     def drifted(self) -> list[str]:
@@ -133,25 +134,25 @@ def drift(knob: Knob, applied: str) -> str | None:
         now = knob.get()
     except (OSError, RuntimeError) as error:
         return f"{knob.name} was set to {applied}, and can no longer be read: {error}"
-    return None if now == applied else f"{knob.name} was set to {applied}, and somebody else set it to {now}."
+    return None if knob.same(now, applied) else f"{knob.name} was set to {applied}, and somebody else set it to {now}."
 
 
 def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
     """Puts a knob back to what was there, and drops its memo; says where it left it to somebody else's setting."""
     now = knob.get()
     said = None
-    if memo.ours is None or now == memo.ours:  # what was turned in part, or is still turning, may look like before
+    if memo.ours is None or knob.same(now, memo.ours):  # what is still turning, or did in part, may look like before
         knob.set(memo.was)
-    elif now != memo.was:
+    elif not knob.same(now, memo.was):
         said = f"{knob.name} was set to {memo.ours}, and somebody else set it to {now}: left so. It was {memo.was}."
     desk.drop(memo)
     return said
 
 
-def settled(knob: Knob, setting: str, said: str, took: Callable[[str, str], bool] = eq) -> None:
+def settled(knob: Knob, setting: str, said: str) -> None:
     """Waits until a knob stands where it was turned to; RuntimeError, with what the turning said, if it never does."""
     end = time.monotonic() + SETTLES_S
-    while not took(now := knob.get(), setting):
+    while not knob.same(now := knob.get(), setting):
         if time.monotonic() > end:
             raise RuntimeError(f"{knob.name}: asked for {setting}, the device is at {now}. {' '.join(said.split())}")
         time.sleep(0.05)

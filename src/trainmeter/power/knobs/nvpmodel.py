@@ -1,44 +1,30 @@
-"""The power modes of a Jetson: nvpmodel's, as the board's own /etc/nvpmodel.conf has them."""
+"""The power mode of a Jetson, which its program nvpmodel sets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from operator import eq
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from trainmeter.machine.files import found
+from trainmeter.machine.jetson import LOCKED, clocks
+from trainmeter.machine.power_modes import CONF, Mode, current, modes
 from trainmeter.power.knobs import jtop_control, privilege
-from trainmeter.power.knobs.jetson_clocks import locked
 from trainmeter.power.knobs.jtop_control import jtop_or_sudo
 from trainmeter.power.knobs.knob import Wish, settled
-
-
-class Mode(NamedTuple):
-    number: int
-    name: str
-    cores: int  # of the CPU, online
-    gating: frozenset[tuple[str, str]]
-    """Which parts of the GPU have no power, by mask: nvpmodel changes it by a reboot alone."""
-
-    def __str__(self) -> str:
-        return f"{self.name} (id:{self.number})"
-
-    @property
-    def watts(self) -> float | None:
-        """The watts in the mode's name, if there are any."""
-        words = (re.fullmatch(r"(\d+)W", word) for word in self.name.upper().split("_"))
-        return next((float(word[1]) for word in words if word), None)
 
 
 class Nvpmodel:
     name = "nvpmodel"
     devices: Sequence[str] = ()
-    lasts = True
+    same = staticmethod(eq)
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._awaited = False  # what jtop was asked for, and did not do in time, it may do yet
-        self._modes, self._default = modes(privilege.read(root / "etc/nvpmodel.conf"))
+        self._modes, self._default = modes(privilege.read(root / CONF))
 
     def get(self) -> str:
         return str(self._current())
@@ -48,7 +34,7 @@ class Nvpmodel:
         mode = self._of(setting)
         if mode == self._current() and not self._awaited:
             return
-        if locked(self._root):
+        if clocks(self._root) == LOCKED:
             raise RuntimeError(
                 f"jetson_clocks is on, and its clocks are those of {self.get()}. Turn it off before the power mode "
                 "changes: sudo jetson_clocks --restore"
@@ -100,15 +86,13 @@ class Nvpmodel:
 
     def _current(self) -> Mode:
         """The mode that is set, by its status file, or by asking nvpmodel where there is none."""
-        try:
-            number = found(r"pmode:(\d+)", (self._root / "var/lib/nvpmodel/status").read_text())
-        except OSError:
-            number = None
+        number = current(self._root)
         if number is None:
             said = privilege.answer("nvpmodel", "-q")
-            number = found(r"NV Power Mode:.*\n(\d+)", said)
-            if number is None:
+            told = found(r"NV Power Mode:.*\n(\d+)", said)
+            if not told:
                 raise RuntimeError(f"nvpmodel does not tell the power mode: {said.strip()}")
+            number = int(told)
         return self._numbered(number)
 
     def _of(self, setting: str) -> Mode:
@@ -120,38 +104,7 @@ class Nvpmodel:
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """The knob of a Jetson; None for another machine."""
-    return Nvpmodel(Path(root)) if (Path(root) / "etc/nvpmodel.conf").exists() else None
-
-
-def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
-    """The modes of an nvpmodel.conf by number, in its order, and the number of the default."""
-    read: dict[int, Mode] = {}
-    default = mode = None
-    for line in conf.splitlines():
-        words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
-        match words:
-            case ["<", "POWER_MODEL", number, name, ">"]:
-                mode = Mode(int(value(number)), value(name), 0, frozenset())
-            case ["<", "PM_CONFIG", number, ">"]:
-                default, mode = int(value(number)), None
-            case ["<", *_]:
-                mode = None
-            case ["CPU_ONLINE", _, "1"] if mode:
-                mode = mode._replace(cores=mode.cores + 1)
-            case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
-                mode = mode._replace(gating=mode.gating | {(mask, bits)})
-        if mode:
-            read[mode.number] = mode
-    return read, default
-
-
-def value(assignment: str) -> str:
-    return assignment.partition("=")[2]
-
-
-def found(pattern: str, text: str) -> int | None:
-    match = re.search(pattern, text)
-    return int(match[1]) if match else None
+    return Nvpmodel(Path(root)) if (Path(root) / CONF).exists() else None
 
 
 def turn(mode: Mode) -> str:

@@ -80,7 +80,13 @@ def read(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError as error:
-        raise RuntimeError(f"{file} cannot be read: {error.strerror}. Let this user: sudo chmod a+r {file}") from error
+        raise unreadable(error) from error
+
+
+def unreadable(error: OSError) -> RuntimeError:
+    """The error of a file of the machine's that cannot be read, with what to do."""
+    file = error.filename
+    return RuntimeError(f"{file} cannot be read: {error.strerror}. Let this user: sudo chmod a+r {file}")
 
 
 def write(file: Path, text: str) -> None:

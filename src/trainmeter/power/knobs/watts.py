@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Dial(NamedTuple):
 class WattLimit:
     """The same limit on each of some devices. Its setting is "250 W", or "250 W, 300 W" where they differ."""
 
-    lasts = False
+    same = staticmethod(eq)
 
     def __init__(self, name: str, dials: Mapping[str, Dial]) -> None:
         self.name = name

@@ -11,8 +11,9 @@ from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from trainmeter.machine.amd import Card, board_of, find_cards
 from trainmeter.power.meter import Absent, Counter, Domain, Meter, Power
 from trainmeter.power.meters.gpu import BOARD, meter_of, open_gpu
 
@@ -22,21 +23,6 @@ CHECKED_S = 0.5
 """A counter is believed after it was watched for so long,"""
 BELIEVED = 3.0
 """and went on as fast as the power says, within this factor: some tell a wrong unit, others stand still."""
-DUAL = ("0x7408", "0x740c")
-"""The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die tells the energy of both."""
-
-
-class Card(NamedTuple):
-    """A GPU by its driver: its number and place in the order of the PCI bus, and where its files are."""
-
-    number: int
-    bus: str
-    folder: Path
-    dual: bool
-
-    @property
-    def covers(self) -> str:
-        return f"{BOARD}, both its dies" if self.dual else BOARD
 
 
 def open_amd(
@@ -62,26 +48,8 @@ def open_amd(
     return meter_of(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
 
 
-def find_cards(root: Path) -> list[Card]:
-    """The GPUs that amdgpu drives, in the order of the PCI bus."""
-    places = {}
-    for file in root.glob("sys/class/drm/card*/device/uevent"):
-        said = dict(line.partition("=")[::2] for line in _text(file).splitlines())
-        if said.get("DRIVER") == "amdgpu":
-            places[said.get("PCI_SLOT_NAME", "")] = file.parent
-    return [
-        Card(number, bus, places[bus], _text(places[bus] / "device") in DUAL)
-        for number, bus in enumerate(sorted(places))
-    ]
-
-
-def board_of(name: str, cards: Sequence[Card]) -> Card:
-    """The card that meters the GPU of that name: itself, or the first die of its board; OSError where there is none."""
-    for card in cards:
-        if name in (card.bus, f"GPU-{_text(card.folder / 'unique_id')}"):
-            dies = [other for other in cards if other.dual]
-            return dies[dies.index(card) // 2 * 2] if card.dual else card
-    raise OSError(f"amdgpu drives no GPU {name}: it drives {', '.join(card.bus for card in cards) or 'none'}.")
+def covered(card: Card) -> str:
+    return f"{BOARD}, both its dies" if card.dual else BOARD
 
 
 def power_of(card: Card, period_s: float) -> Power:
@@ -91,7 +59,7 @@ def power_of(card: Card, period_s: float) -> Power:
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # then it tells none, or not as a number
                 if read() > 0:
-                    return Power(Domain("sampled", period_s, card.covers), read)
+                    return Power(Domain("sampled", period_s, covered(card)), read)
     raise OSError(f"The driver of GPU {card.bus} tells no power below {card.folder}/hwmon.")
 
 
@@ -113,7 +81,7 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
     except amdsmi.AmdSmiException as error:
         raise OSError(f"ROCm finds no GPU {card.bus}: {_line(error)}.") from error
     check(card, read, power_of(card, CHECKED_S).read)
-    return Counter(Domain("counter", COUNTER_PERIOD_S, card.covers), read)
+    return Counter(Domain("counter", COUNTER_PERIOD_S, covered(card)), read)
 
 
 def check(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:
@@ -142,13 +110,6 @@ def library() -> Any:
 
 def _watts(file: Path) -> float:
     return int(file.read_text()) / 1e6
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _line(error: Exception) -> str:

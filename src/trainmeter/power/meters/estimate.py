@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+from trainmeter.machine.gauges import ticks
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments, Meter
 from trainmeter.slurm import company
 
@@ -28,21 +29,11 @@ def open_estimate(
         raise ValueError(f"meter.tdp_w={tdp_w} is no CPU's rated power. Give it in watts: meter.tdp_w=65")
     stat = Path(root) / "proc/stat"
     try:
-        cores, _ = read_stat(stat)
+        cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
+        ticks(stat)
     except (OSError, ValueError) as error:
         return Absent(f"{because} Nor can it be estimated: {error}")
     covers = f"CPU, as its busy share of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
-    counter = Counter(domain, lambda: read_stat(stat)[1] * tdp_w / cores)
+    counter = Counter(domain, lambda: ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
     return Instruments(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
-
-
-def read_stat(stat: Path) -> tuple[int, float]:
-    """The number of cores, and the seconds that they were busy since the start, added up.
-
-    Waiting for disks is idle. What a hypervisor gave to others is not ours, and guests are in `user` already.
-    """
-    text = stat.read_text()
-    user, nice, system, _idle, _iowait, irq, softirq = map(int, text.split()[1:8])
-    cores = len(re.findall(r"^cpu\d", text, re.MULTILINE))
-    return cores, (user + nice + system + irq + softirq) / TICKS_PER_S
