@@ -97,6 +97,21 @@ def test_where_no_job_always_reached_it_none_is_the_fastest():
     assert sentences(told)[1].endswith("batch 10 (1 of 2 runs, 10.0 s); 2 more.")
 
 
+def test_what_is_as_good_as_a_winner_is_said_with_it():
+    near = [reaching(3 * b + n, 60.0 + b + 4 * n, 500.0 + b + 40 * n, batch=8 + b, seed=n)
+            for b in range(5) for n in range(3)]  # fmt: skip
+    far = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
+    told = one([*near, *far])
+    assert (told.fastest, told.as_fast) == ("batch 8", ["batch 9", "batch 10", "batch 11", "batch 12"])
+    assert (told.least, len(told.as_little)) == ("batch 99", 5)
+    assert sentences(told)[0].endswith(
+        "As fast, as far as these runs tell: batch 9; batch 10; batch 11; 1 more. With as little energy, as far as "
+        "these runs tell: batch 8; batch 9; batch 10; 2 more."
+    )
+    alone = one([reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128), reaching(2, 60.0, 1100.0, batch=256)])
+    assert (alone.as_fast, alone.as_little) == (["batch 256"], [])
+
+
 def test_a_trade_that_chance_explains_is_said_as_such():
     told = one([reaching(n, 100.0 + 50 * n, 900.0 + n, seed=n) for n in range(2)]
                + [reaching(2 + n, 90.0 + 50 * n, 1000.0 + n, batch=128, seed=n) for n in range(2)])  # fmt: skip
@@ -134,7 +149,7 @@ def test_energies_of_different_things_have_no_front():
 
 def test_energy_of_nothing_makes_no_ratio():
     told = one([reaching(0, 100.0, 0.0), reaching(1, 60.0, 900.0, batch=128)])
-    assert told.energy_ratio is None
+    assert (told.energy_ratio, told.as_little) == (None, [])
 
 
 # Targets

@@ -9,10 +9,10 @@ and may be the best, only if each of its runs reached its target.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainmeter.report.costs import front
+from trainmeter.report.costs import as_good, front, measured, told_alike
 from trainmeter.report.estimates import Estimate, positive_mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, ratio_of, titles
@@ -64,6 +64,10 @@ class Targets:
     fastest: str | None
     """The title of the fastest of the jobs that always reached it; None where there is none."""
     least: str | None
+    """The same of the one that took the least energy."""
+    as_fast: Sequence[str]
+    """The titles of those that are not told apart from the fastest."""
+    as_little: Sequence[str]
     """The same of the one that took the least energy."""
     time_ratio: Estimate | None
     """Time of the one of the least energy, as a multiple of the fastest's."""
@@ -150,8 +154,9 @@ def _told(title: str, rows: Sequence[Row]) -> Targets:
     # Of what is as fast, what takes less energy; and the other way round.
     fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (math.inf,))[0])) if times_s else None
     least = min(costs, key=lambda name: costs[name]) if costs else None
+    runs = {name: Point(kept) for name, kept in reached.items() if kept}
     apart = least and fastest and least != fastest
-    frugal, fast = (Point(reached[name]) if apart and name else None for name in (least, fastest))
+    frugal, fast = (runs[name] if apart and name else None for name in (least, fastest))
     return Targets(
         title=title,
         points=[replace(point, on_front=point.title in on_front) for point in found],
@@ -159,9 +164,20 @@ def _told(title: str, rows: Sequence[Row]) -> Targets:
         no_energy=_no_energy([row for kept in reached.values() for row in kept]),
         fastest=fastest,
         least=least,
+        as_fast=_alike(TIME, fastest, times_s, runs),
+        as_little=_alike(ENERGY, least, costs, runs),
         time_ratio=ratio_of(TIME, frugal, fast) if frugal and fast else None,
         energy_ratio=ratio_of(ENERGY, fast, frugal) if frugal and fast else None,
     )
+
+
+def _alike(metric: str, best: str | None, names: Iterable[str], runs: Mapping[str, Point]) -> list[str]:
+    """Those of these jobs that are not told apart from the best of them, by what their runs took."""
+    known = {name: values for name in names if (values := measured(runs[name], metric))}
+    if best is None or best not in known:
+        return []
+    values = known.pop(best)
+    return [name for name, alike in zip(known, as_good(known.values(), values), strict=True) if alike]
 
 
 def _reached(point: Point) -> list[Row]:
@@ -198,13 +214,14 @@ def _reaching(title: str, point: Point, reached: Sequence[Row], energy: bool) ->
 
 def _answer(told: Targets) -> str:
     known = {point.title: point for point in told.points}
+    alike = told_alike(told.as_fast, "As fast") + told_alike(told.as_little, "With as little energy")
     if told.fastest and told.fastest == told.least:
-        return f"{told.fastest} is the fastest and takes the least energy: {_cost(known[told.fastest])}."
+        return f"{told.fastest} is the fastest and takes the least energy: {_cost(known[told.fastest])}.{alike}"
     if not told.fastest:
         return "no job reached it in each of its runs, so that none is the fastest."
     said = [f"the fastest is {told.fastest}: {_cost(known[told.fastest])}"]
     said += [f"the least energy takes {told.least}: {_cost(known[told.least])}"] if told.least else []
-    return f"{'; '.join(said)}."
+    return f"{'; '.join(said)}.{alike}"
 
 
 def _place(point: Reaching) -> tuple[bool, bool, float]:
