@@ -98,6 +98,16 @@ def test_one_that_is_broken_keeps_no_other_from_its_end(begun, closed):
     assert "sweep/1" in said
 
 
+def test_the_end_of_a_dead_run_tells_what_was_noted_of_its_windows(begun, closed):
+    record = begun("0", GONE)
+    asked = {"target_accuracy": None, "target_loss": None, "evaluate": False}
+    record.describe({**JOB, **asked, "throughput": {"start": None, "stop": None}}, record.run())
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}}
+    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
+    closed()
+    assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
+
+
 def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
     record = begun("0", GONE)
     record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})

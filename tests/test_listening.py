@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from trainmeter.conversation import WorkerError
-from trainmeter.listening import check_metered, ends, trace_notes
+from trainmeter.listening import check_metered, ends, told, trace_notes
 from trainmeter.power.meter import Counter, Domain, Instruments
+from trainmeter.window import Window
 
 VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
 EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
@@ -23,6 +24,30 @@ def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epo
 
 def test_a_run_without_a_target_is_not_ended_by_any_window():
     assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)
+
+
+def test_a_windows_line_holds_what_there_is_to_say_of_it_and_what_it_marks_its_run_by():
+    window = Window({}, ["epoch window 3: gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"})
+    assert told(window, ["cached share: unknown"], ["RAPL was set to 15 W, and somebody else set it to 20 W."]) == {
+        "notes": [
+            "cached share: unknown",
+            "epoch window 3: gpu0 slowed for heat",
+            "RAPL was set to 15 W, and somebody else set it to 20 W.",
+        ],
+        "marks": {
+            "throttled": "gpu0 slowed for heat",
+            "knob_changed": "RAPL was set to 15 W, and somebody else set it to 20 W.",
+        },
+    }
+
+
+def test_of_a_window_of_which_there_is_nothing_to_say_its_line_says_nothing():
+    assert told(Window({}, [], {}), [], []) == {}
+
+
+def test_no_secret_is_kept_in_a_windows_line():
+    (note,) = told(Window({}, [], {}), ["no such file: http://ann:hunter2@host/a.png"], [])["notes"]
+    assert "hunter2" not in note
 
 
 def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():

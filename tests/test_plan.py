@@ -1,7 +1,9 @@
 """What a plan makes of an order, on machines whose files stand in a folder."""
 
+import json
 import os
 import shutil
+import zipfile
 
 import boards
 import pytest
@@ -10,6 +12,7 @@ from controls import Board
 from trainmeter import plan
 from trainmeter.machine.disk import Disk
 from trainmeter.power.knobs.knob import held
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD
 from trainmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
@@ -123,6 +126,27 @@ def test_a_run_is_marked_once_by_what_goes_wrong_and_not_by_what_does_not(order)
     settled.mark({"throttled": "hot", "energy_lost": ""})
     settled.mark({"throttled": "hotter", "knob_changed": "somebody"})
     assert settled.record.run()["marks"] == {"throttled": "hot", "knob_changed": "somebody"}
+
+
+def test_a_run_that_goes_on_is_marked_by_the_windows_that_stay(order):
+    first = plan.settle(order(of_sweep=True))
+    first.begin()
+    marks = [{"throttled": "hot in epoch 0"}, {}, {"throttled": "hotter", "energy_lost": "no VDD_IN"}]
+    for epoch, marked_by in enumerate(marks):
+        for name in ("epoch", "val"):
+            told = {"marks": marked_by} if marked_by and name == "epoch" else {}
+            first.record.append({"window": name, "epoch": epoch, "metrics": {}, **told})
+        first.mark(marked_by)
+    assert first.record.run()["marks"].keys() == {"throttled", "energy_lost"}
+    with zipfile.ZipFile(first.record.folder / CHECKPOINT, "w") as archive:
+        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": first.run["record_id"], "epochs": 2}))
+    for name in ("steps.bin", "losses.bin"):
+        (first.record.folder / name).touch()
+    again = plan.settle(order(of_sweep=True))
+    assert again.begin() == ["it went on from its checkpoint after 2 epochs."]
+    assert again.record.run()["marks"] == {"throttled": "hot in epoch 0"}
+    again.mark({"energy_lost": "no VDD_SOC"})
+    assert again.record.run()["marks"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
 
 
 def test_one_knob_that_is_lacking_leaves_the_others_alone_and_says_so(order, rapl):

@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.summary import percentiles, reached, summarize, to_target, totals, unsteady
+from trainmeter.summary import marked, noted, percentiles, reached, summarize, to_target, totals, unsteady
 
 SECOND = 1_000_000_000
 JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": True}
@@ -235,6 +235,15 @@ def test_a_run_of_a_part_alone_has_nothing_steady():
     found = summarize([{**epoch(0), "partial": True}], steps(1.0), {**JOB, "warmup_epochs": 0})
     assert not [name for name in found if not name.startswith("total/")]
     assert found["total/epochs"] == 0
+
+
+def test_a_run_is_told_of_by_the_windows_that_there_are():
+    hot, lost = {"throttled": "hot in epoch 0"}, {"throttled": "hot in epoch 2", "energy_lost": "no VDD_IN"}
+    windows = [{**epoch(0), "notes": ["a", "b"], "marks": hot}, epoch(1), {**epoch(2), "notes": ["c"], "marks": lost}]
+    assert noted(windows) == ["a", "b", "c"]
+    assert marked(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
+    assert (noted(windows[:2]), marked(windows[:2])) == (["a", "b"], hot)
+    assert (noted([]), marked([])) == ([], {})
 
 
 @pytest.mark.parametrize(

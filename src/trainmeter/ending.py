@@ -18,7 +18,7 @@ from trainmeter.record import Record
 from trainmeter.redaction import redacted_tree
 from trainmeter.state import FAILED, KILLED, said, state
 from trainmeter.stopping import foremost, held_off
-from trainmeter.summary import summarize, unsteady
+from trainmeter.summary import noted, summarize, unsteady
 from trainmeter.sweep import is_sent
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
@@ -94,9 +94,9 @@ def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
 
 
 def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """What the summary holds: the outcome, with the means and totals of what was measured."""
+    """What the summary holds: the outcome, with means, totals and notes of what was measured."""
     windows = record.windows()
-    outcome.notes = merged(outcome.notes)
+    outcome.notes = merged([*outcome.notes, *noted(windows)])
     if windows:
         outcome.no_energy = run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from trainmeter.conversation import Worker, WorkerError
 from trainmeter.machine import gpus
@@ -10,10 +11,11 @@ from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan
 from trainmeter.power.knobs.knob import Holding
 from trainmeter.power.meter import Meter
+from trainmeter.redaction import redacted_tree
 from trainmeter.summary import decides, reached
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Tracker
-from trainmeter.window import Panel, closed, shared
+from trainmeter.window import Panel, Window, closed, shared
 
 FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
@@ -33,8 +35,7 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 worker.answer()
             case "open":
                 opened = message
-                if opened["window"] == "epoch":
-                    outcome.notes += panel.supply.prepare(opened["epoch"])
+                prepared = panel.supply.prepare(opened["epoch"]) if opened["window"] == "epoch" else []
                 terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
                 before = panel.before()
                 worker.answer()
@@ -45,10 +46,9 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 worker.answer()
             case "measured":
                 window = closed(opened, message, before, after, panel, plan.record)
-                plan.record.append({**window.line, **warming(job, plan.run, window.line)})
-                drifted = holding.drifted()
-                plan.mark({**window.marks, "knob_changed": " ".join(drifted)})
-                outcome.notes += window.notes + drifted
+                said = told(window, prepared, holding.drifted())
+                plan.record.append({**window.line, **warming(job, plan.run, window.line), **said})
+                plan.mark(said.get("marks", {}))
                 terminal.closed()
                 terminal.measured(window.line, job["epochs"])
                 publish.between()
@@ -56,6 +56,17 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
             case "trained":
                 worker.answer()
                 return
+
+
+def told(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
+    """What the line of a window holds beside what was measured: what there is to say of it, as it was prepared and as
+    its knobs were found after it, and what its run is marked by; nothing where that is nothing.
+
+    The line is what keeps it: of a run that goes on, or is closed by another process, nobody else knows.
+    """
+    notes = [*prepared, *window.notes, *drifted]
+    marks = {**window.marks, **({"knob_changed": " ".join(drifted)} if drifted else {})}
+    return {key: redacted_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
 
 
 def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -> None:

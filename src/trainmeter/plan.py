@@ -31,6 +31,7 @@ from trainmeter.record import Record
 from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
+from trainmeter.summary import marked
 from trainmeter.supply import in_memory
 from trainmeter.tracking import queue
 from trainmeter.values import check
@@ -104,7 +105,8 @@ class Plan:
         self._describe_host()
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
         self._queue(earlier.run["record_id"])
-        self.describe(**{key: earlier.run[key] for key in KEPT}, resumed=starts)
+        kept = {key: earlier.run[key] for key in KEPT}
+        self.describe(**kept, marks=marked(self.record.windows()), resumed=starts)
 
     def _queue(self, record_id: str) -> None:
         """Notes that a run begins; what a node keeps that is not the first is no record."""

@@ -2,7 +2,7 @@
 
     job.json      the composed job, and what is known of this run of it
     host.json     what the machine is
-    epochs.jsonl  a line for each window
+    epochs.jsonl  a line for each window: what was measured, and what there is to say of it
     steps.bin     the intervals of each step
     losses.bin    the loss of each step
     power.csv     sampled power, where something samples it

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from trainmeter.record import CHECKPOINT, INTERVALS, Record, steps_of
 
-KEPT = ("record_id", "started", "clock", "marks")
-"""What stays of what is known of a run that goes on."""
+KEPT = ("record_id", "started", "clock")
+"""What stays of what is known of a run that goes on; its marks are those of the windows that stay."""
 
 
 class Left(NamedTuple):

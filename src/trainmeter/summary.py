@@ -64,6 +64,16 @@ def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
     return metrics
 
 
+def noted(windows: Sequence[Window]) -> list[str]:
+    """What there was to say of the windows, in order."""
+    return [note for window in windows for note in window.get("notes", [])]
+
+
+def marked(windows: Sequence[Window]) -> dict[str, str]:
+    """What the run of these windows is marked by: of each mark the first word stands."""
+    return {mark: text for window in reversed(windows) for mark, text in window.get("marks", {}).items()}
+
+
 def percentiles(steps: array) -> dict[str, float]:
     """The distribution of the time from step to step, by nearest rank; nothing where there is no step."""
     width = len(INTERVALS)

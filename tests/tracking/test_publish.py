@@ -11,8 +11,9 @@ import pytest
 from trainmeter.durable import write_json
 from trainmeter.processes import this_process
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from trainmeter.tracking import scalars
 from trainmeter.tracking.publish import publish, publishing, reap, records_below
-from trainmeter.tracking.scalars import LOSS
+from trainmeter.tracking.scalars import LOSS, POWER, Scalar
 from trainmeter.tracking.store import open_store
 
 
@@ -80,6 +81,18 @@ def test_a_run_that_goes_on_is_the_one_it_was_and_forgets_how_it_had_failed(stor
     assert "trainmeter.failure" not in run.data.tags
 
 
+def test_a_mark_of_windows_that_were_cut_away_is_one_no_more_and_what_others_tagged_stays(store, make_record):
+    record = make_record(state=None, marks={"energy_lost": "no VDD_IN", "throttled": "hot"})
+    run_id = publish(record, store).run_id
+    store.client.set_tag(run_id, "mine", "kept")
+    record.describe(record.job(), {**record.run(), "marks": {"throttled": "hot"}})
+    publish(record, store)
+    tags = store.client.get_run(run_id).data.tags
+    assert "trainmeter.energy_lost" not in tags
+    assert (tags["trainmeter.throttled"], tags["mine"]) == ("hot", "kept")
+    assert tags["trainmeter.windows"] == str(len(record.windows()))
+
+
 def test_a_points_time_is_by_the_clock_of_the_start_that_measured_it(store, make_record):
     """Another boot, another beginning of the monotonic clock."""
     clock = {"wall_s": 1e9, "monotonic_ns": 0}
@@ -106,6 +119,22 @@ def test_publishing_again_adds_nothing(store, make_record, points):
     assert publish(record, store) == first
     assert sorted(points(first.run_id)) == before
     assert len(store.client.search_runs([store.experiment_id])) == 1
+
+
+def test_a_curve_of_the_power_that_is_there_is_not_read_again(store, make_record, monkeypatch):
+    record = make_record()
+    record.append_power([100 * 10**9, 101 * 10**9], {"total": [10.0, 12.0]})
+    published = publish(record, store)
+    monkeypatch.setattr(scalars, "of_power", None)
+    assert publish(record, store) == published
+    assert run_of(store, published).data.metrics[POWER] == 12.0
+
+
+def test_a_deadline_may_break_off_the_reading_of_the_power_at_each_point(store, make_record, monkeypatch):
+    read = []
+    curve = (read.append(ms) or Scalar(POWER, 5.0, ms, ms) for ms in range(3))
+    monkeypatch.setattr(scalars, "of_power", lambda *_: curve)
+    assert {0, 1, 2, 3} == {len(read) for _ in publishing(make_record(), store)}
 
 
 @pytest.mark.parametrize("calls", range(1, 16))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 RECORD_ID = "trainmeter.record_id"
 MEASURED = f"tags.`{RECORD_ID}` != ''"
 """The filter that finds runs which measured something: those that have a record."""
-FAILURE = "trainmeter.failure"
+OURS = "trainmeter."
+"""How the tags begin that tell of a record."""
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
 LARGEST_BATCH, MOST_METRICS = 100, 1000
@@ -71,8 +72,8 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
     if summary:
         _log_new(scalars.of_summary(record, summary), store, run)
         yield published
-        _log_new(scalars.of_power(record, windows), store, run)
-        yield published
+        for _ in _log_power(record, windows, store, run):
+            yield published
     for _ in _log_files(record, store, run):
         yield published
     # An end that the steward told of stands where the record tells of none.
@@ -150,8 +151,9 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
-    if FAILURE in run.data.tags and FAILURE not in told:  # of an end that was none
-        store.client.delete_tag(run.info.run_id, FAILURE)
+    # Of an end that was none, and of windows that were cut away.
+    for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS)]:
+        store.client.delete_tag(run.info.run_id, gone)
         yield
     dataset = describe.dataset(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
@@ -182,6 +184,18 @@ def _log_new(found: Iterable[Scalar], store: Store, run: Run) -> None:
     metrics = [Metric(*scalar) for scalar in found if scalar.name not in run.data.metrics]
     if metrics:
         store.client.log_batch(run.info.run_id, metrics)
+
+
+def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+    """The curve of the power, where the run lacks it; where it is read from may be slow."""
+    if scalars.POWER in run.data.metrics:
+        return
+    curve = []
+    for scalar in scalars.of_power(record, windows):
+        curve.append(scalar)
+        yield
+    _log_new(curve, store, run)
+    yield
 
 
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
