@@ -33,6 +33,15 @@ def half_then_interrupted(folder, say):
     raise KeyboardInterrupt
 
 
+def nothing_told(folder, say):
+    one_file(folder, say)
+
+
+def no_val_and_no_classes_told(folder, say):
+    one_file(folder, say)
+    return {"splits": {"train": 1}}
+
+
 def dataset(maker, **keys):
     target = {"_target_": f"{__name__}.{maker.__name__}"}
     return {"name": "tiny", "layout": "files", "space_bytes": 1000, "make": target, **keys}
@@ -50,6 +59,19 @@ def test_only_the_dataset_and_its_lock_are_left_on_the_storage(tmp_path):
 def test_what_is_half_made_is_not_left(tmp_path, maker, error):
     with pytest.raises(error):
         make(dataset(maker), tmp_path / "tiny", say=print)
+    assert {path.name for path in tmp_path.iterdir()} == {".tiny.lock"}
+
+
+@pytest.mark.parametrize(
+    ("maker", "says"),
+    [
+        (nothing_told, "nothing_told returned NoneType without splits.train, splits.val, classes"),
+        (no_val_and_no_classes_told, "classes_told returned dict without splits.val, classes"),
+    ],
+)
+def test_a_maker_that_leaves_out_what_it_is_to_tell_is_named_with_that(tmp_path, maker, says):
+    with pytest.raises(ValueError, match=rf"dataset tiny: \S+{says}\. Have it return what docs/extending\.md"):
+        make(dataset(maker, classes=1), tmp_path / "tiny", say=print)
     assert {path.name for path in tmp_path.iterdir()} == {".tiny.lock"}
 
 

@@ -25,7 +25,7 @@ def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
         _check_space(folder.parent, dataset)
         say(f"making dataset {dataset['name']} in {folder}")
         with whole(folder) as partial:
-            facts = build(dataset["make"], partial, say=say)
+            facts = _told(dataset, "make", partial, say)
             manifest.write(partial / manifest.NAME, manifest.made(partial, dataset, facts))
 
 
@@ -36,11 +36,27 @@ def adopt(dataset: dict[str, Any], folder: Path, note: Path, say: Say) -> None:
     """
     try:
         say(f"looking at dataset {dataset['name']} in {folder}")
-        found = manifest.adopted(folder, dataset, build(dataset["adopt"], folder, say=say))
+        found = manifest.adopted(folder, dataset, _told(dataset, "adopt", folder, say))
     except OSError as error:
         raise RuntimeError(manifest.unread(folder, error)) from error
     with _written_to(note.parent, dataset):
         manifest.write(note, found)
+
+
+def _told(dataset: dict[str, Any], act: str, folder: Path, say: Say) -> dict[str, Any]:
+    """What the function that a dataset names tells of the folder; ValueError for what it leaves out."""
+    found = build(dataset[act], folder, say=say)
+    facts = found if isinstance(found, dict) else {}
+    splits = facts.get("splits") or {}
+    missing = [f"splits.{split}" for split in ("train", "val") if split not in splits]
+    if dataset.get("classes") is not None and "classes" not in facts:
+        missing.append("classes")
+    if missing:
+        raise ValueError(
+            f"dataset {dataset['name']}: {dataset[act]['_target_']} returned {type(found).__name__} without "
+            f"{', '.join(missing)}. Have it return what docs/extending.md shows."
+        )
+    return facts
 
 
 @contextmanager
