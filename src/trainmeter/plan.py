@@ -18,7 +18,7 @@ from typing import Any
 from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
-from trainmeter.datasets.ready import check_storage, known, place
+from trainmeter.datasets.ready import check_storage, digest, place
 from trainmeter.durable import write_json
 from trainmeter.job import ROOT, Order, identity, matches, measures
 from trainmeter.machine import gpus, host
@@ -256,7 +256,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "name": _name(order),
-        "identity": identity(job, _digest(job), nodes, models),
+        "identity": identity(job, digest(job["dataset"], job["storage"], ROOT), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),
@@ -276,12 +276,6 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
 
 def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def _digest(job: Mapping[str, Any]) -> str | None:
-    """The digest of a dataset that is there; None where it is still to be made."""
-    there = known(job["dataset"], job["storage"], ROOT)
-    return there["digest"] if there else None
 
 
 def _name(order: Order) -> str:

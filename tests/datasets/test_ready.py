@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmeter.datasets import manifest, tree
-from trainmeter.datasets.ready import SOURCES, known, place, ready
+from trainmeter.datasets.ready import SOURCES, digest, known, place, ready
 
 HERE = {"name": "here", "root": "data", "medium": None, "reread": False}
 
@@ -20,6 +20,13 @@ def make_two(folder, say):
     for name in ("0.png", "1.png"):
         (folder / "train" / name).write_bytes(b"sample")
     return make_facts()
+
+
+def make_some(folder, say, count, **given):
+    """A maker of so many samples."""
+    for index in range(count):
+        (folder / f"{index}.png").write_bytes(b"sample")
+    return {"splits": {"train": count, "val": 0}}
 
 
 def look_at(folder, say, held_out):
@@ -38,6 +45,17 @@ def on_path(monkeypatch):
 def tiny(on_path):
     make = {"_target_": "test_ready.make_two"}
     return {"name": "tiny", "root": "data/tiny", "layout": "files", "classes": 2, "space_bytes": 100, "make": make}
+
+
+@pytest.fixture
+def some(on_path):
+    """some(count, ...) -> a dataset of so many samples, whose maker is given what follows as well."""
+
+    def dataset(count, **given):
+        make = {"_target_": "test_ready.make_some", "count": count, **given}
+        return {"name": "some", "root": "data/some", "layout": "files", "count": count, "make": make}
+
+    return dataset
 
 
 @pytest.fixture
@@ -105,6 +123,54 @@ def test_a_dataset_of_another_version_is_made_and_staged_anew(tiny, card, tmp_pa
     assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
 
 
+def test_what_was_made_by_other_arguments_is_refused_with_both_and_what_to_do(some, card, tmp_path):
+    ready(some(2, seed=0), card, tmp_path, print)
+    asked, made = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
+    with pytest.raises(ValueError, match=f"{asked}, and {tmp_path}/data/some was made with {made}. Move .* made again"):
+        ready(some(3, seed=1), HERE, tmp_path, pytest.fail)
+    shutil.rmtree(tmp_path / "data")
+    with pytest.raises(ValueError, match=f"{asked}, and {tmp_path}/card/some was made with {made}. .* storage.root="):
+        ready(some(3, seed=1), card, tmp_path, pytest.fail)
+
+
+@pytest.mark.parametrize("given", [{"seed": 0, "url": "there"}, {"seed": 0, "url": "here", "quality": 9}, {}], ids=str)
+def test_where_its_files_came_from_and_what_its_maker_did_not_know_of_yet_refuse_nothing(some, tmp_path, given):
+    facts = ready(some(2, seed=0, url="here"), HERE, tmp_path, print)
+    assert ready(some(2, **given), HERE, tmp_path, pytest.fail) == facts
+
+
+def test_another_version_is_made_anew_whatever_the_arguments_were(some, tmp_path):
+    ready(some(2), HERE, tmp_path, print)
+    assert ready({**some(3), "version": 2}, HERE, tmp_path, print)["files"] == 3
+
+
+@pytest.mark.parametrize(("there", "error"), [([], ValueError), (["lost+found"], RuntimeError)])
+def test_where_a_medium_is_mounted_none_is_made_and_a_folder_on_it_is_named(tiny, tmp_path, monkeypatch, there, error):
+    card = tmp_path / "media" / "sd"
+    for name in ["", *there]:
+        (card / name).mkdir(parents=True)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == card)
+    with pytest.raises(error, match=f"A medium is mounted there: give a folder on it, dataset.root={card}/tiny."):
+        ready({**tiny, "root": str(card)}, HERE, tmp_path, pytest.fail)
+    assert [path.name for path in card.parent.iterdir()] == ["sd"]
+
+
+def test_a_dataset_that_came_with_its_medium_is_used_where_that_is_mounted(tiny, tmp_path, monkeypatch):
+    facts = ready(tiny, HERE, tmp_path, print)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == Path(facts["home"]))
+    assert ready(tiny, HERE, tmp_path, pytest.fail) == facts
+
+
+def test_a_home_that_is_a_link_is_made_where_it_leads(tiny, tmp_path):
+    (tmp_path / "large" / "tiny").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tiny").symlink_to(tmp_path / "large" / "tiny")
+    facts = ready(tiny, HERE, tmp_path, print)
+    assert facts["folder"] == facts["home"] == str(tmp_path / "large" / "tiny")
+    assert (tmp_path / "data" / "tiny").is_symlink()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["tiny"], "nothing is written beside the link"
+
+
 def test_a_home_that_lies_on_the_storage_is_not_copied(tiny, card, tmp_path):
     home = str(tmp_path / "card" / "tiny")
     assert ready({**tiny, "root": home}, card, tmp_path, print)["folder"] == home
@@ -133,6 +199,25 @@ def test_a_users_folder_that_was_added_to_is_looked_at_again(pets, card, tmp_pat
     second = ready(pets, card, tmp_path, print)
     assert (first["files"], second["files"]) == (1, 2)
     assert sorted(tree.files(second["folder"])) == ["cat/1.jpg", "cat/2.jpg"]
+
+
+@pytest.mark.parametrize("moved", ["cat/2.jpg", "dog/1.jpg"])
+def test_a_users_folder_in_which_a_file_was_moved_is_looked_at_and_staged_again(pets, card, tmp_path, moved):
+    first, mine = ready(pets, card, tmp_path, print), Path(pets["root"])
+    assert digest(pets, card, tmp_path) == first["digest"]
+    (mine / "dog").mkdir()
+    (mine / "cat" / "1.jpg").rename(mine / moved)
+    assert digest(pets, card, tmp_path) is None, "as no run of before is one of it"
+    second = ready(pets, card, tmp_path, print)
+    assert digest(pets, card, tmp_path) == second["digest"] != first["digest"]
+    assert list(tree.files(second["folder"])) == [moved]
+
+
+def test_a_users_folder_that_is_gone_is_known_by_its_copy(pets, card, tmp_path):
+    facts = ready(pets, card, tmp_path, print)
+    shutil.rmtree(pets["root"])
+    assert digest(pets, card, tmp_path) == facts["digest"]
+    assert ready(pets, card, tmp_path, pytest.fail) == facts
 
 
 def test_a_users_folder_is_looked_at_again_when_it_is_to_be_split_otherwise(pets, tmp_path):
@@ -174,14 +259,15 @@ def test_what_is_generated_lies_nowhere_and_has_a_digest_of_its_own(tmp_path):
     assert (facts["splits"]["train"], facts["files"], facts["folder"]) == (1000, 0, None)
     assert ready({**tensors, "size": 32}, HERE, tmp_path, pytest.fail)["digest"] != facts["digest"]
     assert place(tensors, HERE, tmp_path) is None
+    assert digest(tensors, HERE, tmp_path) == facts["digest"]
 
 
 def test_what_is_known_before_and_after(tiny, card, tmp_path):
-    assert known(tiny, card, tmp_path) is None
+    assert known(tiny, card, tmp_path) is digest(tiny, card, tmp_path) is None
     assert place(tiny, card, tmp_path) == tmp_path / "card" / "tiny"
     assert place(tiny, HERE, tmp_path) == tmp_path / "data" / "tiny"
     facts = ready(tiny, card, tmp_path, print)
-    assert known(tiny, card, tmp_path)["digest"] == facts["digest"]
+    assert known(tiny, card, tmp_path)["digest"] == digest(tiny, card, tmp_path) == facts["digest"]
     shutil.rmtree(tmp_path / "data")
     assert known(tiny, card, tmp_path)["digest"] == facts["digest"]
 

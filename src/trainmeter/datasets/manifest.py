@@ -18,9 +18,12 @@ from trainmeter.durable import read_json, write_json
 FORMAT = 2
 """Of what a manifest holds; 1 had a digest that needed the files in order. An older one's dataset is made anew."""
 EACH = 20_000
-"""Up to as many files, the size of each is checked at every start; of more, their number and a sample's sizes."""
+"""Up to as many files, all sizes are added up at every start, and a user's files told by their names as well; of more
+it is their number and a sample's sizes."""
 SAMPLE = 1000
 KEYS = {"format", "name", "version", "maker", "count", "splits", "files", "bytes", "digest", "digest_of"}
+CONTENTS, NAMES = "contents", "names and sizes"
+"""What a digest is of."""
 
 REMEDY = "Move that folder away to have the dataset made again, or give another with dataset.root=."
 
@@ -32,13 +35,13 @@ class DamageError(RuntimeError):
 def made(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """The manifest of the files now in `folder`; `facts` is what their maker says of them."""
     total = tree.summed(tree.batches(str(folder)), tree.contents(str(folder)))
-    return _described(folder, dataset, facts, "make", total, "contents")
+    return _described(folder, dataset, facts, "make", total, CONTENTS)
 
 
 def adopted(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a user's folder: by names and sizes, as reading a hundred gigabytes for a digest takes hours."""
     total = tree.summed(tree.batches(str(folder), images=True), tree.sizes(str(folder)))
-    return _described(folder, dataset, facts, "adopt", total, "names and sizes")
+    return _described(folder, dataset, facts, "adopt", total, NAMES)
 
 
 def write(path: Path, manifest: dict[str, Any]) -> None:
@@ -172,18 +175,21 @@ def _sample(folder: Path, images: bool) -> dict[str, int]:
 def _difference(folder: Path, manifest: dict[str, Any], images: bool) -> str:
     """What of a folder is not as its manifest says, found without reading its files; empty where nothing is.
 
-    It misses what leaves the sizes as they are: bytes that changed in place. Of more than `EACH` files it also misses
-    one that was cut short outside the sample, and one that is gone where another has come.
+    It misses bytes that changed in place, and of a dataset that we made a file that was moved or renamed. Of more than
+    `EACH` files it also misses one that was cut short or moved outside the sample, and one that is gone where another
+    has come.
     """
     top, told = str(folder), manifest["files"]
     if told <= EACH:
         found = tree.summed(tree.batches(top, images), tree.sizes(top))
-        if (found.files, found.bytes) == (told, manifest["bytes"]):
-            return ""
-        return (
-            f"holds {found.files} files of {found.bytes} bytes; its manifest tells of {told} files of "
-            f"{manifest['bytes']} bytes"
-        )
+        if (found.files, found.bytes) != (told, manifest["bytes"]):
+            return (
+                f"holds {found.files} files of {found.bytes} bytes; its manifest tells of {told} files of "
+                f"{manifest['bytes']} bytes"
+            )
+        if manifest["digest_of"] == NAMES and found.hexdigest != manifest["digest"]:
+            return f"holds {told} files; some have other names, or sizes, than its manifest tells of"
+        return ""
     count = sum(len(batch.names) for batch in tree.batches(top, images))
     if count != told:
         return f"holds {count} files; its manifest tells of {told} files"

@@ -15,14 +15,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from trainmeter.build import arguments
 from trainmeter.datasets import manifest
+from trainmeter.datasets.stage import REMEDY as COPY_REMEDY
 from trainmeter.datasets.stage import standing
 from trainmeter.datasets.whole import Say
+from trainmeter.redaction import redacted_tree
+from trainmeter.values import typed
 
 SOURCES = str(Path(__file__).parents[2])
 SHARED_MEMORY = Path("/dev/shm")
 NOTES = "data/.manifests"
 """Where the manifests lie of folders that are users' own."""
+WHERE_FROM = ("url", "md5", "archives", "train", "val", "devkit")
+"""Arguments of makers that say where files come from, not what they become."""
 
 
 def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say) -> dict[str, Any]:
@@ -42,7 +48,7 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
         if folder.is_relative_to(home):
             raise ValueError(f"storage.root={storage['root']} lies in the dataset's own folder, {home}: give another.")
         found = _staged(dataset, home, folder, storage, root, say)
-    if dataset.get("classes") is not None and found.get("classes") != dataset["classes"]:
+    if dataset.get("classes") is not None and found.get("classes", dataset["classes"]) != dataset["classes"]:
         raise ValueError(
             f"dataset.classes={dataset['classes']}, and {home} has {found['classes']}: give "
             f"dataset.classes={found['classes']}, or another folder with dataset.root=."
@@ -62,6 +68,19 @@ def known(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> dict[
     paths = [note or home / manifest.NAME, *([folder / manifest.NAME] if folder else [])]
     found = (manifest.peeked(path) for path in paths)
     return next((each for each in found if each and "digest" in each), None)
+
+
+def digest(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> str | None:
+    """The dataset's digest; None where it is still to be made, or a user's folder to be looked at again."""
+    found = known(dataset, storage, root)
+    if found and found.get("digest_of") == manifest.NAMES:
+        home = _home(dataset, root)
+        note = _note(dataset, home, root)
+        try:
+            found = manifest.fitting(home, dataset, note) if note else found
+        except RuntimeError:  # `ready` says why
+            return None
+    return found["digest"] if found else None
 
 
 def place(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> Path | None:
@@ -86,6 +105,8 @@ def _at_home(dataset: dict[str, Any], home: Path, root: Path, say: Say) -> dict[
     elif dataset.get("make"):
         if Path(dataset["root"]).expanduser().is_absolute() and not home.parent.is_dir():
             raise ValueError(f"dataset.root={home}: {home.parent} is not there. Mount the medium, or give another.")
+        if home.is_mount():
+            raise ValueError(f"dataset.root={home} is no folder to make a dataset in. {_remedy(dataset, home)}")
         _run("make", say, dataset=dataset, folder=str(home))
     else:
         raise ValueError(f"dataset.root={dataset['root']} is not there, or is empty. Give a folder of samples.")
@@ -101,22 +122,48 @@ def _staged(
     there = home.is_dir() and any(home.iterdir())
     found = None if there else standing(folder, dataset, home, told=None, images=False)
     if found:
+        _check_arguments(dataset, found, folder, COPY_REMEDY)
         return found
     told = _at_home(dataset, home, root, say)
     note = _note(dataset, home, root)
     images = note is not None
     found = standing(folder, dataset, home, told, images)
-    if found:
-        return found
-    _run("stage", say, dataset=dataset, home=str(home), note=note and str(note), place=str(folder),
-         reread=bool(storage.get("reread")))  # fmt: skip
-    found = standing(folder, dataset, home, told, images)
+    if not found:
+        _run("stage", say, dataset=dataset, home=str(home), note=note and str(note), place=str(folder),
+             reread=bool(storage.get("reread")))  # fmt: skip
+        found = standing(folder, dataset, home, told, images)
     assert found, "what ended well has left a whole copy"
-    return found
+    return {**found, **told}  # the same files, which may have been split otherwise since
 
 
 def _lying(dataset: dict[str, Any], home: Path, root: Path) -> dict[str, Any] | None:
-    return manifest.fitting(home, dataset, _note(dataset, home, root))
+    remedy = _remedy(dataset, home)
+    found = manifest.fitting(home, dataset, _note(dataset, home, root), remedy)
+    if found:
+        _check_arguments(dataset, found, home, remedy)
+    return found
+
+
+def _check_arguments(dataset: dict[str, Any], found: dict[str, Any], folder: Path, remedy: str) -> None:
+    """Refuses what was made by other arguments than its maker would be given now; ValueError.
+
+    One that only the manifest has, or only the maker by now, is of another version of it, and refuses nothing.
+    """
+    then = found["maker"]
+    now = next(each for act in ("make", "adopt") if (each := dataset.get(act)) and each["_target_"] == then["_target_"])
+    then, now = redacted_tree(arguments(then)), redacted_tree(arguments(now))
+    others = [key for key in now if key in then and now[key] != then[key] and key not in WHERE_FROM]
+    if others:
+        names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in others}
+        asked, made = (", ".join(f"{names[key]}={typed(of[key])}" for key in others) for of in (now, then))
+        raise ValueError(f"{asked}, and {folder} was made with {made}. {remedy}")
+
+
+def _remedy(dataset: dict[str, Any], home: Path) -> str:
+    """What to do about a home that cannot be taken as it is."""
+    if home.is_mount():
+        return f"A medium is mounted there: give a folder on it, dataset.root={home / dataset['name']}."
+    return manifest.REMEDY
 
 
 def _note(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
@@ -130,7 +177,8 @@ def _note(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
 def _home(dataset: dict[str, Any], root: Path) -> Path:
     if dataset.get("root") is None:
         raise ValueError(f"dataset={dataset['name']} is a folder of your own: give it with dataset.root=.")
-    return _below(root, dataset["root"])
+    home = _below(root, dataset["root"])
+    return home.resolve() if home.is_symlink() else home  # what is made comes to its place from beside it
 
 
 def _below(root: Path, path: str) -> Path:

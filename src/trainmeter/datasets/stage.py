@@ -136,7 +136,7 @@ def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int
 def _compare(home: Path, told: dict[str, Any], total: Sum, partial: Path, images: bool) -> None:
     """Compares what was copied with what the home's manifest tells of."""
     digest = total.hexdigest
-    if told["digest_of"] != "contents":  # that of a user's tree
+    if told["digest_of"] == manifest.NAMES:  # a user's tree
         digest = tree.summed(tree.batches(str(partial)), tree.sizes(str(partial))).hexdigest
     if (total.files, total.bytes, digest) != (told["files"], told["bytes"], told["digest"]):
         other = ", with other contents" if (total.files, total.bytes) == (told["files"], told["bytes"]) else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter import slurm
-from trainmeter.datasets.ready import known
+from trainmeter.datasets.ready import digest
 from trainmeter.job import ROOT, Order, digest_of, identity, measures
 from trainmeter.redaction import redacted_tree
 
@@ -43,7 +43,6 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
     asked = {key: value for key, value in launcher.items() if key not in OURS} | (launcher["options"] or {}) | of_device
     asked = {key: value for key, value in asked.items() if key != "python" and value is not None and value is not False}
     made_on = {key: value for key, value in asked.items() if measures(f"hydra.launcher.{key}")}
-    dataset = known(order.job["dataset"], order.job["storage"], ROOT)
     folder = str(order.folder).replace("'", r"\'")  # as Hydra quotes
     return Errand(
         number=order.number,
@@ -64,7 +63,7 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
         asked=asked,
         python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
         digest=digest_of([identity(order.job, None, host=""), made_on]),
-        dataset=dataset["digest"] if dataset else None,
+        dataset=digest(order.job["dataset"], order.job["storage"], ROOT),
     )
 
 
