@@ -78,12 +78,12 @@ def test_a_class_may_be_a_link_to_a_folder_elsewhere(tmp_path):
     ("trees", "error"),
     [
         ({}, r"holds no folder of a class. Put the images of each class into a folder of its own there"),
-        ({"train": {"cat": 1}}, r"has train/ and no val/. Add val/, .* or give dataset.root=\S+train"),
+        ({"train": {"cat": 1}}, r"no val/. Add val/, .* or give dataset.root=\S+train .* evaluate=false needs"),
         ({"val": {"cat": 1}}, r"has val/ and no train/. Add train/"),
         ({".": {"cat": 9, "dog": 0, "eel": 0}}, r"has classes without an image: dog, eel. Remove these folders"),
         ({"train": {"cat": 1}, "val": {"cat": 0}}, r"val has classes without an image: cat"),
         ({"train": {"cat": 1}, "val": {"cat": 1, "dog": 1}}, r"val has classes that \S+train has not: dog"),
-        ({".": {"cat": 4, "dog": 4}}, r"no class in \S+ has 5 images, so that none is held out"),
+        ({".": {"cat": 4, "dog": 4}}, r"no class in \S+ has 5 images, so that none is held out.* evaluate=false needs"),
         ({".": {"cat": 5, "dog": 5, "eel": 5}}, r"dataset.classes=2, and \S+ has 3 folders of classes: cat, dog, eel"),
     ],
 )
@@ -143,6 +143,17 @@ def test_a_folder_of_ones_own_is_trained_on_where_it_lies_and_left_as_it_is(spec
     assert [path for path in sorted(tmp_path.rglob("*")) if path.is_relative_to(pets)] == [
         path for path in before if path.is_relative_to(pets)
     ]
+
+
+def test_a_copy_of_it_is_told_to_be_split_as_it_is_by_now(spec, pets, tmp_path):
+    (tmp_path / "card").mkdir()
+    card = {"name": "sd", "root": str(tmp_path / "card")}
+    asked = ["dataset.classes=2", f"dataset.root={pets}"]
+    splits = [
+        ready(spec("imagefolder", *asked, f"dataset.held_out={each}"), card, tmp_path, print)["splits"]
+        for each in (5, 2)
+    ]
+    assert splits == [{"train": 8, "val": 2}, {"train": 6, "val": 4}]
 
 
 def test_asking_for_no_folder_or_for_another_number_of_classes_is_an_error(spec, pets, tmp_path):

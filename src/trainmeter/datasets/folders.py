@@ -25,7 +25,7 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
     if train.is_dir() and not val.is_dir():
         raise ValueError(
             f"{folder} has train/ and no val/. Add val/, with the same folders of classes, or give "
-            f"dataset.root={train} to have every {held_out}th file held out."
+            f"dataset.root={train} to have every {held_out}th file held out. evaluate=false needs it as well."
         )
     if train.is_dir():
         trained, held = _counted(train, say), _counted(val, say)
@@ -44,7 +44,7 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
         if not splits["val"]:
             raise ValueError(
                 f"no class in {folder} has {held_out} images, so that none is held out for validation. Add images, or "
-                "split them into train/ and val/."
+                "split them into train/ and val/. evaluate=false needs some as well."
             )
     if classes != len(trained):
         asked = "dataset.classes is not given" if classes is None else f"dataset.classes={classes}"
