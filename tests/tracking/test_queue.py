@@ -39,6 +39,14 @@ def test_a_run_waits_from_its_beginning_until_all_is_told_of_it(queued, multirun
     assert folders(multirun) == ["sweep/1"]
 
 
+@pytest.mark.parametrize("end", [None, "whole"], ids=["no summary", "a summary that no end followed"])
+def test_a_run_whose_end_could_not_be_written_stays_for_who_closes_it(queued, multirun, end):
+    record = queued(0, state=end)
+    (record.folder / "whole.json").unlink(missing_ok=True)
+    queue.drop(record)
+    assert folders(multirun) == ["sweep/0"]
+
+
 def test_a_run_that_a_later_attempt_set_aside_is_found_there_and_leaves_from_there(queued, multirun):
     record = queued(0)
     record.set_aside()

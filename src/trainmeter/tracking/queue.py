@@ -2,7 +2,7 @@
 
     put ....... as a run begins, before its record tells of it
     waiting ... asked by every start, and by `make publish`: who died is closed, what MLflow lacks is published
-    drop ...... once a run's end is told, and shown where it is meant to be
+    drop ...... once a run is shown where it is meant to be; it stays while its record tells no end
 
 A board that is offline for days leaves its runs here, and the next start that finds the server publishes them. The
 queue tells what to look at and nothing else: a lost one is made up for by `make publish`, which looks at every record.
@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from trainmeter.record import Record
+from trainmeter.state import said
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """What reading a broken record raises."""
@@ -43,9 +44,10 @@ def put(record: Record, record_id: str) -> None:
 
 
 def drop(record: Record) -> None:
-    """Notes that all is told of the record's run."""
+    """Notes that all is shown of the record's run; one whose end could not be written stays, and is yet to be closed."""
     with suppress(*UNREADABLE):
-        _entry(record, record.run()["record_id"]).unlink()
+        if said(record):
+            _entry(record, record.run()["record_id"]).unlink()
 
 
 def waiting(multirun: Path) -> Iterator[Record]:
