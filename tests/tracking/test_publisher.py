@@ -5,6 +5,7 @@ import threading
 import time
 from datetime import datetime
 from queue import Queue
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,12 +67,14 @@ def test_a_publisher_ends_the_earlier_runs_whose_process_died(make_record, store
 
 def test_a_run_whose_end_could_not_be_written_is_shown_as_the_steward_saw_it_end(make_record, store):
     record = make_record(state=None, boot_id=None, started=NOW)
+    queue.put(record, record.run()["record_id"])
     publisher = Publisher(record, lambda: store)
     publisher.start()
     publisher.between(limit_s=20)
     published = publisher.close(ended="failed")
     assert isinstance(published, Published)
     assert store.client.get_run(published.run_id).info.status == "FAILED"
+    assert any(queue.waiting(queue.multirun_of(record))), "who starts next is to close it"
 
 
 def test_the_views_and_the_ends_of_dead_runs_are_there_before_the_first_window(make_record, store):
@@ -209,6 +212,57 @@ def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_ne
     assert list(queue.waiting(queue.multirun_of(whole))) == []
 
 
+@pytest.fixture
+def refused(make_record):
+    """A record that MLflow has no place for: its step is a number that no database takes."""
+    record = make_record(0, epochs=0, **GONE)
+    record.append({"window": "epoch", "epoch": 2**70, "opened_ns": 1, "closed_ns": 2, "metrics": {"epoch/e2e_s": 1.0}})
+    queue.put(record, record.run()["record_id"])
+    return record
+
+
+@pytest.fixture
+def waiting_in_order(monkeypatch):
+    """The queue in the order of the numbers of its runs, which is any on a disk."""
+    entries = queue.waiting
+    monkeypatch.setattr(queue, "waiting", lambda multirun: sorted(entries(multirun), key=lambda record: record.folder))
+
+
+@pytest.mark.usefixtures("waiting_in_order")
+def test_one_that_mlflow_refuses_keeps_no_other_from_being_caught_up_with(make_record, store, refused, monkeypatch):
+    monkeypatch.setattr(publishers, "CATCHING_UP_S", PATIENT_S)
+    offline, whole = make_record(1, **GONE), make_record(2)
+    queue.put(offline, offline.run()["record_id"])
+    Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S)
+    assert [record.folder for record in queue.waiting(queue.multirun_of(whole))] == [refused.folder]
+
+
+@pytest.mark.usefixtures("waiting_in_order")
+def test_nor_where_nothing_is_measured_which_says_why_it_waits(make_record, store, refused, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    offline = make_record(1, **GONE)
+    queue.put(offline, offline.run()["record_id"])
+    told = catch_up(queue.multirun_of(offline), offline.job()["tracking"], PATIENT_S)
+    assert "too large" in told
+    assert [record.folder for record in queue.waiting(queue.multirun_of(offline))] == [refused.folder]
+
+
+def test_a_server_that_went_away_is_not_waited_for_once_for_each_that_is_left(make_record, monkeypatch):
+    def away(*_):
+        asked.append("server")
+        raise OSError("no answer")
+
+    asked, whole = [], make_record(9)
+    for number in range(5):
+        left = make_record(number, **GONE)
+        queue.put(left, left.run()["record_id"])
+    store = SimpleNamespace(client=SimpleNamespace(get_experiment=away), experiment_id="1")
+    publisher = Publisher(whole, lambda: store, place(whole.job()["tracking"]))
+    monkeypatch.setattr(publishers, "publishing", away)
+    assert publisher.catch_up(PATIENT_S) == "no answer"
+    assert asked == ["server"] * 2, "the first that was left, and whether it is the server's fault"
+
+
 def test_what_is_meant_for_another_server_waits_for_it(make_record, store):
     other, whole = make_record(0, **GONE), make_record(1)
     other.describe({**other.job(), "tracking": {"name": "server", "experiment": "x", "uri": "http://b"}}, other.run())
@@ -240,7 +294,10 @@ def test_where_nothing_is_measured_what_is_left_is_shown_or_it_is_said_why_not(m
     queue.put(left, left.run()["record_id"])
     multirun, tracking = queue.multirun_of(left), left.job()["tracking"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    assert "wait to be shown in MLflow. MLflow does not show all of this run: " in catch_up(multirun, tracking)
+    told = catch_up(multirun, tracking)
+    assert told.startswith("Earlier runs wait to be shown in MLflow: ")
+    assert "127.0.0.1" in told
+    assert "When MLflow is back: make publish" in told
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     assert catch_up(multirun, tracking, PATIENT_S) is None
     assert not any(queue.waiting(multirun))

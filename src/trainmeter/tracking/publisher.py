@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -106,13 +106,18 @@ class Publisher:
         if isinstance(shown, Published):
             queue.drop(self._record)
             if any(waiting_for(self._where, queue.multirun_of(self._record))):
-                self._work_within(CATCHING_UP_S, self._catching_up)
+                self.catch_up(CATCHING_UP_S)
             return shown
         why = shown or f"no answer within {limit_s:g} s"
         return (
             f"MLflow does not show all of this run: {why}. Nothing is lost, its record is complete. "
             f"When MLflow is back: python src/publish.py {self._record.folder}"
         )
+
+    def catch_up(self, limit_s: float) -> str | None:
+        """Publishes what earlier runs have left, for so long at most; what kept some of it from being published."""
+        self._work_within(limit_s, self._catching_up)
+        return self._outcome if isinstance(self._outcome, str) else None
 
     def _publish_within(self, limit_s: float) -> None:
         self._work_within(limit_s, self._steps)
@@ -142,6 +147,15 @@ class Publisher:
     def _steps(self) -> Iterator[None]:
         """All there is to do by now, a call at a time: at each yield the deadline may end it."""
         yield
+        store = yield from self._opened()
+        for published in publishing(self._record, store, self._ended):  # noqa: B007 (the last one counts)
+            yield
+        self._outcome = published
+        if not self._tidy:
+            yield from self._tidying(store)
+            self._tidy = True
+
+    def _opened(self) -> Generator[None, None, Store]:
         if not self._store:
             try:
                 load_mlflow()
@@ -150,12 +164,7 @@ class Publisher:
             yield
             self._store = self._open_store()
             yield
-        for published in publishing(self._record, self._store, self._ended):  # noqa: B007 (the last one counts)
-            yield
-        self._outcome = published
-        if not self._tidy:
-            yield from self._tidying(self._store)
-            self._tidy = True
+        return self._store
 
     def _tidying(self, store: Store) -> Iterator[None]:
         """What is no part of the run, and is done once: the views, and earlier runs whose process died."""
@@ -166,12 +175,16 @@ class Publisher:
 
     def _catching_up(self) -> Iterator[None]:
         """Publishes what earlier runs have left, as far as it is meant for the same place."""
-        if self._store:
-            for record in waiting_for(self._where, queue.multirun_of(self._record)):
-                with suppress(*queue.UNREADABLE):  # one bad record keeps no other from being shown
-                    for _ in publishing(record, self._store):
-                        yield
-                    queue.drop(record)
+        store = yield from self._opened()
+        for record in waiting_for(self._where, queue.multirun_of(self._record)):
+            try:
+                for _ in publishing(record, store):
+                    yield
+                queue.drop(record)
+            except Exception as error:  # one that is broken, or that MLflow refuses, keeps no other from being shown
+                self._outcome = reason(error)
+                store.client.get_experiment(store.experiment_id)  # a server that is away is not waited for once more
+                yield
 
 
 class Unpublished:
@@ -241,9 +254,17 @@ def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
 
 def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
     """Shows what earlier runs have left in the queue, where none is measured; or says why not."""
-    left = next(waiting_for(place(tracking), multirun), None)
-    shown = publisher(left, **tracking).close(limit_s) if left else None
-    return f"Earlier runs wait to be shown in MLflow. {shown}" if isinstance(shown, str) else None
+    where = place(tracking)
+    left = next(waiting_for(where, multirun), None)
+    if where is None or left is None:
+        return None
+    why = Publisher(left, partial(open_store, *where), where).catch_up(limit_s)
+    if not any(waiting_for(where, multirun)):
+        return None
+    return (
+        f"Earlier runs wait to be shown in MLflow: {why or f'not all were within {limit_s:g} s'}. Nothing is lost, their "
+        "records are complete. When MLflow is back: make publish"
+    )
 
 
 def reason(error: Exception) -> str:
