@@ -64,6 +64,22 @@ def test_one_that_is_the_best_in_all_is_said_once():
     assert not any("Fastest" in text for text in answer)
 
 
+def test_one_that_another_is_as_good_as_is_not_the_best_in_all():
+    near = [run(n, 10.0 + n / 10, 100.0 + 30 * n, repeat=n) for n in range(3)]
+    less = [run(3 + n, 12.0 + n / 10, 135.0 + 30 * n, batch=32, repeat=n) for n in range(3)]
+    answer = said(told(*near, *less))[0]
+    assert answer[0].startswith("Fastest: batch 64: 10.1 s")
+    assert answer[1].endswith("As good, as far as these runs tell: batch 32.")
+
+
+def test_while_a_bound_is_unmet_none_is_the_best_by_all_that_was_asked():
+    found = points([run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)])
+    best = choices(found, deadline_s=1.0)
+    answer = said(page(found, best, bounds(found), notes=unmet(found, deadline_s=1.0)))[0]
+    assert answer[0] == "Fastest: batch 64: 10.0 s an epoch, 100 J."
+    assert "None ends an epoch within 1 s: the fastest takes 10.0 s, batch 64." in answer
+
+
 def test_a_job_alone_is_chosen_from_nothing():
     answer, bound = said(told(run(0, 10.0, 100.0)))
     assert answer == ["One job alone, and nothing to choose between: resnet152, batch 64: 10.0 s an epoch, 100 J."]
@@ -130,4 +146,17 @@ def test_what_ran_once_is_told_and_repeats_end_that():
     assert caveats(points(runs)) == [
         "Each job ran once, so that small differences may be chance: repeat=0,1,2 gives intervals."
     ]
-    assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == []
+    assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == [
+        "1 of 2 jobs ran once, so that small differences may be chance: repeat=0,1,2 gives intervals."
+    ]
+    assert caveats(points([*runs, run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)])) == []
+    assert caveats(points(runs[:1])) == []
+
+
+def test_repeats_that_went_to_several_hosts_are_said_to_be_none():
+    runs = [replace(run(n, 10.0, repeat=n), host=f"board{n}") for n in range(3)]
+    (text,) = caveats(points(runs))
+    assert text.startswith("Each job ran once on its host, so that small differences may be chance. Equal jobs on ")
+    assert "where all go to one, which hydra.launcher.options='{nodelist: ...}' names." in text
+    again = [replace(run(3 + n, 10.0, repeat=3), host=f"board{n}") for n in range(2)]
+    assert caveats(points([*runs, *again]))[0].startswith("1 of 3 jobs ran once on its host")

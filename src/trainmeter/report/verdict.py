@@ -13,7 +13,7 @@ from trainmeter.report.choices import Choice
 from trainmeter.report.costs import Cost, costs, measured
 from trainmeter.report.estimates import positive_mean
 from trainmeter.report.pages import Page, Section
-from trainmeter.report.points import Point, titles, varied
+from trainmeter.report.points import Point, same, titles, varied
 from trainmeter.report.prediction import Prediction
 from trainmeter.report.words import ABSENT, Grid, finite, interval, number, spread
 
@@ -50,7 +50,7 @@ def page(
     names = {id(point): title for point, title in zip(points, titles(points), strict=True)}
     bound_of = {id(bound.point): bound for bound in bounds}
     sections = [
-        _answer(choices, known, bound_of, [*notes, *caveats(points)]),
+        _answer(choices, known, bound_of, notes, caveats(points)),
         _bounded(choices, bounds, names) if bounds else None,
         Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
         _predicted(prediction) if prediction else None,
@@ -78,28 +78,47 @@ def caveats(points: Sequence[Point]) -> list[str]:
     if learning and not targeted:
         keys = ", ".join(learning)
         said.append(f"An epoch says nothing of how many it takes to learn, which {keys} may change: target_accuracy=.")
-    if len(points) > 1 and all(len(point.rows) == 1 for point in points):
-        said.append("Each job ran once, so that small differences may be chance: repeat=0,1,2 gives intervals.")
+    once = [point for point in points if len(point.rows) == 1]
+    if len(points) > 1 and once:
+        said.append(_once(once, points))
     return said
 
 
+def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
+    """That jobs ran once, and what gives them intervals: not the repeats that went to another host each."""
+    which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
+    hosts = Counter(same(point.job) for point in points)
+    if not any(hosts[same(point.job)] > 1 for point in once):
+        return f"{which} ran once, so that small differences may be chance: repeat=0,1,2 gives intervals."
+    return (
+        f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
+        "repeats of each other, as no two boards are quite alike: repeat=0,1,2 gives intervals where all go to one, "
+        "which hydra.launcher.options='{nodelist: ...}' names."
+    )
+
+
 def _answer(
-    choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound], notes: Sequence[str]
+    choices: Sequence[Choice],
+    known: dict[int, Cost],
+    bound_of: dict[int, Bound],
+    unmet: Sequence[str],
+    caveats: Sequence[str],
 ) -> Section:
-    """What to choose."""
+    """What to choose: in one sentence where one job is the best by each bound, none is as good, and none is unmet."""
     first = known[id(choices[0].point)]
     energy = f", {interval(positive_mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
     cost = f"{interval(positive_mean(first.times_s), first.time_s)} an epoch{energy}"
     if len(known) == 1:
-        return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *notes])
-    if len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1 and not choices[0].as_good:
+        return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *unmet, *caveats])
+    alone = len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1
+    if alone and not unmet and not any(choice.as_good for choice in choices):
         said = [f"{first.title} is the best by all that was asked: {cost}."]
     else:
         said = [choice.sentence for choice in choices]
     covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
     if covers:
         said.append(f"Energy is that of: {'; '.join(covers)}.")
-    return Section([*said, *notes], [grid(choices, known, bound_of)])
+    return Section([*said, *unmet, *caveats], [grid(choices, known, bound_of)])
 
 
 def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound]) -> Grid:
