@@ -1,10 +1,14 @@
 """Runs that never told their end, because who measured them was killed, are closed by whoever starts next."""
 
 import json
+from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
-from trainmeter.ending import close_dead
+from trainmeter.durable import write_json
+from trainmeter.ending import close_dead, conclude
+from trainmeter.outcome import Outcome
 from trainmeter.processes import this_process
 from trainmeter.record import Record
 from trainmeter.state import state
@@ -46,12 +50,23 @@ def closed(tmp_path):
 def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
     record = begun("0", GONE)
     (said,) = closed()
-    assert said.startswith("Run sweep/0 is closed as killed: trainmeter was killed, or its machine went down")
+    assert said.startswith("Run sweep/0 is closed as killed: trainmeter was killed, its machine went down")
     assert state(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
     assert summary["metrics"] == {"total/power_limit_w": 15.0}
     assert closed() == []
+
+
+def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_how_it_ended(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    write_json(record.folder / "summary.json", {"state": "whole", "metrics": {}, "notes": [], "failure": None})
+    queue.drop(record)  # it was shown
+    (said,) = closed()
+    assert said.startswith("Run sweep/0 is closed as failed: ")
+    assert record.summary()["state"] == state(record) == "failed"
+    queue.drop(record)  # it was shown so
+    assert list(queue.waiting(tmp_path / "multirun")) == []
 
 
 @pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
@@ -73,6 +88,16 @@ def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, 
     record.set_aside()
     assert len(closed()) == 1
     assert [state(attempt) for attempt in record.attempts()] == ["killed"]
+
+
+def test_when_a_run_ended_is_told_by_who_saw_it_alone(begun, closed):
+    seen, dead = begun("0", this_process()), begun("1", GONE)
+    outcome = Outcome(0, [])
+    outcome.fails("exception", "no such file")
+    conclude(SimpleNamespace(record=seen, job=seen.job(), run=seen.run(), of_sweep=False), outcome)
+    closed()
+    assert datetime.fromisoformat(seen.summary()["ended"]) <= datetime.now().astimezone()
+    assert "ended" not in dead.summary()
 
 
 def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_path):

@@ -7,6 +7,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from trainmeter.tracking.publisher import Tracker
 from trainmeter.tracking.store import place
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
-UNSAID = "trainmeter was killed, or its machine went down, before it had told an end"
+UNSAID = "trainmeter was killed, its machine went down, or its disk was full, before it had told an end"
 
 
 @contextmanager
@@ -67,7 +68,8 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
     outcome.notes += resumable(plan) if outcome.state != "whole" else []
     try:
-        plan.record.conclude(told(plan.record, plan.job, plan.run, outcome), plan.run["identity"])
+        summary = told(plan.record, plan.job, plan.run, outcome)
+        plan.record.conclude({**summary, "ended": datetime.now().astimezone().isoformat()}, plan.run["identity"])
     except OSError as error:
         outcome.fails("exception", unwritten(error))
 
@@ -121,7 +123,7 @@ def resumable(plan: Plan) -> list[str]:
     epochs = f"{told['epochs']} epoch{'s' if told['epochs'] > 1 else ''}"
     how = (
         "the same command goes on from it"
-        if plan.of_sweep
+        if plan.of_sweep or is_sent(plan.record.folder.parent)
         else "the same command with sweep.resume=true goes on from it"
     )
     return [f"a checkpoint after {epochs} is kept: {how}."]

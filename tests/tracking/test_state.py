@@ -1,11 +1,15 @@
 """A record's state in MLflow's words, and when its run ended."""
 
 import os
+from datetime import datetime
 
 import pytest
 
+from trainmeter.durable import write_json
 from trainmeter.processes import this_process
-from trainmeter.tracking.state import ended_s, said, state
+from trainmeter.tracking.state import ended_s, said, started_s, state
+
+FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 
 @pytest.mark.parametrize(("told", "shown"), [("whole", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
@@ -24,3 +28,25 @@ def test_a_finished_run_ended_when_it_said_and_not_when_it_was_copied(make_recor
     finished = ended_s(record)
     os.utime(record.folder / "job.json", (0, 2**31))
     assert ended_s(record) == finished
+
+
+def test_a_run_that_failed_or_was_stopped_ended_when_it_said(make_record):
+    record = make_record(state="failed")
+    ended = datetime.fromtimestamp(FRIDAY_S).astimezone()
+    write_json(record.folder / "summary.json", {**record.summary(), "ended": ended.isoformat()})
+    assert ended_s(record) == FRIDAY_S
+
+
+def test_a_run_that_was_closed_long_after_its_death_ended_when_it_last_wrote(make_record):
+    """And so did one of whose end a fleet's sender learned late, and wrote into its job where it is shown."""
+    record = make_record(state="killed")
+    record.append_power([1], {"total": [5.0]})
+    for name, wrote_s in {"power.csv": FRIDAY_S - 1, "epochs.jsonl": FRIDAY_S, "summary.json": MONDAY_S}.items():
+        os.utime(record.folder / name, (0, wrote_s))
+    os.utime(record.folder / "job.json", (0, MONDAY_S))
+    assert ended_s(record) == FRIDAY_S
+
+
+def test_a_run_that_died_before_it_wrote_anything_ended_as_it_began(make_record):
+    record = make_record(state=None, epochs=0)
+    assert ended_s(record) == started_s(record)

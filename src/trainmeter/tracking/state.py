@@ -11,6 +11,8 @@ from trainmeter.record import CHECKPOINT, Record
 
 EVENTS = "events.out.tfevents."
 """What the names begin with of the files that TensorBoard reads: an index of the record, and no part of it."""
+WRITTEN = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
+"""What the run itself adds to, and nobody after it."""
 SHOWN = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",
@@ -36,10 +38,15 @@ def started_s(record: Record) -> float:
 
 
 def ended_s(record: Record) -> float:
-    """When the run ended: as it said, or else when it last wrote anything."""
+    """When the run ended: as it said, or else when it last wrote anything: who closes it for one that died is late."""
     if record.is_whole():
-        return datetime.fromisoformat(read_json(record.folder / "whole.json")["finished"]).timestamp()
-    return max(path.stat().st_mtime for path in files(record))
+        told = read_json(record.folder / "whole.json")["finished"]
+    else:
+        told = (record.summary() or {}).get("ended")
+    if told:
+        return datetime.fromisoformat(told).timestamp()
+    written = [path.stat().st_mtime for path in files(record) if path.name in WRITTEN]
+    return max(written, default=started_s(record))
 
 
 def files(record: Record) -> list[Path]:
