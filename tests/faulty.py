@@ -105,8 +105,8 @@ class Scene:
         """Until the instant that is drawn, at which the command's run is to be under way."""
         epochs = self.chance.randint(1, LATEST)
 
-        def measured() -> Sequence[dict]:
-            return next((record.windows()[epochs - 1 :] for record in self.project.records()), ())
+        def measured() -> list[dict]:
+            return next((record.windows()[epochs - 1 :] for record in self.project.records()), [])
 
         (last, *_) = self.project.until(measured, LIMIT_S)
         time.sleep(self.chance.uniform(0, last["metrics"]["epoch/e2e_s"]))

@@ -261,9 +261,10 @@ def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0)
     why = Publisher(left, partial(open_store, *where), where).catch_up(limit_s)
     if not any(waiting_for(where, multirun)):
         return None
+    why = why or f"not all were within {limit_s:g} s"
     return (
-        f"Earlier runs wait to be shown in MLflow: {why or f'not all were within {limit_s:g} s'}. Nothing is lost, their "
-        "records are complete. When MLflow is back: make publish"
+        f"Earlier runs wait to be shown in MLflow: {why}. Nothing is lost, their records are complete. "
+        "When MLflow is back: make publish"
     )
 
 

@@ -44,7 +44,7 @@ def put(record: Record, record_id: str) -> None:
 
 
 def drop(record: Record) -> None:
-    """Notes that all is shown of the record's run; one whose end could not be written stays, and is yet to be closed."""
+    """Notes that all is shown of the record's run; one whose end could not be written stays, to be closed."""
     with suppress(*UNREADABLE):
         if said(record):
             _entry(record, record.run()["record_id"]).unlink()
