@@ -51,7 +51,7 @@ def folder(
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
     if not again:
-        for earlier in sorted(multirun.glob(f"*-{key}"), key=_order, reverse=True):
+        for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: order_of(path.name), reverse=True):
             if _hold(earlier):
                 return earlier
             say(f"Another process is at work on the same in {earlier.name}, which is left to it.")
@@ -127,9 +127,16 @@ def is_sent(folder: Path) -> bool:
     return (folder / SENT).exists()
 
 
+def order_of(name: str) -> tuple[str, int]:
+    """By which folders are in the order in which they were made, told by their names; one that was renamed is before
+    them."""
+    told = STAMPED.match(name)
+    return (told[1], int(told[2] or 1)) if told else ("", 0)
+
+
 def _made(multirun: Path, stamp: str, key: str) -> Path:
     """A new folder, the newest of its command by its name too where the clock has been set back."""
-    newest = max((_order(path) for path in multirun.glob(f"*-{key}")), default=("", 0))
+    newest = max((order_of(path.name) for path in multirun.glob(f"*-{key}")), default=("", 0))
     stamp, number = max((stamp, 1), newest)
     while True:
         made = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
@@ -138,12 +145,6 @@ def _made(multirun: Path, stamp: str, key: str) -> Path:
             if _hold(made):
                 return made
         number += 1
-
-
-def _order(path: Path) -> tuple[str, int]:
-    """By which folders of a command are in the order in which they were made; one that was renamed is before them."""
-    told = STAMPED.match(path.name)
-    return (told[1], int(told[2] or 1)) if told else ("", 0)
 
 
 def _hold(path: Path) -> bool:

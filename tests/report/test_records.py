@@ -20,6 +20,13 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert found.cores == 8
 
 
+def test_a_key_that_no_default_has_is_known_by_its_name_and_as_it_was_typed(tmp_path):
+    write(tmp_path, row(0, "warm", 2.5, typed={"batch": "8", "+note": "mine"}))
+    (found,) = read(tmp_path).rows
+    assert found.keys == {"supply": "warm", "batch": "8", "note": "mine"}
+    assert found.added == ["+note"]
+
+
 def test_rows_come_by_number_and_not_by_letter(tmp_path):
     for number in (10, 9, 2):
         write(tmp_path, row(number, "cold", 1.0))
@@ -152,6 +159,13 @@ def test_the_newest_sweep_is_the_last_that_has_runs(tmp_path):
     write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "cold", 1.0))
     (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
     assert newest(tmp_path).name == "2026-11-21_12-00-00-bb"
+
+
+def test_a_sweep_that_was_renamed_is_the_last_only_where_it_is_the_only_one(tmp_path):
+    names = ("baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa")
+    for name in names:
+        write(tmp_path / name, row(0, "cold", 1.0))
+        assert newest(tmp_path).name == name
 
 
 def test_what_varied_is_told_by_what_was_typed(tmp_path):

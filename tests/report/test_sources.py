@@ -157,6 +157,12 @@ def test_sweeps_of_mlflow_are_named_or_matched(tmp_path):
         asked(tmp_path, source="mlflow", shown=list)
 
 
+def test_the_last_sweep_of_mlflow_is_the_one_made_last_whatever_the_names_that_were_given(tmp_path):
+    last = "2026-11-20_12-00-00.10-aa"
+    shown = [as_shown(name, 0) for name in ("baseline", last, "2026-11-20_12-00-00.2-aa", FIRST)]
+    assert asked(tmp_path, source="mlflow", shown=lambda: shown).folder == tmp_path / last
+
+
 def test_a_server_that_is_away_is_said(tmp_path):
     def away():
         raise ConnectionError("refused\nand pages of it")

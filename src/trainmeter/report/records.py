@@ -15,6 +15,7 @@ from typing import Any
 from trainmeter.facts import Facts, facts
 from trainmeter.record import SCHEMA
 from trainmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
+from trainmeter.sweep import order_of
 
 MANY = 1000
 """More records than these are read by two processes: to hand rows over takes a third of the time to read them."""
@@ -52,8 +53,10 @@ def holds_runs(folder: Path) -> bool:
 
 def newest(multirun: Path) -> Path | None:
     """The last sweep that has runs; None where there is none."""
-    sweeps = sorted(multirun.iterdir(), reverse=True) if multirun.is_dir() else []
-    return next((sweep for sweep in sweeps if holds_runs(sweep)), None)
+    if not multirun.is_dir():
+        return None
+    folders = sorted(multirun.iterdir(), key=lambda folder: (order_of(folder.name), folder.name))
+    return next((folder for folder in reversed(folders) if holds_runs(folder)), None)
 
 
 def row(folder: Path) -> Row:
@@ -89,7 +92,7 @@ def row_of(
     return Row(
         number=told["number"],
         job=told["job"],
-        keys=told["typed"],
+        keys={key.lstrip("+"): value for key, value in told["typed"].items()},
         metrics=metrics,
         state=told["state"],
         left_out=_left_out(told, whole, metrics),
@@ -111,6 +114,7 @@ def row_of(
         experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
         differences=told["ran_on"],
+        added=[key for key in told["typed"] if key.startswith("+")],
         flaws=[*(f"{name} is no finite number" for name in infinite), *flaws],
     )
 

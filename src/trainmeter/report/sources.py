@@ -14,6 +14,7 @@ from trainmeter.facts import typed
 from trainmeter.report import table
 from trainmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from trainmeter.report.rows import Row, Sweep
+from trainmeter.sweep import order_of
 
 RECORDS, MLFLOW = "records", "mlflow"
 FINISHED = "FINISHED"
@@ -146,7 +147,7 @@ def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], study: str | None,
         raise ValueError(f"MLflow shows no runs yet. Run first: {FIRST}")
     names = _matching(sweeps, by_sweep, "MLflow shows no run of it") if sweeps else sorted(by_sweep)
     if not sweeps and study is None:
-        names = names[-1:]
+        names = sorted(names, key=order_of)[-1:]
     told = [_of_study(_sweep_of(by_sweep[name], multirun / name), study) for name in names]
     kept = [sweep for sweep in told if sweep.rows or sweep.unreadable]
     if not kept:
