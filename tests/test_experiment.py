@@ -7,13 +7,16 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from trainmeter import launch, plan
+from trainmeter import cooling, experiment, launch, plan
 from trainmeter.cluster import Node
 from trainmeter.conversation import WorkerError
-from trainmeter.ending import concluded, merged
-from trainmeter.experiment import run, training
+from trainmeter.cooling import Rest
+from trainmeter.course import ALONE, Course
+from trainmeter.ending import concluded, merged, resumable
+from trainmeter.experiment import cool, run, training
 from trainmeter.outcome import Outcome
-from trainmeter.record import Record
+from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from trainmeter.sweep import SENT
 from trainmeter.terminal import Terminal
 from trainmeter.tracking.publisher import Unpublished
 
@@ -100,6 +103,35 @@ def test_what_is_said_twice_in_a_run_is_noted_once(order, terminal):
     with concluded(the, outcome, Unpublished(the.record), terminal):
         pass
     assert the.record.summary()["notes"] == ["same", "other"]
+
+
+def test_each_run_that_begins_too_hot_says_so(order, terminal, monkeypatch):
+    hot = "it began at 70 C, after 600 s of waiting for less than sweep.cool_below_c=50: raise that, or another."
+    monkeypatch.setattr(experiment, "open_gauges", lambda **_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(cooling, "rest", lambda *_: Rest(600.0, 70.0, notes=[hot]))
+    the = plan.settle(order("sweep.cool_below_c=50"))
+    first, second = Outcome(0, []), Outcome(1, [])
+    cool(the, first, terminal, ALONE)
+    cool(the, second, terminal, Course(outcomes=[first]))
+    assert first.notes == second.notes == [hot]
+
+
+@pytest.mark.parametrize(
+    ("of_sweep", "sent", "how"),
+    [
+        (True, False, "the same command goes on from it"),
+        (False, False, "the same command with sweep.resume=true goes on from it"),
+        (False, True, "the same command goes on from it"),  # that of who sent it to this node
+    ],
+)
+def test_a_run_that_left_a_checkpoint_says_by_which_command_it_goes_on(order, of_sweep, sent, how):
+    the = plan.settle(order(of_sweep=of_sweep))
+    if sent:
+        (the.record.folder.parent / SENT).parent.mkdir()
+        (the.record.folder.parent / SENT).write_text("{}")
+    with zipfile.ZipFile(the.record.folder / CHECKPOINT, "w") as archive:
+        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": the.run["record_id"], "epochs": 2}))
+    assert resumable(the) == [f"a checkpoint after 2 epochs is kept: {how}."]
 
 
 def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, terminal):

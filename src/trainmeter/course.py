@@ -45,11 +45,6 @@ class Course(NamedTuple):
         """When the last run ended that was measured, by the monotonic clock; None where this process measured none."""
         return next((outcome.ended_s for outcome in reversed(self.outcomes) if outcome.ended_s is not None), None)
 
-    @property
-    def notes(self) -> set[str]:
-        """What was noted of any run so far."""
-        return {note for outcome in self.outcomes for note in outcome.notes}
-
     def ending(self, most: int | None) -> str:
         """Why the sweep ends before its last run: so many have failed; nothing while it is to go on."""
         failed = sum(outcome.state == "failed" for outcome in self.outcomes)

@@ -135,7 +135,7 @@ def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> No
     with closing(open_gauges(gpus=plan.gpus, root=plan.job["machine"]["root"])) as gauges:
         rested = cooling.rest(asked, course.rests_since_s, gauges, terminal.say)
     plan.describe(rest=rested.facts)
-    outcome.notes += [note for note in rested.notes if note not in course.notes]
+    outcome.notes += rested.notes
 
 
 @contextmanager
