@@ -1,7 +1,9 @@
 """How a run ends, whatever ends it."""
 
 import io
+import json
 import signal
+import zipfile
 from types import SimpleNamespace
 
 import pytest

@@ -1,6 +1,7 @@
 """How a run ended that a node made."""
 
 import signal
+from array import array
 
 import pytest
 
@@ -14,6 +15,7 @@ from trainmeter.tracking import queue
 
 NOWHERE = {"name": "none", "tensorboard": False}
 """What a node is told of tracking."""
+LIMITS = {"power_limit_w": 15.0, "power_limit_max_w": None}
 SERVER = {"name": "server", "experiment": "x", "uri": "http://board:5000", "tensorboard": False}
 
 
@@ -27,7 +29,7 @@ def run(ledger):
         record.folder.mkdir(exist_ok=True)
         if begun:
             facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
-            record.describe({"tracking": NOWHERE, "epochs": 1}, facts)
+            record.describe({"tracking": NOWHERE, "epochs": 1}, {**facts, **LIMITS})
         if summary:
             record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
         ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
@@ -72,6 +74,26 @@ def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, en
     assert outcome.failure.endswith(f"(Slurm's job 17_0: {state})")
     assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
     assert not record.is_whole()
+
+
+def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
+    order, record = run("NODE_FAIL")
+    asked = {"batch": 4, "warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": False}
+    described = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
+    record.describe({**record.job(), **asked, "throughput": {"start": 0, "stop": 2}}, described)
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
+    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
+    record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
+    outcome = learned(order, Terminal())
+    assert outcome.metrics == record.summary()["metrics"]
+    assert outcome.metrics.items() >= {
+        "total/e2e_s": 4.0,
+        "total/idle_power_w": 2.0,
+        "total/power_limit_w": 15.0,
+        "model/parameters": 61706,
+        "throughput/samples_per_s": 2.0,
+    }.items()
+    assert outcome.notes == record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
 
 
 def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter import slurm
-from trainmeter.ending import shown
+from trainmeter.ending import shown, told
 from trainmeter.fleet.ledger import Ledger, has_begun
 from trainmeter.job import Order
 from trainmeter.outcome import Outcome
@@ -15,7 +15,6 @@ from trainmeter.plan import withdraw
 from trainmeter.record import Record
 from trainmeter.redaction import redacted_tree
 from trainmeter.state import said
-from trainmeter.summary import summarize
 from trainmeter.terminal import Terminal, shown_path
 from trainmeter.tracking import queue
 from trainmeter.tracking.publisher import publisher
@@ -79,16 +78,8 @@ def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None
     """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
     kind, why = ENDS.get(entry["state"], ("killed", "its process ended without a word"))
     outcome.fails(kind, f"{why.format(**entry)} (Slurm's job {entry['job']}: {entry['state']})")
-    windows = record.windows()
-    record.conclude(
-        {
-            "state": outcome.state,
-            "metrics": summarize(windows, record.steps(), record.job()) if windows else {},
-            "notes": [],
-            "failure": {"kind": outcome.kind, "message": outcome.failure},
-        },
-        record.run()["identity"],
-    )
+    job, run = record.job(), record.run()
+    record.conclude(told(record, job, run, outcome), run["identity"])
 
 
 def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
