@@ -177,6 +177,10 @@ def test_every_metric_of_an_epoch_has_a_steady_value_and_a_spread(written):
         assert {in_table(name).partition("/")[2] for name in names if name.startswith(f"{section}/")} == EPOCH.keys()
 
 
+def test_nothing_else_is_said_to_have_a_steady_value():
+    assert [name for name, metric in METRICS.items() if metric.steady] == [f"epoch/{name}" for name in EPOCH]
+
+
 @pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
 def test_mlflow_takes_every_name(written, meter):
     from mlflow.utils.validation import _validate_metric_name

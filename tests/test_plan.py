@@ -21,9 +21,8 @@ GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 @pytest.fixture
 def nano(tmp_path):
     """The root of a Jetson Nano."""
-    return machine(
-        tmp_path / "nano", **{"sys/firmware/devicetree/base/compatible": "nvidia,p3450-0000\0nvidia,jetson-nano\0"}
-    )
+    names = "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"
+    return machine(tmp_path / "nano", **{"sys/firmware/devicetree/base/compatible": names})
 
 
 @pytest.fixture

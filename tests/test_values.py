@@ -7,6 +7,9 @@ import pytest
 from trainmeter import job, values
 
 
+PREPROCESS = "dataset.preprocess={}: give one of resize, crop, pad, or the dotted path of a function"
+
+
 @pytest.fixture
 def made(composed):
     """made("batch=8", ...) -> the plain job."""
@@ -27,6 +30,9 @@ def test_the_defaults_are_in_range(made):
         ("warmup_epochs=-1", "warmup_epochs=-1: give 0 or more"),
         ("seed=-1", "seed=-1: give 0 or more"),
         ("checkpoint.every=0", "checkpoint.every=0: give 1 or more, or null for none"),
+        ("dataset.preprocess=null", PREPROCESS.format("null")),
+        ("dataset.preprocess=5", PREPROCESS.format("5")),
+        ("dataset.preprocess=warp", PREPROCESS.format("warp")),
         ("pin_memory=maybe", "pin_memory=maybe: give one of auto, true, false"),
         ("rehearse=later", "rehearse=later: give one of auto, true, false"),
         ("power_limit=0", "power_limit=0: give watts above 0, a power mode, or null"),

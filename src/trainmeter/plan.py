@@ -34,7 +34,6 @@ from trainmeter.resuming import KEPT, Left, left
 from trainmeter.summary import marked
 from trainmeter.supply import in_memory
 from trainmeter.tracking import queue
-from trainmeter.values import check
 
 OF_GPUS = ("none", "nvml", "amd", "replay")
 """The meters that count nothing but the GPUs that are used, or nothing here."""
@@ -155,7 +154,6 @@ def settle(order: Order) -> Plan:
     found = host.detect(matches(), facts)
     if order.choices["device"] == "auto":
         order = order.on(found)
-    check(order.job)
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)
     accelerator = here.job["device"]["accelerator"]

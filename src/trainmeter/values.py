@@ -34,9 +34,9 @@ def check(job: Mapping[str, Any]) -> None:
         if typed(value) not in known
     ]
     preprocess = dataset.get("preprocess", "resize")
-    if preprocess not in PREPROCESSING and "." not in preprocess:
+    if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
         known = ", ".join(PREPROCESSING)
-        wrong.append(f"dataset.preprocess={preprocess}: give one of {known}, or the dotted path of a function")
+        wrong.append(f"dataset.preprocess={typed(preprocess)}: give one of {known}, or the dotted path of a function")
     every = job["checkpoint"]["every"]
     if every is not None and every < 1:
         wrong.append(f"checkpoint.every={every}: give 1 or more, or null for none")
