@@ -31,7 +31,7 @@ class Facts(TypedDict):
     host: str | None
     job: dict[str, Any]
     typed: dict[str, str]
-    """What was typed for it: `batch` -> `64`."""
+    """What was typed for it, as it was: `batch` -> `64`, `+note` -> `mine`."""
     rehearsal: list[str]
     """In what it was one."""
     energy: dict[str, Any]
@@ -88,9 +88,9 @@ def facts(
 
 
 def typed(overrides: Iterable[str]) -> dict[str, str]:
-    """`batch=64` -> `batch`: `64`."""
+    """`batch=64` -> `batch`: `64`; a key that no default has keeps the `+` that it takes."""
     pairs = (override.partition("=") for override in overrides)
-    return {key.lstrip("+"): value for key, _, value in pairs}
+    return {key: value for key, _, value in pairs}
 
 
 def devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:

@@ -18,13 +18,14 @@ USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True,
          "timing": "deferred", "pin_memory": "auto"}  # fmt: skip
 
 
-def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, **keys):
+def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on=None, **keys):
     shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "fetch_stall": 0.0, **(parts or {"compute": 1.0})}
     steady = {f"{part}_s": share * e2e_s for part, share in shares.items()}
     total = {} if limit_w is None else {"power_limit_w": limit_w}
     told = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
                    **{**USUAL, **keys})  # fmt: skip
-    return replace(told, cores=cores, keys={key: str(told.job[key]) for key in ("batch", "workers")})
+    typed_keys = {key: str(told.job[key]) for key in ("batch", "workers")}
+    return replace(told, cores=cores, keys=typed_keys, differences={"torch": "2.9.0+cpu", **(on or {})})
 
 
 def waiting(number, read_s, preprocess_s, **more):
@@ -58,7 +59,10 @@ def changes(*runs):
         (waiting(0, 9.0, 1.0), ["cache=warm", "storage=nvme"]),
         (waiting(0, 9.0, 1.0, storage={"name": "nvme"}), ["cache=warm", "workers=4"]),
         (run(0), ["batch=128", "compile=true"]),
-        (run(0, device=GPU), ["precision=bf16", "batch=128"]),
+        (run(0, on={"torch": "1.10.0"}), ["batch=128"]),  # JetPack 4's
+        (run(0, on={"torch": ""}), ["batch=128"]),
+        (run(0, device=GPU), ["precision=fp16", "batch=128"]),
+        (run(0, device=GPU, strategy="dp", ranks=2), ["batch=128", "compile=true"]),
         (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
         (run(0, parts={"copy": 1.0}), ["batch=128"]),
         (run(0, parts={"copy": 1.0}, pin_memory=False), ["pin_memory=true", "batch=128"]),
@@ -68,6 +72,25 @@ def changes(*runs):
 )
 def test_what_helps_follows_what_bounds_the_fastest(of, expected):
     assert changes(of) == expected
+
+
+@pytest.mark.parametrize(
+    ("on", "precision"),
+    [
+        ({"GPU": "2 x NVIDIA H200"}, "bf16"),
+        ({"GPU": "NVIDIA A100-SXM4-80GB"}, "bf16"),
+        ({"GPU": "NVIDIA L40S"}, "bf16"),
+        ({"GPU": "NVIDIA GeForce RTX 3090"}, "bf16"),
+        ({"board": "NVIDIA Jetson AGX Orin Developer Kit"}, "bf16"),
+        ({"GPU": "Quadro RTX 5000"}, "fp16"),
+        ({"GPU": "Tesla V100-SXM2-16GB"}, "fp16"),
+        ({"GPU": "Tesla T4"}, "fp16"),
+        ({"board": "NVIDIA Jetson Xavier NX Developer Kit"}, "fp16"),
+        ({"board": "NVIDIA Jetson Nano Developer Kit"}, "fp16"),
+    ],
+)
+def test_a_gpu_is_asked_for_bfloat16_where_it_is_known_to_compute_in_it(on, precision):
+    assert changes(run(0, device=GPU, on=on))[0] == f"precision={precision}"
 
 
 def test_a_loader_that_is_started_anew_is_kept():
@@ -151,6 +174,13 @@ def test_a_value_is_quoted_for_the_shell(value):
     assert words[:2] == ["python", "src/train.py"]
     assert f"dataset.root={value}" in words
     assert not any(word.startswith(("repeat", "tracking")) for word in words)
+
+
+def test_a_key_that_no_default_has_keeps_its_plus():
+    row = trained(0, 100.0, typed={"device.slurm.python": "/opt/python", "note": "mine"})
+    (point,) = points([replace(row, added=["+device.slurm.python", "++note"])])
+    words = shlex.split(typed(point, {"workers": "4"}))
+    assert {"+device.slurm.python=/opt/python", "++note=mine", "workers=4"} <= set(words)
 
 
 @pytest.mark.parametrize(

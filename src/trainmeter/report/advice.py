@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from string import ascii_uppercase
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import LIMIT, costs, measured
-from trainmeter.report.points import REPEATED, Point
+from trainmeter.report.points import DATA_PARALLEL, REPEATED, Point
 
 PROGRAM, REPORT = "python src/train.py", "python src/report.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
@@ -23,6 +24,11 @@ FEW = 3
 """Points that are told to be run again, each by a command of its own."""
 SHORT_OF = 0.75
 """Of the lowest power, or limit, that was tried: the next to try."""
+AMPERE = {
+    "GPU": re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0)"),
+    "board": re.compile("Orin|Thor"),
+}
+"""Names of what has Ampere's tensor cores or newer ones: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 START = 0.5
 """Share of the fetch stall from which on it is the loader's start that is waited for."""
 
@@ -55,7 +61,8 @@ def what_next(points: Sequence[Point], choices: Sequence[Choice], bounds: Sequen
 
 def typed(point: Point, changed: Mapping[str, str], multirun: bool = False) -> str:
     """The command of a point's job with some keys changed, as a shell takes it."""
-    words = [shlex.quote(f"{key}={value}") for key, value in {**_keys(point), **changed}.items()]
+    added = {key.lstrip("+"): key for key in point.rows[0].added}
+    words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in {**_keys(point), **changed}.items()]
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
 
 
@@ -68,11 +75,10 @@ def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, s
         yield from _supply(bound, share)
     elif bound.kind == COMPUTE:
         why = f"the fastest computes for {share}"
-        accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
-        if accelerated and job.get("precision") == "fp32":
-            yield "precision", "bf16", f"{why}, in 32 bits"
+        if precision := _halved(bound.point):
+            yield "precision", precision, f"{why}, in 32 bits"
         yield "batch", _doubled("batch", points), f"{why}: larger batches may use the device better"
-        if not job.get("compile", True):
+        if not job.get("compile", True) and _compiles(bound.point):
             yield "compile", "true", f"{why}: compiled kernels may be fewer and faster"
     elif bound.kind == COPY:
         if job.get("pin_memory") is False:
@@ -82,6 +88,21 @@ def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, s
         if job.get("timing") == "synchronous":
             yield "timing", "deferred", f"what lies between steps takes {share}, and each step is waited for"
         yield "batch", _doubled("batch", points), f"what lies between steps takes {share}: larger batches are fewer"
+
+
+def _halved(point: Point) -> str | None:
+    """The 16 bits to ask for of a GPU that computes in 32: bf16 where it is known to; None where there are none."""
+    job, ran_on = point.job, point.rows[0].differences
+    accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
+    if not accelerated or job.get("precision") != "fp32" or point.strategy == DATA_PARALLEL:
+        return None
+    return "bf16" if any(names.search(ran_on.get(kind, "")) for kind, names in AMPERE.items()) else "fp16"
+
+
+def _compiles(point: Point) -> bool:
+    """Whether the torch that trained is known to have torch.compile, which came with 2.0."""
+    release = re.match(r"\d+", point.rows[0].differences.get("torch", ""))
+    return bool(release and int(release[0]) >= 2)
 
 
 def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:

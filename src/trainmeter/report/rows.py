@@ -61,6 +61,8 @@ class Row:
     """`counter`, `sampled`, `estimated` or `none`."""
     differences: Mapping[str, str] = field(default_factory=dict)
     """What it ran on and with: `CPU`, `kernel`, `torch`, `git commit` -> what that was."""
+    added: Sequence[str] = ()
+    """The keys that no default has, as they were typed: `+note`."""
     flaws: Sequence[str] = ()
     """What of its record could not be read, and is left out, while the rest is good."""
 

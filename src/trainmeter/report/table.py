@@ -21,7 +21,7 @@ from trainmeter.report.words import ABSENT, Grid, number
 FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices", "limited", "cores", "samples",
          "traced", "energy_source", "energy_covers", "no_energy", "link")  # fmt: skip
 """What a row holds of a run by one value each: column `run.sweep`."""
-LISTS = ("energy_domains", "rehearsal", "flaws")
+LISTS = ("added", "energy_domains", "rehearsal", "flaws")
 RUN, HOST = "run.", "host."
 KEYS, STORAGE = "run.typed", "run.storage"
 COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/fetch_stall_s", "copy s": "steady/copy_s",
