@@ -81,14 +81,14 @@ EPOCH = {
 }
 
 VAL = {
-    "e2e_s": Metric("s", "mean", "wall time of the evaluation after the epoch"),
+    "e2e_s": Metric("s", None, "wall time of the evaluation after the epoch"),
     "loss": Metric("1", None, "mean over the validation samples"),
     "accuracy": Metric("0..1", None, "share of the validation samples classified rightly"),
     "skipped_samples": Metric("1", None, "bad samples left out of it, where dataset.on_bad=skip"),
     "read_bytes": Metric("B", None, "read from the dataset's block device during the evaluation"),
-    "energy_j": Metric("J", "mean", "gross energy of the evaluation"),
-    "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
-    "estimated_energy_j": Metric("J", "mean", "its estimate, where nothing measures"),
+    "energy_j": Metric("J", None, "gross energy of the evaluation"),
+    "net_energy_j": Metric("J", None, "gross less idle power x energy window; may be negative"),
+    "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
 }
 
 RANK_MAX = {
