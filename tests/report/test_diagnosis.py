@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, write
 
-from trainmeter.report.diagnosis import answer, best, sentences
+from trainmeter.report.diagnosis import answer, best, incomplete, sentences
 from trainmeter.report.stalls import analyses
 from trainmeter.report.tell import tell
 from trainmeter.report.words import plain_values
@@ -148,6 +148,18 @@ def test_a_condition_that_is_missing_is_named(tmp_path):
     text = printed(sweep(tmp_path, rows([], T3, T2)))
     assert "no whole run of supply=tensors" in " ".join(text.split())
     assert not (tmp_path / "stalls.md").exists()
+
+
+def test_a_condition_that_ran_on_another_host_is_missing_on_this_and_said_to_be_there():
+    other, *found = [replace(each, host="h1") for each in rows([1.0], T3, T2)]
+    here, there = analyses([*found, replace(other, host="h2")])
+    assert incomplete(here).startswith(
+        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no whole run of supply=tensors on that host, "
+        "beside which no other's stands (tensors ran on h2). Run: "
+    )
+    assert "supply=warm, cold on that host, beside which no other's stands (warm ran on h1; cold ran on h1)" in (
+        incomplete(there)
+    )
 
 
 def test_what_is_without_limit_is_null_in_json():

@@ -98,6 +98,14 @@ def test_jobs_that_differ_in_more_are_not_put_side_by_side():
     assert told.missing == "no run of strategy=single batch=64 or 128 is beside ddp x 2"
 
 
+def test_one_device_of_another_host_is_none_to_stand_beside_and_said_to_be_there():
+    (told,) = scalings([replace(trained(0, 100.0), host="h1"), replace(ddp(1, 190.0), host="h2")])
+    assert (told.title, told.missing) == (
+        "resnet152 on jpeg, h2",
+        "no run of strategy=single batch=64 or 128 is beside ddp x 2 on its host: it ran on h1",
+    )
+
+
 def test_each_model_has_its_own_scaling():
     found = [trained(n, 100.0 * (1 + n), model=model) for n, model in enumerate(["resnet50", "resnet152"])]
     found += [ddp(2 + n, 150.0 * (1 + n), model=model) for n, model in enumerate(["resnet50", "resnet152"])]

@@ -156,7 +156,7 @@ def _again(choices: Sequence[Choice]) -> Iterator[Try]:
     if not fastest:
         return
     every = [fastest.point, *fastest.as_good]
-    alike = [point for point in every if point.rows[0].host == fastest.point.rows[0].host]
+    alike = [point for point in every if point.host == fastest.point.host]
     if len(alike) < 2:
         return
     repeats = {"sweep.repeats": str(max(3, 2 * max(len(point.rows) for point in alike)))}

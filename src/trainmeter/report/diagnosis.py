@@ -121,7 +121,9 @@ def grids(told: Analysis) -> list[Grid]:
 def incomplete(told: Incomplete) -> str:
     """What a stall analysis lacks, and what to run."""
     missing = ", ".join(told.missing)
-    return f"{told.title}: no stall analysis: no whole run of supply={missing}. Run: {WHAT_TO_RUN}"
+    there = "; ".join(f"{name} ran on {', '.join(hosts)}" for name, hosts in told.elsewhere.items())
+    here = f" on that host, beside which no other's stands ({there})" if there else ""
+    return f"{told.title}: no stall analysis: no whole run of supply={missing}{here}. Run: {WHAT_TO_RUN}"
 
 
 def _times(told: Analysis) -> Grid:

@@ -38,9 +38,8 @@ def matching(before: Sequence[Point], after: Sequence[Point]) -> Matching:
 
 def _flat(point: Point) -> dict[str, str]:
     """A job and its host as dotted keys and texts, without what makes no point of its own."""
-    host = point.rows[0].host
     job = {key: value for key, value in point.job.items() if key not in UNTOLD}
-    return dict(_leaves({"host": host, **job} if host else job))
+    return dict(_leaves({"host": point.host, **job} if point.host else job))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

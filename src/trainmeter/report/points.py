@@ -34,6 +34,10 @@ class Point:
         return self.rows[0].job
 
     @property
+    def host(self) -> str | None:
+        return self.rows[0].host
+
+    @property
     def numbers(self) -> list[int]:
         return [row.number for row in self.rows]
 
@@ -106,7 +110,7 @@ class Point:
         Last comes its host, where that is asked for.
         """
         known = [key for key in keys if key in self.job or key in self.rows[0].keys]
-        host = [self.rows[0].host or "unknown host"] if hosted else []
+        host = [self.host or "unknown host"] if hosted else []
         return ", ".join([*(_named(key, self) for key in known), *host]).replace(", on ", " on ")
 
 
@@ -140,7 +144,7 @@ def titles(found: Sequence[Point]) -> list[str]:
 
 def groups(found: Sequence[Point], but: Sequence[str]) -> list[list[Point]]:
     """Points of one host that differ in these keys alone, together."""
-    keyed = sorted(((point.rows[0].host or "", same(point.job, but)), index) for index, point in enumerate(found))
+    keyed = sorted(((point.host or "", same(point.job, but)), index) for index, point in enumerate(found))
     together = [[found[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
     return sorted(together, key=lambda group: group[0].numbers[0])
 
@@ -151,7 +155,7 @@ def varied(found: Sequence[Point]) -> list[str]:
 
 
 def on_several_hosts(found: Sequence[Point]) -> bool:
-    return len({point.rows[0].host for point in found}) > 1
+    return len({point.host for point in found}) > 1
 
 
 @lru_cache(maxsize=16)  # each part of a report asks for those of the same points

@@ -64,7 +64,7 @@ class Prediction:
 def predict(points: Sequence[Point]) -> Prediction | str:
     """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
     known = costs(points)
-    (keys, followers), hosts = _keys(known), dict.fromkeys(cost.point.rows[0].host or "unknown" for cost in known)
+    (keys, followers), hosts = _keys(known), dict.fromkeys(cost.point.host or "unknown" for cost in known)
     if len(hosts) > 1:
         one = f"where={{host: {next(iter(hosts))}}}"
         return f"the jobs ran on {len(hosts)} hosts, which no key tells apart: choose those of one: {one}"

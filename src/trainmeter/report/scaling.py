@@ -16,10 +16,10 @@ from trainmeter.report.points import (
     SINGLE,
     Point,
     counted_in,
-    groups,
     no_energy,
     on_several_hosts,
     ratio_of,
+    same,
     varied,
 )
 from trainmeter.report.points import points as points_of
@@ -81,12 +81,14 @@ def scalings(rows: Sequence[Row]) -> list[Scaling | Unpaired]:
     every = points_of(rows)
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(every)]) if name not in VARIED]
     hosted = on_several_hosts(every)
+    ones: dict[str, list[Point]] = {}
+    for point in every:
+        if point.devices == 1 and point.values(SPEED):
+            ones.setdefault(same(point.job, VARIED), []).append(point)
     told: list[Scaling | Unpaired] = []
-    for group in groups(every, VARIED):
-        ones = [point for point in group if point.devices == 1 and point.values(SPEED)]
-        for point in group:
-            if point.devices != 1 and point.values(SPEED):
-                told += _beside(point, ones, point.named(names, hosted))
+    for point in every:
+        if point.devices != 1 and point.values(SPEED):
+            told += _beside(point, ones.get(same(point.job, VARIED), []), point.named(names, hosted))
     return told
 
 
@@ -202,15 +204,20 @@ def grid(found: Sequence[Scaling]) -> Grid:
 
 
 def _beside(point: Point, ones: Sequence[Point], title: str) -> list[Scaling | Unpaired]:
+    """A point beside those of its job that ran on one device; of other hosts it is said that they are there."""
     if point.devices is None or point.device_batch is None:
         what = f"how many {counted_in(point.strategy)} {point.strategy} had is not known"
         return [Unpaired(title, what, point.numbers)]
     batches = {WEAK: point.device_batch, STRONG: point.global_batch}
+    fitting = [one for one in ones if one.device_batch in batches.values()]
+    here = sorted((one for one in fitting if one.host == point.host), key=lambda one: one.strategy != SINGLE)
     told: list[Scaling | Unpaired] = []
     for kind, batch in batches.items():
-        alike = sorted((one for one in ones if one.device_batch == batch), key=lambda one: one.strategy != SINGLE)
+        alike = [one for one in here if one.device_batch == batch]
         told += [scaling(kind, point, one, title) for one in alike[:1]]
     if told:
         return told
     asked = f"strategy=single batch={point.device_batch:g} or {point.global_batch:g}"
-    return [Unpaired(title, f"no run of {asked} is beside {point.value('strategy')}", point.numbers)]
+    there = ", ".join(dict.fromkeys(one.host or "unknown host" for one in fitting))
+    beside = f"{point.value('strategy')}{f' on its host: it ran on {there}' if there else ''}"
+    return [Unpaired(title, f"no run of {asked} is beside {beside}", point.numbers)]

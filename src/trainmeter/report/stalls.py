@@ -32,6 +32,7 @@ from trainmeter.report.supplies import (
     FROM_CACHE,
     FROM_STORAGE,
     TENSORS,
+    Supplied,
     as_asked,
     by_job,
     mean,
@@ -102,12 +103,14 @@ class Incomplete:
     title: str
     missing: list[str]
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Condition that is missing -> the hosts on which the job ran under it."""
 
 
 def analyses(rows: Sequence[Row]) -> list[Analysis | Incomplete]:
-    """One for each host and job that ran under two of the conditions or more; rows are results, none left out."""
+    """One for each host of each job that ran under two of the conditions or more; rows are results, none left out."""
     groups = by_job(rows)
-    names = titles([next(iter(group.values()))[0] for group in groups])
+    names = titles([next(iter(group.rows.values()))[0] for group in groups])
     return [_told(name, group) for name, group in zip(names, groups, strict=True)]
 
 
@@ -142,12 +145,12 @@ def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None
     return idle_w
 
 
-def _told(title: str, group: Mapping[str, Sequence[Row]]) -> Analysis | Incomplete:
-    numbers = {name: [row.number for row in group[name]] for name in CONDITIONS if name in group}
-    missing = [name for name in CONDITIONS if name not in group]
+def _told(title: str, group: Supplied) -> Analysis | Incomplete:
+    numbers = {name: [row.number for row in group.rows[name]] for name in CONDITIONS if name in group.rows}
+    missing = [name for name in CONDITIONS if name not in group.rows]
     if missing:
-        return Incomplete(title, missing, numbers)
-    rows = {name: group[name] for name in CONDITIONS}
+        return Incomplete(title, missing, numbers, group.elsewhere)
+    rows = {name: group.rows[name] for name in CONDITIONS}
     times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
     in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else as_asked(rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmeter.report.points import UNTOLD, same
 from trainmeter.report.rows import Row
@@ -27,13 +27,23 @@ def condition(job: Mapping[str, Any]) -> str | None:
     return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(job["cache"])
 
 
-def by_job(rows: Sequence[Row]) -> list[dict[str, list[Row]]]:
-    """The runs of each host and job that ran under two of the conditions or more, by condition."""
-    groups: dict[tuple[str | None, str], dict[str, list[Row]]] = {}
+class Supplied(NamedTuple):
+    """The runs of one job on one host, by condition."""
+
+    rows: Mapping[str, list[Row]]
+    elsewhere: Mapping[str, list[str]]
+    """Condition that no run here was under -> the hosts on which that job was."""
+
+
+def by_job(rows: Sequence[Row]) -> list[Supplied]:
+    """The runs of each job that ran under two of the conditions or more, on each host by itself."""
+    jobs: dict[str, dict[str | None, dict[str, list[Row]]]] = {}
     for row in rows:
         if name := condition(row.job):
-            groups.setdefault((row.host, same(row.job, SET_BY_SUPPLY)), {}).setdefault(name, []).append(row)
-    return [group for group in groups.values() if len(group) > 1]
+            hosts = jobs.setdefault(same(row.job, SET_BY_SUPPLY), {})
+            hosts.setdefault(row.host, {}).setdefault(name, []).append(row)
+    several = [hosts for hosts in jobs.values() if len({name for runs in hosts.values() for name in runs}) > 1]
+    return [Supplied(runs, _elsewhere(runs, hosts)) for hosts in several for runs in hosts.values()]
 
 
 def titles(rows: Sequence[Row]) -> list[str]:
@@ -94,6 +104,14 @@ def as_asked(rows: Mapping[str, Sequence[Row]]) -> tuple[list[str], list[str]]:
             listed = ", ".join(map(str, unknown))
             told[name].append(f"whether {name} was {name} is not known (run {listed}: no cached share)")
     return told[FROM_CACHE] + told[FROM_STORAGE], told[FROM_CACHE]
+
+
+def _elsewhere(
+    here: Mapping[str, list[Row]], hosts: Mapping[str | None, Mapping[str, list[Row]]]
+) -> dict[str, list[str]]:
+    found = {name: [host or "unknown host" for host, runs in hosts.items() if name in runs]
+             for name in CONDITIONS if name not in here}  # fmt: skip
+    return {name: there for name, there in found.items() if there}
 
 
 def _shares(rows: Sequence[Row]) -> list[float]:
