@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sweeps import row, rows, trained
 
+from trainmeter.record import Record
 from trainmeter.report.composition import Asked, compose
 from trainmeter.report.rows import Sweep
 
@@ -97,6 +98,20 @@ def test_hosts_that_differ_are_on_the_page():
 def test_the_power_of_a_run_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"report\.power_of=7: no such run is told of\. There are: 0\."):
         compose(sweep(trained(0, 100.0)), Asked(power_of=[7]))
+
+
+def test_the_power_of_any_run_that_is_told_of_is_drawn(tmp_path):
+    """One without an epoch after its warm-up, and a rehearsal that an analysis alone tells of."""
+    found = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2, rehearsal=["2 GPUs asked for, 1 there"]),
+             trained(2, 100.0, steady={"e2e_s": None}, batch=8)]  # fmt: skip
+    for each in found:
+        (tmp_path / str(each.number)).mkdir()
+        Record(tmp_path / str(each.number)).append_power([0, 10**9], {"total": [5.0, 6.0]})
+    rows = [replace(each, folder=tmp_path / str(each.number)) for each in found]
+    told = compose(sweep(*rows), Asked(power_of=[2, 1]))
+    (chart,) = [chart for chart in told.charts if chart.name == "power"]
+    assert [series.name for series in chart.series] == ["run 1", "run 2"]
+    assert not any("not drawn" in note for note in told.notes)
 
 
 def test_runs_that_cannot_be_read_alone_are_told_of_as_such():

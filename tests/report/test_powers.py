@@ -42,10 +42,11 @@ def test_a_record_that_holds_no_power_that_can_be_read_has_none(tmp_path, text):
 
 
 def test_the_runs_that_are_asked_for_or_else_the_first_of_what_was_chosen(tmp_path):
-    found = points([trained(0, 100.0), trained(1, 101.0, repeat=1), trained(2, 90.0, batch=8)])
-    assert [row.number for row in chosen(found, [1, 2])] == [1, 2]
-    assert [row.number for row in chosen(found, [], [found[1], found[0], found[1]])] == [2, 0]
-    assert chosen(found) == []
+    rows = [trained(0, 100.0), trained(1, 101.0, repeat=1), trained(2, 90.0, batch=8)]
+    found = points(rows)
+    assert [row.number for row in chosen(rows, [1, 2])] == [1, 2]
+    assert [row.number for row in chosen(rows, [], [found[1], found[0], found[1]])] == [2, 0]
+    assert chosen(rows) == []
 
 
 def test_runs_without_a_folder_or_power_are_passed_over_and_no_more_than_six_are_drawn(tmp_path):

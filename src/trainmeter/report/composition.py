@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -69,12 +69,13 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     """
     told, selection = told_of(sweep, asked.where, asked.include), select_any(sweep, asked.where, asked.include)
     numbers = {row.number for row in selection.ended}
-    _check_numbers(asked.power_of, numbers | told.numbers)
+    rows = {row.number: row for row in (*told.rows, *selection.ended)}
+    _check_numbers(asked.power_of, rows)
     found = points(selection.rows)
     real = loaded(found)
     best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     banner = selection.banner(numbers)
-    sampled = chosen(found, asked.power_of, [each.point for each in best])
+    sampled = chosen([*rows.values()], asked.power_of, [each.point for each in best])
     drawn = powers(sampled)
     other = _beside(found, sweep.title, against, asked) if against else Beside()
     return Report(
@@ -163,7 +164,7 @@ def _ran_on(rows: Sequence[Row]) -> list[Page]:
     return [Page(DIFFERENCES, "Hosts and software", [Section([said], [grid])], None, ())] if grid else []
 
 
-def _check_numbers(asked: Iterable[int], known: set[int]) -> None:
+def _check_numbers(asked: Iterable[int], known: Collection[int]) -> None:
     for number in asked:
         if number not in known:
             there = ", ".join(map(str, sorted(known)[:20]))

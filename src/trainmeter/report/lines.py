@@ -40,7 +40,7 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
     series = []
     for index, power in enumerate(powers):
         row = power.row
-        called = f"{titles.get(row.number, '')} (run {row.number})".lstrip()
+        called = f"{titles[row.number]} (run {row.number})" if row.number in titles else f"run {row.number}"
         marks = [
             Mark(at_s / second, watts / watt, (called, f"{number(watts)} W after {number(at_s)} s"), row.link)
             for at_s, watts in zip(power.times_s, power.powers_w, strict=True)

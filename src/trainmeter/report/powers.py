@@ -29,9 +29,8 @@ class Power:
     """Zero where each is a sample."""
 
 
-def chosen(points: Sequence[Point], power_of: Sequence[int] = (), choices: Sequence[Point] = ()) -> list[Row]:
-    """The runs with these numbers, or else the first run of each point that was chosen for something."""
-    rows = [row for point in points for row in point.rows]
+def chosen(rows: Sequence[Row], power_of: Sequence[int] = (), choices: Sequence[Point] = ()) -> list[Row]:
+    """Of these runs those with these numbers, or else the first run of each point that was chosen for something."""
     if power_of:
         return [row for row in rows if row.number in power_of]
     return list({point.rows[0].number: point.rows[0] for point in choices}.values())

@@ -15,7 +15,7 @@ from trainmeter.durable import write_json, write_whole
 from trainmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
 from trainmeter.report.pages import Page
 from trainmeter.report.records import read
-from trainmeter.report.rows import Sweep
+from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select
 from trainmeter.report.stalls import Incomplete, analyses
 
@@ -45,6 +45,12 @@ class Told:
     def numbers(self) -> set[int]:
         """Of the runs that a page tells of."""
         return {number for page in self.pages for number in page.numbers}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The same runs."""
+        numbers = self.numbers
+        return [row for row in self.selection.ended if row.number in numbers]
 
 
 def tell(folder: Path, console: Console) -> None:
