@@ -12,26 +12,20 @@ from trainmeter import sweep
 from trainmeter.schema import GridOrder
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
+from hydra_plugins import grid as plugin  # noqa: E402
 from hydra_plugins.grid import GridSweeper, drawn, shuffled  # noqa: E402
-
-
-class Unchecked(GridSweeper):
-    """A sweeper whose points nobody composes."""
-
-    def check(self, points):
-        pass
-
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
 REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRID]
 
 
 @pytest.fixture
-def sweeper(tmp_path):
-    """sweeper(sample=3) -> a sweeper whose folder is this test's."""
+def sweeper(tmp_path, monkeypatch):
+    """sweeper(sample=3) -> a sweeper whose folder is this test's, and whose points nobody composes."""
+    monkeypatch.setattr(plugin, "check", lambda points, sweeper: None)
 
     def made(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
-        sweeper = Unchecked(max_batch_size, None, sample, repeats, GridOrder[order], seed)
+        sweeper = GridSweeper(max_batch_size, None, sample, repeats, GridOrder[order], seed)
         sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
         return sweeper
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import stub
+from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
@@ -19,6 +20,8 @@ from trainmeter.space import Choices, Interval, WholeInterval
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
+from hydra_plugins import search as plugin  # noqa: E402
+from hydra_plugins.grid import check  # noqa: E402
 from hydra_plugins.search import SearchSweeper, axis, measured  # noqa: E402
 
 ENERGY, TIME = STEADY
@@ -53,7 +56,15 @@ class Runs:
 
 
 @pytest.fixture
-def sweeper(tmp_path):
+def probed(monkeypatch):
+    """The points that were asked about before the first run, which nobody composes."""
+    asked = []
+    monkeypatch.setattr(plugin, "check", lambda points, sweeper: asked.extend(points))
+    return asked
+
+
+@pytest.fixture
+def sweeper(tmp_path, probed):
     """sweeper(trials=3) -> a sweeper whose folder is this test's, and whose runs are the launcher's."""
 
     def made(launcher=None, trials=20, objectives=None, sampler="tpe", params=None, sweep=(), **job):
@@ -61,11 +72,7 @@ def sweeper(tmp_path):
         keys = {"target_accuracy": None, "target_loss": None, **job}
         asked = {"sample": None, "repeats": None, **dict(sweep)}
         made.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "sweep": asked, **keys})
-        made.probed = []
-        loader = SimpleNamespace(
-            load_sweep_config=lambda master_config, sweep_overrides: made.probed.append(sweep_overrides)
-        )
-        made.hydra_context = SimpleNamespace(config_loader=loader)
+        made.hydra_context = SimpleNamespace(config_loader=None)
         made.launcher = launcher or Runs(tmp_path)
         return made
 
@@ -105,11 +112,34 @@ def test_each_run_is_of_one_point_beside_what_is_the_same_for_all(sweeper):
     }
 
 
-def test_every_choice_is_composed_before_the_first_run(sweeper):
+def test_every_choice_is_checked_before_the_first_run_and_the_ends_of_an_interval(sweeper, probed):
+    sweeper().sweep(["model=lenet,resnet18", "batch=8,16", "workers=int(interval(0,4))", "seed=1"])
+    assert probed == [
+        ("seed=1", "model=lenet", "batch=8", "workers=0"),
+        ("seed=1", "model=resnet18", "batch=8", "workers=0"),
+        ("seed=1", "model=lenet", "batch=16", "workers=0"),
+        ("seed=1", "model=lenet", "batch=8", "workers=4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        (["batch=0,16"], "Nothing is trained: 1 of the 2 points cannot be.\nbatch=0: give 1 or more"),
+        (["batch=int(interval(0,16))"], "batch=0: give 1 or more"),
+        (["batch=8,16", "model.name=lenet,resnet18"], r"model\.name=resnet18: .* Type model=resnet18\."),
+    ],
+)
+@pytest.mark.usefixtures("composed")
+def test_values_that_cannot_be_are_refused_before_the_first_run(sweeper, monkeypatch, typed, why):
+    monkeypatch.setattr(plugin, "check", check)
     searching = sweeper()
-    searching.sweep(["model=lenet,resnet18", "batch=8,16,32", "seed=1"])
-    assert len(searching.probed) == 2 + 3
-    assert all("seed=1" in probe for probe in searching.probed)
+    searching.hydra_context.config_loader = SimpleNamespace(
+        load_sweep_config=lambda config, typed: compose("train", overrides=typed, return_hydra_config=True)
+    )
+    with pytest.raises(SystemExit, match=why):
+        searching.sweep(typed)
+    assert searching.launcher.launched == []
 
 
 def test_the_same_command_goes_on_from_the_records_and_with_more_trials(sweeper, tmp_path):

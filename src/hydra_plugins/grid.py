@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import CompactHydraException
+from hydra.plugins.sweeper import Sweeper
 
 from trainmeter.redaction import redacted
 from trainmeter.sweep import REPEAT, keep_points, key_of, repeated
@@ -62,25 +63,25 @@ class GridSweeper(BasicSweeper):
             there, taken = len(bare(grid)), len(bare(points))
             few = "" if self.sample <= there else f" There are no {self.sample}."
             print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
-        self.check(points)
         assert self.config is not None
+        check(points, self)
         keep_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
 
-    def check(self, points: list[Point]) -> None:
-        """Refuses the sweep for points that cannot be; it takes what Hydra's own check of each batch would."""
-        from trainmeter.admission import check_points
-
-        assert self.config is not None
-        assert self.hydra_context is not None
-        load = partial(self.hydra_context.config_loader.load_sweep_config, self.config)
-        try:
-            check_points(points, load)
-        except ValueError as error:
-            sys.exit(redacted(str(error)))
-
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """All points have been checked."""
+
+
+def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
+    """Ends a command for points that cannot be; it takes what Hydra's own check of each batch would."""
+    from trainmeter.admission import check_points
+
+    assert sweeper.config is not None
+    assert sweeper.hydra_context is not None
+    try:
+        check_points(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
+    except ValueError as error:
+        sys.exit(redacted(str(error)))
 
 
 def drawn(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:

@@ -19,6 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from hydra_plugins.grid import check
 from trainmeter.durable import write_json
 from trainmeter.record import Record
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
@@ -67,7 +68,7 @@ class SearchSweeper(Sweeper):
             asked = self.asked(
                 self.config, [axis(override) for override in last.values() if override.is_sweep_override()]
             )
-            self.validate_batch_is_legal(probes(asked.axes, fixed))
+            check(probes(asked.axes, fixed), self)
             folder = Path(self.config.hydra.sweep.dir)
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
@@ -113,11 +114,12 @@ def axis(override: Override) -> Axis:
     return Interval(key, float(low), float(high), log)
 
 
-def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[list[str]]:
+def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[tuple[str, ...]]:
     """Points that tell whether a job can be made of each value: one axis is gone through, the others stay."""
     first = [axis.probes()[0] for axis in axes]
-    return [[*fixed, *first[:place], probe, *first[place + 1 :]]
-            for place, axis in enumerate(axes) for probe in axis.probes()]  # fmt: skip
+    points = [(*fixed, *first[:place], probe, *first[place + 1 :])
+              for place, axis in enumerate(axes) for probe in axis.probes()]  # fmt: skip
+    return list(dict.fromkeys(points))
 
 
 def tried(folder: Path, asked: Search) -> dict[int, Point | None]:
