@@ -68,6 +68,22 @@ def test_pictures_of_an_earlier_report_are_gone_and_others_stay(tmp_path):
     assert "report/epoch_parts.svg" in written
 
 
+@pytest.mark.parametrize("drawn", [True, False])
+def test_pages_of_an_earlier_report_are_gone_and_others_stay(tmp_path, monkeypatch, drawn):
+    if not drawn:
+        monkeypatch.setattr(files, "find_spec", lambda name: None)
+    for name in ("comparison.md", "scaling.json", "notes.md"):
+        (tmp_path / name).write_text("as a sweep left it, or a person")
+    two = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
+    left(report(*two), tmp_path)
+    assert (tmp_path / "comparison.md").exists(), "no report lay there"
+    assert (tmp_path / "questions.md").exists()
+    written, _ = left(report(*batches(100.0, 200.0)), tmp_path)
+    assert {"answer.md", "answer.json"} <= set(written)
+    there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json")}
+    assert there == {"answer.md", "answer.json", "report.md", "notes.md"}
+
+
 def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_rest_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("plotly", "itables") else name)
     written, said = left(report(*batches(100.0, 200.0)), tmp_path)

@@ -20,8 +20,6 @@ from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any, texts_of
 from trainmeter.report.tell import Told, told_of
 
-DIFFERENCES = "differences"
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -161,7 +159,7 @@ def _ran_on(rows: Sequence[Row]) -> list[Page]:
     """In what hosts and software differ, where they do."""
     grid = table.differences(rows)
     said = "The runs did not all run on and with the same: what differs between them may be that."
-    return [Page(DIFFERENCES, "Hosts and software", [Section([said], [grid])], None, ())] if grid else []
+    return [Page("differences", "Hosts and software", [Section([said], [grid])], None, ())] if grid else []
 
 
 def _check_numbers(asked: Iterable[int], known: Collection[int]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmeter.report.bottleneck import COMPUTE, MATTERS, PREPROCESSING, STORAGE, UNDECIDED, Verdict
-from trainmeter.report.pages import Page, Section
+from trainmeter.report.pages import Name, Page, Section
 from trainmeter.report.stalls import Analysis, Incomplete
 from trainmeter.report.supplies import CONDITIONS, FROM_STORAGE
 from trainmeter.report.what_if import Prediction
 from trainmeter.report.words import Grid, interval, number, plain_values, seconds, spread
 
-NAME = "stalls"
+NAME: Name = "stalls"
 WHAT_TO_RUN = "python src/train.py -m experiment=stalls model=... dataset=..."
 SUPPLIES = {"tensors": "ready tensors", "warm": "all in the page cache", "cold": "none in the page cache"}
 

@@ -21,7 +21,7 @@ from trainmeter.report.tell import write
 
 PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 """Packages of the extra `report`."""
-PAGE, PICTURES = "report.html", "report"
+PAGE, PICTURES, TABLE = "report.html", "report", "report.csv"
 Texts = Callable[[], dict[str, str]]
 """Gives files by their names."""
 
@@ -58,31 +58,34 @@ def tabled(rows: Sequence[Row], title: str) -> Iterator[Texts]:
 def leave(report: Report, tables: Texts, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Leaves a report's files in a folder, its page first where what that is made with is there, and says so if not."""
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
+    earlier = (folder / TABLE).exists()  # else the pictures and the pages that lie there are no report's
     if missing:
         say(f"No page and no pictures: {', '.join(missing)} not installed. For them: make .venv/.with-report")
-        return _texts(report, tables, folder)
-    earlier = (folder / PAGE).exists()  # else the pictures that lie there are no report's
+        return _texts(report, tables, folder, earlier)
     with _beside(_pictures, report.charts, folder / PICTURES, earlier) as drawn:
         page = _page(report, folder)
-        texts = _texts(report, tables, folder)
+        texts = _texts(report, tables, folder, earlier)
         drawn()
     pictures = [folder / PICTURES / f"{chart.name}.{kind}" for chart in report.charts for kind in ("png", "svg")]
     return [page, *pictures, *texts]
 
 
-def _texts(report: Report, tables: Texts, folder: Path) -> list[Path]:
-    """The table, and each page by itself with the numbers behind it."""
+def _texts(report: Report, tables: Texts, folder: Path, earlier: bool) -> list[Path]:
+    """The table, and each page by itself with the numbers behind it; those of an earlier report alone are gone."""
     paths = []
     for name, text in tables().items():
         paths.append(folder / name)
         write_whole(paths[-1], _writer(text))
     for page in report.pages:
         paths += write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
+    if earlier:
+        for left in {folder / f"{name}.{kind}" for name in pages.NAMES for kind in ("json", "md")} - {*paths}:
+            left.unlink(missing_ok=True)
     return paths
 
 
 def _tables(rows: Sequence[Row], title: str) -> dict[str, str]:
-    return {"report.csv": table.text(rows), "report.md": table.markdown(rows, title)}
+    return {TABLE: table.text(rows), "report.md": table.markdown(rows, title)}
 
 
 def _page(report: Report, folder: Path) -> Path:

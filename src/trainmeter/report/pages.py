@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from trainmeter.report.markdown import piped, plain
 from trainmeter.report.words import Grid, say, show_grid
@@ -13,6 +13,9 @@ from trainmeter.report.words import Grid, say, show_grid
 if TYPE_CHECKING:
     from rich.console import Console
 
+Name = Literal["answer", "comparison", "stalls", "scaling", "questions", "targets", "front", "differences"]
+NAMES: tuple[Name, ...] = get_args(Name)
+"""Of all pages that there are."""
 INTERVAL = re.compile(r"\((-?[\d.]+ to -?[\d.]+)\)")
 """As estimates are told: `(8.5 to 13.5)`."""
 COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
@@ -31,7 +34,7 @@ class Section:
 class Page:
     """All that one analysis says."""
 
-    name: str
+    name: Name
     """That of its files: `scaling` -> scaling.json, scaling.md."""
     title: str
     sections: Sequence[Section]
