@@ -106,7 +106,7 @@ def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows
         "offered": True,
         "source": "sampled (meter=rails)",
         "period_s": 0.01,
-        "covers": "module (VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0)",
+        "covers": "module: VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0",
     }
     for rail, watts in tree.board.shown_w().items():
         assert float(told[f"power: {rail}"]["now"].removesuffix(" W")) == pytest.approx(watts, rel=0.02)

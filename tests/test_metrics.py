@@ -56,7 +56,8 @@ class Rails:
         self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
 
     def sampling(self, opened_ns, closed_ns):
-        return Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
+        told = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
+        return told._replace(inside={"VDD_IN": 50})
 
     def drain(self, before_ns):
         watts = array("d", [2.0])

@@ -51,11 +51,13 @@ def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
         if len(looks) > 60:
             enough.set()
 
-    rounds(look, period_s=0.005)
+    dear = rounds(look, period_s=0.005)
+    assert dear.pace_s == 0.005
     assert enough.wait(10)
     steps = [after - before for before, after in pairwise(looks[30:60])]  # by then it knows what a look costs
     mean_s = statistics.fmean(steps)
     assert mean_s > 0.03
+    assert dear.pace_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
     assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
 
 

@@ -237,7 +237,7 @@ class Lost:
 
     def sampling(self, opened_ns, closed_ns):
         return Sampling(samples=9, gap_max_s=3.0, failed=99, lost={"VDD_IN": "unread for 3.0 s: gone"}, peak_w=9.0,
-                        half_width_j=1.0)  # fmt: skip
+                        half_width_j=1.0, inside={"VDD_IN": 9})  # fmt: skip
 
     def drain(self, before_ns):
         watts = array("d", [9.0, math.nan, 7.5])

@@ -15,11 +15,12 @@ class Rounds:
     """Goes round every `period_s` or so, in uneven steps, so that no periodic load is always met at one phase.
 
     All looking is done by this one thread: what hangs in it holds up who asks for `patience_s`, once, and never again.
+    `pace_s` is how far its looks are apart by now, on average: more than was asked for where a look is dear.
     """
 
     def __init__(self, look: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
         self._look = look
-        self._period_s = period_s
+        self._period_s = self.pace_s = period_s
         self._patience_s = patience_s
         self._turn = threading.Condition()
         self._asked = self._answered = 0
@@ -56,7 +57,8 @@ class Rounds:
                 self._answered = asked
                 self._turn.notify_all()
                 usual_s += (time.thread_time() - cost_s - usual_s) / 16
-                pause_s = next(pauses(max(self._period_s, usual_s / MOST), chance))
+                self.pace_s = max(self._period_s, usual_s / MOST)
+                pause_s = next(pauses(self.pace_s, chance))
                 left_s = begun_s + pause_s - time.monotonic()
                 self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, left_s))
                 if self._closed:

@@ -11,12 +11,13 @@ WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_
 
 
 class Scripted:
-    """Sampled powers, of which one says how they were sampled."""
+    """Sampled powers, of which one says how they were sampled, each as many times as their total."""
 
     def __init__(self, sampling=WELL, **domains):
         averaged = domains.items()
         self.domains = {name: Domain("sampled", 0.01, name, averaging_s=seconds) for name, seconds in averaged}
-        self.sampling = lambda opened_ns, closed_ns: sampling
+        told = sampling._replace(inside=dict.fromkeys(domains, sampling.samples))
+        self.sampling = lambda opened_ns, closed_ns: told
         self.drain = lambda before_ns: NO_POWERS
         self.joules = lambda *, fresh: {}
         self.close = lambda: None
@@ -85,9 +86,28 @@ def test_a_window_too_short_for_one_counter_has_the_energy_of_the_others_and_no_
     assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
 
 
-def test_what_is_sampled_at_both_borders_has_energy_in_any_window():
-    found = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.1}, 0.02)
+@pytest.mark.parametrize(("seconds", "samples"), [(0.02, 3), (0.3, 4)])
+def test_what_is_sampled_in_a_window_has_energy_however_short_that_is(seconds, samples):
+    found = used(sampled(WELL._replace(samples=samples), VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.1}, seconds)
     assert found.metrics["energy_j"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("seconds", "samples"), [(0.03, 0), (0.3, 2)])
+def test_what_is_hardly_sampled_but_at_its_borders_has_no_energy_and_is_not_lost(seconds, samples):
+    found = used(sampled(WELL._replace(samples=samples), gpu0=0.0), {"gpu0": 1.0}, {"gpu0": 1.1}, seconds)
+    assert found.metrics == {}
+    assert found.notes == [
+        f"no energy of gpu0: of the samples of its power {samples} lie within these {seconds} s, and it takes 3."
+    ]
+    assert found.lost == {}
+
+
+def test_a_stretch_is_told_of_from_the_end_of_the_first_reading_to_the_beginning_of_the_last():
+    """The samples that the readings themselves take lie at its borders, not within."""
+    meter, asked = sampled(VDD_IN=0.0), []
+    meter.sampling = lambda *between: asked.append(between)
+    consumption(Reading(1000, {}, took_ns=600), Reading(9000, {}, took_ns=400), meter, 1.0)
+    assert asked == [(1300, 8800)]
 
 
 def test_domains_that_lack_energy_for_one_reason_share_a_line():
@@ -209,4 +229,4 @@ def test_a_reading_is_stamped_with_the_middle_of_its_reading(monkeypatch):
         return 7.0
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
-    assert reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0})
+    assert reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)

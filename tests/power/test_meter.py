@@ -69,8 +69,9 @@ def test_every_configured_meter_opens_on_a_machine_without_sensors(path, machine
 def test_a_job_that_asks_for_no_energy_says_so():
     spec = yaml.safe_load((CONF / "none.yaml").read_text())
     reason = "meter=none: the job asks for no energy."
-    assert open_meter(spec, gpus=[]).energy == {"source": "none", "covers": None, "reason": reason}
+    assert open_meter(spec, gpus=[]).energy == {"source": "none", "covers": None, "domains": [], "reason": reason}
 
 
 def test_the_absent_meter_says_why():
-    assert Absent("there is none").energy == {"source": "none", "covers": None, "reason": "there is none"}
+    energy = {"source": "none", "covers": None, "domains": [], "reason": "there is none"}
+    assert Absent("there is none").energy == energy

@@ -8,8 +8,10 @@ from itertools import islice
 
 import pytest
 
+from trainmeter import rounds
 from trainmeter.power import sampler
-from trainmeter.power.meter import Domain, Power
+from trainmeter.power.consumption import consumption, reading
+from trainmeter.power.meter import Domain, Instruments, Power
 from trainmeter.power.sampler import Sampler
 from trainmeter.rounds import pauses
 
@@ -144,6 +146,41 @@ def test_a_power_that_is_gone_is_told_once_and_its_stretch_has_no_energy_while_o
     assert [record.getMessage() for record in caplog.records] == [
         f"The power of VDD_IN cannot be read any more: {error}"
     ]
+
+
+def test_what_is_dear_to_read_is_read_seldom_and_not_taken_for_lost(rail, monkeypatch, caplog):
+    """A look takes 0.2 ms of a core and may take a thousandth: it pauses for 0.2 s, where 0.05 s would be a loss."""
+    monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.05)
+    monkeypatch.setattr(sampler, "LOOK_S", 0.01)
+    monkeypatch.setattr(rounds, "MOST", 0.001)
+    read = rail.read
+
+    def dear() -> float:
+        until_s = time.thread_time() + 0.0002
+        while time.thread_time() < until_s:
+            pass
+        return read()
+
+    rail.read = dear
+    with sampling(0.005, VDD_IN=rail) as made:
+        begun_ns = time.monotonic_ns()
+        until(lambda: made.sampling(begun_ns, time.monotonic_ns()).gap_max_s > 0.15, limit_s=20)
+        caplog.clear()
+        opened_ns = time.monotonic_ns()
+        until(lambda: made.sampling(opened_ns, time.monotonic_ns()).samples > 5, limit_s=20)
+        assert made.sampling(opened_ns, time.monotonic_ns()).lost == {}
+    assert not caplog.records
+
+
+def test_a_blink_of_full_load_between_two_idle_borders_has_no_energy(rail):
+    with sampling(SELDOM_S, gpu0=rail) as made:
+        meter = Instruments(powers=made, total=["gpu0"], covers="GPU board")
+        before = reading(meter)
+        rail.watts = 180.0
+        time.sleep(0.03)
+        rail.watts = 10.0
+        after = reading(meter)
+        assert consumption(before, after, meter, 0.03).metrics == {}
 
 
 def test_three_tenths_of_a_second_are_bridged_and_what_lasts_is_known_within_a_second():

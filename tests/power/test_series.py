@@ -81,6 +81,12 @@ def test_what_a_sensor_averages_may_belong_before_the_border():
     assert ramp.sampling(0, S).half_width_j == pytest.approx(0.2 * 10 / 2)
 
 
+def test_what_is_read_late_may_miss_the_swing_for_so_long_at_the_borders():
+    """That of the samples next to the stretch is in it: from 0 to 10 W, where those within tell of 8 W."""
+    ramp = sampled(lambda at_s: 10 * at_s, [0.1 * tenth for tenth in range(11)], late_s=0.1)
+    assert ramp.sampling(S // 10, S * 9 // 10).half_width_j == pytest.approx(0.1 * 10)
+
+
 def test_joules_between_two_samples_go_on_with_the_last_power():
     assert joules(sampled(lambda at_s: 10.0, [0.0, 0.5]), 0.6) == pytest.approx(6.0)
 
@@ -135,6 +141,21 @@ def test_a_stretch_in_which_no_read_succeeds_has_no_energy_however_short_it_is()
     assert made.sampling(S // 5, round(0.4 * S)).lost == {"VDD_IN": "not once read in it: No such device"}
 
 
+def test_a_stretch_between_two_samples_is_not_lost():
+    """As where nothing fails, and what checks a counter is sampled more seldom than the stretch is long."""
+    made = sampled(lambda at_s: 10.0, [0.0, 0.1])
+    assert made.sampling(S // 5, round(0.4 * S)).lost == {}
+
+
+def test_what_was_bridged_or_not_stays_so_when_the_bridge_is_made_longer():
+    made = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.5])
+    made.bridge_s = 3.0
+    made.add(4 * S, {"VDD_IN": 10.0})
+    assert joules(made, 4.0) == pytest.approx(5.0 + 25.0)
+    assert made.sampling(0, S).lost == {"VDD_IN": "unread for 1.0 s: no sample was taken"}
+    assert made.sampling(round(1.5 * S), 4 * S).lost == {}
+
+
 def test_a_domain_that_was_never_read_has_no_energy_and_says_why():
     made = series()
     made.add(0, {}, {"VDD_IN": "Permission denied"})
@@ -150,6 +171,7 @@ def test_the_total_is_sampled_only_where_all_its_parts_are():
         made.add(at_s * S // 10, watts)
     sampling = made.sampling(0, S // 5)
     assert (sampling.samples, sampling.peak_w, sampling.gap_max_s) == (2, 6.0, 0.2)
+    assert sampling.inside == {"GPU": 3, "CPU": 2, "SOC": 1}
     powers = made.drain(S)
     assert [power if power == power else None for power in powers.total_w] == [4.0, None, 6.0]
     assert math.isnan(powers.watts["CPU"][1])
@@ -158,7 +180,7 @@ def test_the_total_is_sampled_only_where_all_its_parts_are():
 def test_a_stretch_without_samples_has_no_peak_and_is_one_gap():
     made = sampled(lambda at_s: 10.0, [0.0, 0.4])
     sampling = made.sampling(S // 10, S * 3 // 10)
-    assert sampling == Sampling(0, pytest.approx(0.2), 0, {}, None, pytest.approx(0.0))
+    assert sampling == Sampling(0, pytest.approx(0.2), 0, {}, None, pytest.approx(0.0), {"VDD_IN": 0})
 
 
 def test_samples_are_handed_over_once_and_the_joules_go_on():

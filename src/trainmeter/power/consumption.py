@@ -10,12 +10,24 @@ from trainmeter.metrics import NANOSECOND
 from trainmeter.power.meter import TICKS, Domain, Joules, Meter, lasts, staleness_s
 from trainmeter.power.series import Sampling
 
+FEWEST = 3
+"""How many samples have to lie within a stretch: those at its borders tell of what was before it and after it."""
+
 
 class Reading(NamedTuple):
-    """The joules of a meter so far, and when they were read."""
+    """The joules of a meter so far, when they were read, and how long that took."""
 
     at_ns: int
     joules: dict[str, float]
+    took_ns: int = 0
+
+    @property
+    def begun_ns(self) -> int:
+        return self.at_ns - self.took_ns // 2
+
+    @property
+    def ended_ns(self) -> int:
+        return self.begun_ns + self.took_ns
 
 
 class Consumption(NamedTuple):
@@ -33,7 +45,8 @@ def reading(meter: Meter) -> Reading:
     """The joules now; stamped with the middle of their reading, which may take a millisecond."""
     begun_ns = time.monotonic_ns()
     joules = meter.read()
-    return Reading((begun_ns + time.monotonic_ns()) // 2, joules)
+    took_ns = time.monotonic_ns() - begun_ns
+    return Reading(begun_ns + took_ns // 2, joules, took_ns)
 
 
 def consumption(
@@ -42,15 +55,16 @@ def consumption(
     """What was used between two readings that enclose a window of so many seconds; net of `idle_w` too.
 
     A domain has joules where it was read at both ends, was not lost in between, and the stretch is long enough for its
-    instrument; where that is not so for a part of the total, the total is absent too.
+    instrument and its samples; where that is not so for a part of the total, the total is absent too.
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
-    sampling = meter.sampling(before.at_ns, after.at_ns)
+    sampling = meter.sampling(before.ended_ns, after.begun_ns)
     unread = sampling.lost if sampling else {}
     lost = {name: why for name, why in unread.items() if meter.domains[name].source == "sampled"}
     used = spent(before.joules, after.joules, meter.domains)
     known = {name: used[name] for name in sorted(used) if name not in lost}
-    joules = {name: value for name, value in known.items() if lasts(meter.domains[name], seconds)}
+    short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
+    joules = {name: value for name, value in known.items() if name not in short}
     total_j = meter.total(joules)
     metrics = {} if total_j is None else _total(total_j, joules, seconds, window_s, meter, sampling)
     if "energy_j" in metrics and idle_w is not None:
@@ -59,11 +73,11 @@ def consumption(
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
     missing = [name for name in meter.domains if name in lost or (total_j is None and name not in joules)]
-    reasons = {name: _why(name, meter, lost, seconds) for name in missing}
+    reasons = {name: _why(name, lost, short) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} readings of power failed, and are bridged where they are few.")
-    silent = {name: why for name, why in reasons.items() if total_j is None and lasts(meter.domains[name], seconds)}
+    silent = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
     return Consumption(known, metrics, notes, silent)
 
 
@@ -79,6 +93,19 @@ def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[
         for name in read_twice
         if after[name] > before[name] or domains[name].source == "sampled"
     }
+
+
+def too_short(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
+    """Why a stretch is too short for a domain's instrument; None where it is not."""
+    domain = meter.domains[name]
+    if not lasts(domain, seconds):
+        how = "averaged over" if domain.source == "sampled" else "renewed every"
+        period_s = staleness_s(domain)
+        return f"{seconds:.3g} s is too short for what is {how} {period_s:g} s, it takes {TICKS} times that."
+    inside = sampling.inside.get(name, 0) if sampling else 0
+    if domain.source == "sampled" and inside < FEWEST:
+        return f"of the samples of its power {inside} lie within these {seconds:.3g} s, and it takes {FEWEST}."
+    return None
 
 
 def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Consumption:
@@ -106,16 +133,11 @@ def _total(
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 
-def _why(name: str, meter: Meter, lost: Mapping[str, str], seconds: float) -> str:
+def _why(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:
     """Why a domain has no joules."""
-    domain = meter.domains[name]
-    if not lasts(domain, seconds):
-        how = "averaged over" if domain.source == "sampled" else "renewed every"
-        period_s = staleness_s(domain)
-        return f"{seconds:.3g} s is too short for what is {how} {period_s:g} s, it takes {TICKS} times that."
     if name in lost:
         return f"{lost[name]}."
-    return "the counter gave nothing, stood still or ran backwards."
+    return short.get(name, "the counter gave nothing, stood still or ran backwards.")
 
 
 def _notes(reasons: Mapping[str, str]) -> list[str]:

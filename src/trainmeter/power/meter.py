@@ -31,7 +31,7 @@ class Domain(NamedTuple):
     """A part of the machine that is metered apart."""
 
     source: str  # one of SOURCES
-    period_s: float  # how often the instrument renews its number, or a power is sampled
+    period_s: float  # how often the instrument renews its number, or a power is to be sampled
     covers: str
     step: float = 0.0  # how finely the instrument tells: joules of a counter, watts of a power; 0: unknown
     averaging_s: float = 0.0  # over how long a power is averaged before it is told; 0: unknown, or not at all
@@ -54,12 +54,12 @@ class Power(NamedTuple):
 class Meter(Protocol):
     """Reads the joules used so far, domain by domain; a domain that cannot be read is left out, never 0.
 
-    `energy` says how trustworthy the total is: its `source` (counter, sampled, estimated, none), what it
-    `covers`, and the `reason` where it is none or less than was asked for.
+    `energy` says how trustworthy the total is: its `source` (counter, sampled, estimated, none), what it `covers`,
+    however that is metered, the `domains` that make it, and the `reason` where it is none or less than was asked for.
     """
 
     domains: dict[str, Domain]
-    energy: dict[str, str | None]
+    energy: dict[str, Any]
 
     def read(self) -> dict[str, float]:
         """The joules of each domain since some moment in the past, by their instruments now."""
@@ -101,7 +101,7 @@ class Absent:
 
     def __init__(self, reason: str) -> None:
         self.domains: dict[str, Domain] = {}
-        self.energy: dict[str, str | None] = {"source": "none", "covers": None, "reason": reason}
+        self.energy: dict[str, Any] = {"source": "none", "covers": None, "domains": [], "reason": reason}
 
     def read(self) -> dict[str, float]:
         return {}
@@ -150,7 +150,7 @@ class Instruments:
         # What only checks a counter may hang, and hold up no border.
         self._samples_count = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index)
-        self.energy: dict[str, str | None] = {"source": source, "covers": covers, "reason": reason}
+        self.energy: dict[str, Any] = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
     def read(self) -> dict[str, float]:
         joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_SILENCE_S = 0.8
 """A power that cannot be read for longer is lost, and told within a second; what is shorter is bridged."""
+BRIDGED = 3
+"""So many of its pauses are bridged where they last longer than that: what is dear to read is read seldom."""
 
 LOOK_S = 0.1
 """How often it is looked whether a power is lost."""
@@ -34,7 +36,7 @@ class Sampler:
         self._series = Series(
             powers,
             total=total,
-            bridge_s=max(LONGEST_SILENCE_S, 3 * period_s),
+            bridge_s=bridge_s(period_s),
             steps_w={name: domain.step for name, domain in self.domains.items()},
             averaging_s=max((domain.averaging_s for domain in self.domains.values()), default=0.0),
         )
@@ -77,8 +79,14 @@ class Sampler:
         self._series.add((begun_ns + ended_ns) // 2, watts, failed)
 
     def _look(self) -> None:
-        """Tells what is lost, once: a thread of its own, for the one that reads may hang."""
+        """Tells what is lost, once, at the pace that is kept: a thread of its own, for the one that reads may hang."""
+        self._series.bridge_s = bridge_s(self._rounds.pace_s)
         lost = self._series.lost(time.monotonic_ns())
         for name in lost.keys() - self._told:
             log.warning("The power of %s cannot be read any more: %s", name, lost[name])
         self._told = set(lost)
+
+
+def bridge_s(pace_s: float) -> float:
+    """Over how much is bridged what is sampled at that pace."""
+    return max(LONGEST_SILENCE_S, BRIDGED * pace_s)

@@ -7,11 +7,14 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trainmeter.metrics import NANOSECOND
 
 NORMAL_95 = 1.96
+UNTAKEN = "no sample was taken"
+"""Why nothing is known since the last sample, where no read has failed since."""
 
 
 class Sampling(NamedTuple):
@@ -27,6 +30,8 @@ class Sampling(NamedTuple):
     peak_w: float | None
     half_width_j: float
     """What the total's energy may be wrong by, in 95 of 100 stretches, for being sampled and rounded."""
+    inside: Mapping[str, int] = MappingProxyType({})
+    """How many times each domain was read in it."""
     parts: Sequence[Sampling | None] = ()
     """Those of the meters that a sum is made of."""
 
@@ -59,7 +64,7 @@ class Line:
                 self.gaps.append((self.at_ns, at_ns, self.why))
             else:
                 self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
-        self.at_ns, self.watts, self.why = at_ns, watts, "no sample was taken"
+        self.at_ns, self.watts, self.why = at_ns, watts, UNTAKEN
 
     def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
         """The joules up to a moment at or after the last sample; None once that is too old to go by."""
@@ -71,10 +76,10 @@ class Line:
         """Why the energy between two moments is not known, or None where it is."""
         if self.at_ns is None:
             return self.why
-        if self.at_ns < opened_ns:
+        if self.at_ns < opened_ns and self.why != UNTAKEN:
             return f"not once read in it: {self.why}"
-        gaps = [*self.gaps, (self.at_ns, closed_ns, self.why)]
-        within = [gap for gap in gaps if gap[0] < closed_ns and gap[1] > opened_ns and gap[1] - gap[0] > bridge_ns]
+        open_yet = [(self.at_ns, closed_ns, self.why)] if closed_ns - self.at_ns > bridge_ns else []
+        within = [gap for gap in (*self.gaps, *open_yet) if gap[0] < closed_ns and gap[1] > opened_ns]
         return f"unread for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
 
 
@@ -83,7 +88,8 @@ class Series:
 
     A read that failed is bridged by a straight line from the good sample before it to the one after; not over more
     than `bridge_s`, for in such a gap nothing is known. `total` names the domains that together are the total power;
-    `steps_w` is how finely each is told, `averaging_s` over how long each is averaged before.
+    `steps_w` is how finely each is told, `averaging_s` over how long each is averaged before, and `late_s` how long
+    before a border the last sample may lie, where none is taken there.
     """
 
     def __init__(
@@ -94,12 +100,13 @@ class Series:
         bridge_s: float,
         steps_w: Mapping[str, float] | None = None,
         averaging_s: float = 0.0,
+        late_s: float = 0.0,
     ) -> None:
+        self.bridge_s = bridge_s
         self._lines = {name: Line() for name in domains}
         self._total = tuple(total)
-        self._bridge_ns = round(bridge_s / NANOSECOND)
         self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
-        self._averaging_s = averaging_s
+        self._averaging_s, self._late_s = averaging_s, late_s
         self._begun_ns: int | None = None
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
@@ -136,7 +143,7 @@ class Series:
         """How well the stretch between two moments was sampled, as far as its samples were not drained."""
         with self._lock:
             first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
-            failed = sum(math.isnan(watts) for values in self._watts.values() for watts in values[first:last])
+            inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
             around = slice(max(0, first - 1), last + 1)
             times_ns, watts = self._times_ns[around], [self._watts[name][around] for name in self._total]
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
@@ -145,14 +152,15 @@ class Series:
         return Sampling(
             samples=told.samples,
             gap_max_s=told.gap_max_ns * NANOSECOND,
-            failed=failed,
+            failed=len(inside) * (last - first) - sum(inside.values()),
             lost={name: why for name, why in reasons.items() if why},
             peak_w=told.peak_w if told.samples else None,
-            # A sensor that averages shifts what happens near a border over it; one that rounds may always do so to
-            # the same side.
+            # A sensor that averages shifts what happens near a border over it, and one that is read late misses it;
+            # one that rounds may always do so to the same side.
             half_width_j=NORMAL_95 * math.sqrt(told.variance_j2)
-            + self._averaging_s * told.swing_w / 2
+            + (self._averaging_s / 2 + self._late_s) * told.swing_w
             + self._step_w / 2 * seconds,
+            inside=inside,
         )
 
     def drain(self, before_ns: int) -> Powers:
@@ -166,6 +174,10 @@ class Series:
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
         return Powers(times_ns, watts, array("d", map(sum, zip(*of_total, strict=True))))
+
+    @property
+    def _bridge_ns(self) -> int:
+        return round(self.bridge_s / NANOSECOND)
 
 
 class Tally(NamedTuple):

@@ -12,6 +12,7 @@ def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine, e
     assert meter.energy == {
         "source": "estimated",
         "covers": "CPU, as its busy share of 65 W",
+        "domains": ["cpu"],
         "reason": "meter=estimate measures nothing.",
     }
 

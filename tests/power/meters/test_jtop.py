@@ -39,6 +39,7 @@ if meter.domains:
         "total_w": meter.total(used_w),
         "lost": sampling.lost,
         "said": said,
+        "half_width_j": sampling.half_width_j,
         "samples": [(ns / 1e9 + since_boot_s, w) for ns, w in zip(powers.times_ns, next(iter(powers.watts.values())))],
     }
 else:
@@ -123,8 +124,8 @@ def test_on_an_agx_orin_the_total_is_of_the_rails_in_its_table_and_not_the_servi
         name: pytest.approx(rail["power"] / 1000, rel=0.01) for name, rail in AGX_ORIN["rail"].items()
     }
     assert told["domains"]["VDD_GPU_SOC"][:3] == ["sampled", PERIOD_S, "gpu"]
-    covers = "module (VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0), by jtop's service"
-    assert told["energy"] == {"source": "sampled", "covers": covers, "reason": None}
+    covers = {"covers": "module", "domains": AGX_ORIN_TOTAL}
+    assert told["energy"] == {"source": "sampled", **covers, "reason": None}
 
 
 def test_the_rail_that_the_service_takes_for_its_total_is_a_rail_again(metered):
@@ -136,7 +137,7 @@ def test_the_rail_that_the_service_takes_for_its_total_is_a_rail_again(metered):
 def test_without_a_table_a_rule_makes_the_total_and_says_so(metered):
     told = metered(script={"power": ORIN_NANO})
     assert told["total_w"] == pytest.approx(6.5, rel=0.01)
-    assert "VDD_IN is taken for the whole module" in told["energy"]["reason"]
+    assert "VDD_IN is taken for the module" in told["energy"]["reason"]
 
 
 def test_a_sample_stands_at_the_moment_at_which_the_service_took_it(metered):
@@ -145,6 +146,12 @@ def test_a_sample_stands_at_the_moment_at_which_the_service_took_it(metered):
     assert len(told["samples"]) >= 2
     for uptime_s, watts in told["samples"]:
         assert watts == pytest.approx(uptime_s % 1000, abs=0.02)
+
+
+def test_what_the_service_tells_late_and_for_as_long_as_it_likes_is_in_the_uncertainty(metered):
+    """The script's watts rise by 2 a second, in a straight line: by at least 0.8 within the second."""
+    told = metered(script={"interval_s": 0.2}, period_s=0.2)
+    assert told["half_width_j"] >= (0.2 + 0.2 / 2) * 0.8
 
 
 def test_where_another_client_asked_for_fewer_samples_they_are_fewer_and_none_is_taken_twice(metered):
@@ -231,6 +238,7 @@ def test_a_recorded_board_is_never_asked_for_in_this_machines_service(tmp_path):
     assert open_jtop(gpus=[], root=tmp_path).energy == {
         "source": "none",
         "covers": None,
+        "domains": [],
         "reason": f"jtop's service tells of this machine, not of the one below {tmp_path}.",
     }
     assert "jtop" not in sys.modules

@@ -117,8 +117,10 @@ def test_only_the_absent_one_is(request, meter):
     assert (meter.energy["source"] == "none") == absent == (not meter.domains)
 
 
-def test_it_says_where_its_total_comes_from_and_what_that_covers(meter):
-    assert meter.energy.keys() == {"source", "covers", "reason"}
+def test_it_says_where_its_total_comes_from_what_that_covers_and_which_domains_make_it(meter, parts):
+    assert meter.energy.keys() == {"source", "covers", "domains", "reason"}
+    assert set(meter.energy["domains"]) == parts
+    assert len(meter.energy["domains"]) == len(parts)
     if meter.energy["source"] == "none":
         assert meter.energy["reason"]
         assert not meter.domains

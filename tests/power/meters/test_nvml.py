@@ -58,7 +58,8 @@ def second_of(with_nvml):
 
 def test_a_window_costs_what_the_counter_of_the_gpu_used_went_on_by(window_of):
     window = window_of("GPU-bbbb", cross_check=False)
-    assert window["energy"] == {"source": "counter", "covers": "GPUs used (whole boards)", "reason": None}
+    covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
+    assert window["energy"] == {"source": "counter", **covers, "reason": None}
     assert window["domains"] == {"gpu1": ["counter", 0.1, "GPU board", 0.001, 0.0]}
     assert window["joules"] == {"gpu1": 25.0}
     assert window["total"] == 25.0
@@ -142,7 +143,7 @@ def test_power_that_is_a_mean_over_a_second_says_so(window_of, stub, averaging_s
 )
 def test_without_energy_or_power_of_each_gpu_energy_is_absent_and_the_reason_said(window_of, gpus, stub, reason):
     window = window_of(*gpus, stub=stub)
-    assert window["energy"] == {"source": "none", "covers": None, "reason": reason}
+    assert window["energy"] == {"source": "none", "covers": None, "domains": [], "reason": reason}
     assert window["joules"] == {}
 
 

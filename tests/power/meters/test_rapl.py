@@ -1,12 +1,13 @@
 import os
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meters.rapl import open_rapl
+from trainmeter.power.meters import rapl
+from trainmeter.power.meters.rapl import open_rapl, rate
 
 
 @pytest.fixture
@@ -53,7 +54,9 @@ def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server,
             "energy_dram1_j": 1,
         }
     )
-    assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
+    assert meter.energy["covers"] == "CPU packages and DRAM"
+    assert sorted(meter.energy["domains"]) == ["cpu0", "cpu1", "dram0", "dram1"]
+    assert (meter.energy["source"], meter.energy["reason"]) == ("counter", None)
 
 
 def test_a_counter_that_wraps_goes_on(machine, energy):
@@ -149,5 +152,61 @@ def test_between_its_counters_readings_the_power_is_known(machine):
         took_s = time.monotonic() - opened_s
         powers = meter.drain(time.monotonic_ns())
     assert powers.watts.keys() == {"cpu0"}
-    assert max(powers.total_w) > 30 / took_s, "30 J in one of the pauses in between"
-    assert min(powers.total_w) == 0
+    told_w = [watts for watts in powers.total_w if watts == watts]  # the first come too soon to have a power
+    assert max(told_w) > 30 / took_s, "30 J in one of the pauses in between"
+    assert min(told_w) == 0
+
+
+class Package:
+    """A counter of 50 W by a clock of its own, which it reads for as long as the script says, reading by reading."""
+
+    def __init__(self, monkeypatch):
+        self.now_ns, self.held_up_s = 0, []
+        monkeypatch.setattr(rapl.time, "monotonic_ns", lambda: self.now_ns)
+
+    def read(self):
+        self.wait(self.held_up_s.pop(0) if self.held_up_s else 0.0)
+        return 50 * self.now_ns / 1e9
+
+    def wait(self, seconds):
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    return Package(monkeypatch)
+
+
+def test_power_is_the_mean_since_the_reading_before(package):
+    watts = rate(package.read)
+    with pytest.raises(OSError, match="too few ticks"):
+        watts()  # of none before
+    for seconds in (0.005, 0.02, 3.0):
+        package.wait(seconds)
+        assert watts() == pytest.approx(50.0)
+
+
+def test_readings_that_are_too_near_have_no_power_and_the_next_has_that_since_the_one_before_them(package):
+    """A tick of the counter's more or less would make 0 W of it, or 250 W."""
+    watts = rate(lambda: package.read() // 0.05 * 0.05)  # it ticks every millisecond
+    told = []
+    for seconds in (0.0003, 0.0001, 0.0049, 0.0201):
+        package.wait(seconds)
+        with suppress(OSError):
+            told.append(watts())
+    assert told == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
+
+
+def test_a_reading_that_was_held_up_is_read_anew(package):
+    watts = rate(package.read)
+    with suppress(OSError):
+        watts()
+    package.wait(0.01)
+    package.held_up_s = [0.008]  # between the clock and the counter
+    assert watts() == pytest.approx(50.0)
+    package.wait(0.01)
+    package.held_up_s = [0.008] * 3
+    with pytest.raises(OSError, match=r"each of 3 readings took longer than 0\.001 s"):
+        watts()
+    package.wait(0.01)
+    assert watts() == pytest.approx(50.0)

@@ -8,8 +8,9 @@ from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.power.meters.several import Sum, open_sum
 from trainmeter.power.series import NO_POWERS, Powers, Sampling
 
-GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half_width_j=2.0)
-CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5)
+GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half_width_j=2.0, inside={"gpu0": 90})
+CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
+               inside={"cpu0": 40})  # fmt: skip
 NONE = {"_target_": "trainmeter.power.meter.open_none"}
 
 
@@ -57,7 +58,8 @@ def test_domains_stand_side_by_side_and_totals_are_added(both):
     assert both.read() == {"gpu0": 100.0, "cpu0": 100.0}
     assert both.total({"gpu0": 200.0, "cpu0": 50.0}) == 250.0
     assert both.total({"gpu0": 200.0}) is None
-    assert both.energy == {"source": "sampled", "covers": "gpu0 + cpu0", "reason": None}
+    covers = {"covers": "gpu0 + cpu0", "domains": ["gpu0", "cpu0"]}
+    assert both.energy == {"source": "sampled", **covers, "reason": None}
 
 
 def test_a_sum_is_as_good_as_its_worst_part_and_gives_all_reasons():
@@ -78,7 +80,7 @@ def test_a_sum_is_as_good_as_its_worst_part_and_gives_all_reasons():
 def test_a_stretch_is_sampled_as_its_worst_part_is_and_its_peak_is_not_known(both):
     assert both.sampling(0, 100) == Sampling(
         samples=40, gap_max_s=0.09, failed=3, lost={"cpu0": "unread"}, peak_w=None, half_width_j=2.5,
-        parts=[GPU, CPU],
+        inside={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU],
     )  # fmt: skip
 
 
@@ -126,8 +128,21 @@ def test_a_sum_closes_all_its_parts(both, gpu, cpu):
 def test_a_sum_that_lacks_parts_is_no_meter_and_gives_their_reasons():
     lacking = ["There is no driver.", "RAPL is kept for root."]
     made = open_sum(gpus=[], root="/", parts=[{**NONE, "reason": reason} for reason in lacking])
-    assert made.energy == {"source": "none", "covers": None, "reason": " ".join(lacking)}
+    assert made.energy == {"source": "none", "covers": None, "domains": [], "reason": " ".join(lacking)}
     assert "there are none" in open_sum(gpus=[], root="/", parts=[]).energy["reason"]
+
+
+def test_an_estimate_is_never_added_to_a_measurement(machine):
+    machine.zone("intel-rapl:0", "package-0", 100.0)
+    machine.ticks(busy=1000, idle=9000)
+    counted = {"_target_": "trainmeter.power.meters.rapl.open_rapl"}
+    guessed = {"_target_": "trainmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
+    made = open_sum(gpus=[], root=machine.root, parts=[counted, guessed])
+    assert made.energy["source"] == "none"
+    assert made.energy["reason"].startswith(
+        "meter=sum adds no estimate to a measurement, and CPU, as its busy share of 65 W is but estimated: meter="
+    )
+    assert open_sum(gpus=[], root=machine.root, parts=[guessed]).energy["source"] == "estimated"
 
 
 def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):

@@ -111,16 +111,16 @@ def open_jtop(
         except RuntimeError as error:
             return Absent(str(error))
         found, table = watts(client.power), rails or {}
-        total, reason = total_of(list(found), table.get("total"))
-        if fault := unfit(found, total):
+        total = total_of(list(found), table)
+        if fault := unfit(found, total.rails):
             return Absent(fault)
         held_s = client.interval  # what the service tells holds until its next sample
         domains = {name: Domain("sampled", held_s, covered(name, total, table), averaging_s=held_s) for name in found}
         return Instruments(
-            powers=Feed(client, domains, total=total),
-            total=total,
-            covers=f"module ({' + '.join(total)}), by jtop's service",
-            reason=reason,
+            powers=Feed(client, domains, total=total.rails),
+            total=total.rails,
+            covers=total.covers,
+            reason=total.reason,
             close=opened.pop_all().close,
         )
 
@@ -153,7 +153,9 @@ class Feed:
         self.domains = dict(domains)
         self._client = client
         self._bridge_s = SILENCES * client.interval
-        self._series = Series(domains, total=total, bridge_s=self._bridge_s)
+        # At a border the last sample may be as old as that.
+        how = {"averaging_s": client.interval, "late_s": client.interval}
+        self._series = Series(domains, total=total, bridge_s=self._bridge_s, **how)
         self._uptime_s, self._last_ns = 0.0, 0
         self._lost = False
         self._closed = threading.Event()

@@ -25,11 +25,12 @@ SHUNT_STEP_V = 40e-6
 
 
 class Rail(NamedTuple):
-    """A rail: its name on the board, its watts now, and how finely they are told."""
+    """A rail: its name on the board, its watts now, how finely they are told, and over how long its chip averages."""
 
     name: str
     read: Callable[[], float]
-    step_w: float
+    step_w: float = 0.0  # unknown
+    averaging_s: float = 0.0  # not at all, or unknown
 
 
 def open_rails(
@@ -37,9 +38,9 @@ def open_rails(
 ) -> Meter:
     """All rails of the board below `root` as domains, sampled every `period_s`.
 
-    `rails` is the board's table: `total`, the rails that together are the module, and what the others cover, such as
-    `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else the sum of all rails. A
-    board that shows no sensor is asked through jtop's service.
+    `rails` is the board's table: `total`, the rails that together are the module, or what else it `covers`, and what
+    the others cover, such as `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else
+    the sum of all rails. A board that shows no sensor is asked through jtop's service.
     """
     if others := company(os.environ):
         return Absent(others)
@@ -50,19 +51,22 @@ def open_rails(
         other.energy["reason"] = " ".join(filter(None, (why, other.energy["reason"])))
         return other
     table = rails or {}
-    total, reason = total_of(list(found), table.get("total"))
-    if lacking := set(total) - found.keys():
+    total = total_of(list(found), table)
+    if lacking := set(total.rails) - found.keys():
         return Absent(
-            f"The board's table makes its total of {', '.join(total)}, but there is no {', '.join(sorted(lacking))}: "
-            f"found {', '.join(found)}. Name the total in conf/device: device.rails.total=[...]"
+            f"The board's table makes its total of {', '.join(total.rails)}, but there is no "
+            f"{', '.join(sorted(lacking))}: found {', '.join(found)}. Name the total in conf/device: "
+            "device.rails.total=[...]"
         )
     powers = {
-        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w), rail.read)
+        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, rail.averaging_s), rail.read)
         for name, rail in found.items()
     }
-    covers = f"module ({' + '.join(total)})"
     return Instruments(
-        powers=Sampler(powers, total=total, period_s=period_s), total=total, covers=covers, reason=reason
+        powers=Sampler(powers, total=total.rails, period_s=period_s),
+        total=total.rails,
+        covers=total.covers,
+        reason=total.reason,
     )
 
 
@@ -97,12 +101,12 @@ def _hwmon_rails(folder: Path) -> Iterator[Rail]:
         if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
             step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
-            yield Rail(name, partial(_watts, files, 1e-6), step_w)
+            yield Rail(name, partial(_watts, files, 1e-6), step_w, _averaging_s(folder))
 
 
 def _ina238_rail(folder: Path) -> Rail:
     """Thor's input, in microwatts."""
-    return Rail(_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6), 1e-6)
+    return Rail(_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6))
 
 
 def _watts(files: Sequence[str], unit: float) -> float:
@@ -123,6 +127,15 @@ def _shunt_ohm(folder: Path, channel: int) -> float | None:
         return _number(str(folder / f"shunt{channel}_resistor")) / 1e6
     except (OSError, ValueError):
         return None
+
+
+def _averaging_s(folder: Path) -> float:
+    """Over how long a chip that makes a mean of several samples takes them; 0 where it takes one, or does not say."""
+    try:
+        several = _number(str(folder / "samples")) > 1
+        return _number(str(folder / "update_interval")) / 1e3 if several else 0.0
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _number(file: str) -> int:

@@ -22,6 +22,11 @@ PERIOD_S = 0.001
 """How often a counter is renewed."""
 LONGEST_S = 20.0
 """The smallest counters hold 65 kJ: read this often, none wraps twice unseen below 3 kW."""
+SHORTEST_S = 0.005
+"""Between readings that are nearer, a tick more or less of the counter's would be a fifth of the power and more."""
+NEAR_S = 0.001
+"""The clock read before a counter and that after it differ by more where the thread was held up in between."""
+TRIES = 3
 
 
 def open_rapl(
@@ -29,8 +34,10 @@ def open_rapl(
 ) -> Meter:
     """The counters of all CPU packages and their DRAM; without them the estimate, where `tdp_w` is given.
 
-    Every `period_s` they are read for the power in between; so often, no wrap goes unseen.
+    Every `period_s` they are read for the power in between; so often, no wrap goes unseen. More often than three times
+    the shortest stretch that has a power is not, for pauses are uneven.
     """
+    period_s = min(max(period_s, 3 * SHORTEST_S), LONGEST_S)
     if others := company(os.environ):
         return Absent(others)
     try:
@@ -42,22 +49,36 @@ def open_rapl(
         name: Power(Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), rate(counter.read))
         for name, counter in counters.items()
     }
-    sampler = Sampler(powers, total=list(zones), period_s=min(period_s, LONGEST_S))
+    sampler = Sampler(powers, total=list(zones), period_s=period_s)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
     return Instruments(counters=counters, powers=sampler, total=list(zones), covers=covers)
 
 
 def rate(read: Callable[[], float]) -> Callable[[], float]:
-    """Turns a reading of joules into one of watts: the mean power since the reading before."""
-    last: tuple[int, float] = time.monotonic_ns(), read()
+    """Turns a reading of joules into one of watts: the mean power since the reading before; OSError where that is too
+    near, or there is none."""
+    last: tuple[int, float] | None = None
 
     def watts() -> float:
         nonlocal last
-        before_ns, before_j = last
-        last = now_ns, now_j = time.monotonic_ns(), read()
-        return (now_j - before_j) / ((now_ns - before_ns) * NANOSECOND)
+        now = stamped(read)
+        before = last or now
+        seconds = (now[0] - before[0]) * NANOSECOND
+        last = now if seconds >= SHORTEST_S else before
+        if last is before:
+            raise OSError(f"{seconds:.4f} s since the reading before are too few ticks of the counter")
+        return (now[1] - before[1]) / seconds
 
     return watts
+
+
+def stamped(read: Callable[[], float]) -> tuple[int, float]:
+    """A moment, and the joules then: read anew where it was held up, and OSError where it is held up each time."""
+    for _ in range(TRIES):
+        begun_ns, joules, ended_ns = time.monotonic_ns(), read(), time.monotonic_ns()
+        if (ended_ns - begun_ns) * NANOSECOND < NEAR_S:
+            return (begun_ns + ended_ns) // 2, joules
+    raise OSError(f"each of {TRIES} readings took longer than {NEAR_S} s: at which moment it told is not known")
 
 
 class Zone:

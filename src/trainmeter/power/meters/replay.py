@@ -41,7 +41,7 @@ def open_replay(
         times_s, watts = load(Path(file))
     except (OSError, ValueError) as error:
         return Absent(f"meter.file={file} cannot be played: {error}")
-    total, _ = total_of(list(watts), (rails or {}).get("total"))
+    total = total_of(list(watts), rails or {}).rails
     if lacking := set(total) - watts.keys():
         return Absent(f"{file} has no {', '.join(sorted(lacking))} to make the total of: it has {', '.join(watts)}.")
     begun_s = time.monotonic()

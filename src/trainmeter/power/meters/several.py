@@ -14,14 +14,28 @@ from trainmeter.power.series import Powers, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
-    """The sum of the meters that `parts` specifies; absent, with the reasons, unless each of them measures."""
+    """The sum of the meters that `parts` specifies; absent, with the reasons, unless each of them measures, or each
+    estimates."""
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
-    absent = [str(meter.energy["reason"]) for meter in meters if meter.energy["source"] == "none"]
-    if absent or not meters:
+    if fault := unfit(meters):
         for meter in meters:
             meter.close()
-        return Absent(" ".join(absent) or "meter=sum adds up meter.parts, and there are none.")
+        return Absent(fault)
     return Sum(meters)
+
+
+def unfit(meters: Sequence[Meter]) -> str | None:
+    """Why meters make no sum, or None where they do."""
+    if not meters:
+        return "meter=sum adds up meter.parts, and there are none."
+    if absent := [meter.energy["reason"] for meter in meters if meter.energy["source"] == "none"]:
+        return " ".join(absent)
+    guessed = [meter.energy for meter in meters if meter.energy["source"] == "estimated"]
+    if 0 < len(guessed) < len(meters):
+        why = " ".join(energy["reason"] for energy in guessed if energy["reason"])
+        covers = " + ".join(energy["covers"] for energy in guessed)
+        return f"meter=sum adds no estimate to a measurement, and {covers} is but estimated: {why}"
+    return None
 
 
 class Sum:
@@ -31,9 +45,10 @@ class Sum:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
         reasons = [meter.energy["reason"] for meter in meters]
-        self.energy: dict[str, str | None] = {
-            "source": max((str(meter.energy["source"]) for meter in meters), key=SOURCES.index),
-            "covers": " + ".join(str(meter.energy["covers"]) for meter in meters),
+        self.energy: dict[str, Any] = {
+            "source": max((meter.energy["source"] for meter in meters), key=SOURCES.index),
+            "covers": " + ".join(meter.energy["covers"] for meter in meters),
+            "domains": [name for meter in meters for name in meter.energy["domains"]],
             "reason": " ".join(reason for reason in reasons if reason) or None,
         }
 
@@ -57,6 +72,7 @@ class Sum:
             lost={name: why for part in sampled for name, why in part.lost.items()},
             peak_w=None,
             half_width_j=sum(part.half_width_j for part in sampled),
+            inside={name: count for part in sampled for name, count in part.inside.items()},
             parts=parts,
         )
 
