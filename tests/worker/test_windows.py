@@ -17,7 +17,6 @@ from trainmeter.worker.tasks import Classification
 from trainmeter.worker.timeline import HostTimeline
 from trainmeter.worker.windows import Windows
 
-
 NEVER = SimpleNamespace(count=0)
 """The pauses of a process that has none."""
 
@@ -82,7 +81,7 @@ def test_where_none_may_be_left_out_none_is_counted(measure, window):
 
 
 def test_what_the_loader_took_is_told_of_training(measure):
-    parts = {"loader_read_s", "loader_preprocess_s", "loader_decode_s", "fetch_stall_model_s"}
+    parts = {"loader_read_s", "loader_preprocess_s", "fetch_stall_model_s"}
     assert parts <= measure("epoch", skip=False)["parts"].keys()
     assert not parts & measure("val", skip=False)["parts"].keys()
 
