@@ -50,8 +50,6 @@ class Facts(TypedDict):
     """Number of an epoch -> what is told of it."""
     state: str
     """How it ended, as its summary says; `unfinished` while it has none."""
-    traced: bool
-    """Whether a profiler traced any of its epochs."""
 
 
 UNFINISHED = "unfinished"
@@ -83,7 +81,6 @@ def facts(
         "ran_on": {**({"host": run["host"]} if run.get("host") else {}), **ran_on(host, run.get("training") or {})},
         "epochs": {epoch["epoch"]: told_of(epoch["metrics"]) for epoch in whole},
         "state": summary["state"] if summary else UNFINISHED,
-        "traced": any(epoch.get("traced") for epoch in whole),
     }
 
 

@@ -28,35 +28,32 @@ def mixed():
         row(0, "cold", 1.0),
         replace(row(1, "cold", 1.0), state="failed", left_out="not whole (failed)"),
         row(2, "cold", 1.0, rehearsal=["rehearse=true"]),
-        replace(row(3, "cold", 1.0), traced=True),
-        estimated(4),
-        row(5, "cold", None),
-        unreadable={"6": "JSONDecodeError: half of it"},
+        estimated(3),
+        row(4, "cold", None),
+        unreadable={"5": "JSONDecodeError: half of it"},
     )
 
 
 def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
     found = select(mixed())
-    assert (numbers(found.rows), numbers(found.ended), found.count) == ([0], [0, 5], 7)
+    assert (numbers(found.rows), numbers(found.ended), found.count) == ([0], [0, 4], 6)
     assert found.left_out() == {
         "not whole (failed)": 1,
         "a rehearsal (rehearse=true)": 1,
-        "a profiler traced its epochs, which are slower for it": 1,
         "its energy is an estimate (no meter here)": 1,
         "no epoch after its warm-up: give more epochs": 1,
     }
-    said = found.below(told=[0, 5])
-    assert "Left out: 1 of 7 runs: a rehearsal (rehearse=true)." in said
-    assert said[-1] == "Left out: 1 of 7 runs, whose records cannot be read: 6 (JSONDecodeError: half of it)."
-    assert found.banner(told=[0, 5]) == []
+    said = found.below(told=[0, 4])
+    assert "Left out: 1 of 6 runs: a rehearsal (rehearse=true)." in said
+    assert said[-1] == "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it)."
+    assert found.banner(told=[0, 4]) == []
 
 
 @pytest.mark.parametrize(
     ("include", "told", "banner"),
     [
         (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked (run 2): rehearse=true."),
-        (["traced"], [0, 3], "TRACED, slower for it (run 3): a profiler traced its epochs."),
-        (["estimates"], [0, 4], "ESTIMATE, energy that nothing measured (run 4): no meter here."),
+        (["estimates"], [0, 3], "ESTIMATE, energy that nothing measured (run 3): no meter here."),
         (["failures"], [0, 1], "NOT WHOLE (run 1): not whole (failed)."),
     ],
 )

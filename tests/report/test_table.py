@@ -22,7 +22,7 @@ def awkward():
              "less": "-5", "fraction": -5.0, "plus": "+1", "at": "@SUM(A1)", "tab": "\t=1", "cut": "\udcff",
              "word": "NaN", "yes": "true", "sure": True, "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
         state="whole", sweep="a sweep, of 'mine'", host="1e3", link="http://127.0.0.1:5000/#/runs/a?b=1&c=2",
-        rehearsal=["storage=sd asked for"], left_out="a rehearsal (storage=sd asked for)", traced=True, cores=8,
+        rehearsal=["storage=sd asked for"], left_out="a rehearsal (storage=sd asked for)", cores=8,
         limited=2, added=["+note"], energy_source="counter", energy_domains=["VDD_IN"], experiment="edge/grid",
         storage={"medium": "nvme"},
         differences={"CPU": "Xeon, 8 cores", "git commit": "0123", "kernel": "5.10", "OS": "=1+1"},

@@ -82,8 +82,6 @@ class Series:
     name: str
     marks: Sequence[Mark]
     style: int = 0
-    covers: str | None = None
-    """What energy on it is that of."""
 
 
 class Callout(NamedTuple):

@@ -45,7 +45,7 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
             Mark(at_s / second, watts / watt, (called, f"{number(watts)} W after {number(at_s)} s"), row.link)
             for at_s, watts in zip(power.times_s, power.powers_w, strict=True)
         ]
-        series.append(Series(called, marks, index % len(STYLES), row.energy_covers))
+        series.append(Series(called, marks, index % len(STYLES)))
     means = [f"{number(power.mean_of_s)} s" for power in powers if power.mean_of_s]
     thinned = f"Each value is the mean of up to {max(means, key=len)}." if means else ""
     covers = dict.fromkeys(str(power.row.energy_covers) for power in powers if power.row.energy_covers)
@@ -103,7 +103,7 @@ def _epochs(
             Mark(epoch, value / size, each.told(f"epoch {epoch}: {number(value)} {si}"), each.link)
             for epoch, value in values.items()
         ]
-        series.append(Series(each.title, marks, index % len(STYLES), each.covers if si == "J" else None))
+        series.append(Series(each.title, marks, index % len(STYLES)))
     warm = {each.point.job.get("warmup_epochs", 0) for each, _ in means}
     bands = [Band(-0.5, max(warm) - 0.5, "warm-up")] if max(warm) else []
     differ = "It differs from job to job." if len(warm) > 1 else ""

@@ -164,7 +164,8 @@ def _keys(known: Sequence[Cost]) -> tuple[list[str], list[Follower]]:
     every = dict.fromkeys(key for cost in known for row in cost.point.rows for key in row.keys)
     mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
     typed_ones = [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
-    keys, followers = list(typed_ones), []
+    keys = list(typed_ones)
+    followers: list[Follower] = []
     for key in reversed(typed_ones):
         led = ((other, _led(known, other, key)) for other in keys if other != key)
         if follower := next((Follower(key, other, values) for other, values in led if values), None):

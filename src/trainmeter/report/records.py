@@ -110,7 +110,6 @@ def row_of(
         folder=folder,
         host=told["host"],
         link=link,
-        traced=told["traced"],
         experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
         differences=told["ran_on"],

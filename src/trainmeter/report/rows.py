@@ -54,8 +54,6 @@ class Row:
     host: str | None = None
     link: str | None = None
     """The address of its page in MLflow."""
-    traced: bool = False
-    """Whether a profiler traced any of its epochs, which are slower for it."""
     experiment: str | None = None
     energy_source: str | None = None
     """`counter`, `sampled`, `estimated` or `none`."""

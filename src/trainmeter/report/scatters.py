@@ -126,8 +126,7 @@ def _scatter(
     series = []
     for index, kind in enumerate(sorted(set(kind_of), key=_by_number)):
         those = [place for place, its in enumerate(kind_of) if its == kind]
-        covers = dict.fromkeys(str(taken[place].shown.covers) for place in those)
-        series.append(Series(kind, [marks[place] for place in those], index % len(STYLES), " or ".join(covers)))
+        series.append(Series(kind, [marks[place] for place in those], index % len(STYLES)))
     corners: dict[str, list[tuple[float, float]]] = {}
     for each, mark in zip(taken, marks, strict=True):
         if each.run in on_front:

@@ -1,7 +1,7 @@
 """Which runs a report tells of, and which are left out and why.
 
-No result, and left out unless they are asked for by name: runs that failed or were ended, rehearsals, runs that a
-profiler traced, and runs whose energy is an estimate. Where there is nothing else they are told of below a banner.
+No result, and left out unless they are asked for by name: runs that failed or were ended, rehearsals, and runs whose
+energy is an estimate. Where there is nothing else they are told of below a banner.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import Any
 
 from trainmeter.report.rows import ESTIMATED, NOT_WHOLE, TOO_SHORT, Row, Sweep
 
-FAILURES, REHEARSALS, TRACED, ESTIMATES = "failures", "rehearsals", "traced", "estimates"
-KINDS = (REHEARSALS, ESTIMATES, TRACED, FAILURES)
+FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
+KINDS = (REHEARSALS, ESTIMATES, FAILURES)
 """What `include=` names."""
-MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES, TRACED)
+MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
 """What is told of where there is nothing else."""
 BANNERS = {
     REHEARSALS: "REHEARSAL, no result of what was asked",
     ESTIMATES: "ESTIMATE, energy that nothing measured",
-    TRACED: "TRACED, slower for it",
     FAILURES: "NOT WHOLE",
 }
 AN_ESTIMATE = "an estimate, measured by nothing"
@@ -123,8 +122,6 @@ def reasons_of(row: Row) -> dict[str, str]:
         found[FAILURES] = row.left_out
     if row.rehearsal:
         found[REHEARSALS] = "; ".join(row.rehearsal)
-    if row.traced:
-        found[TRACED] = "a profiler traced its epochs"
     if row.energy_source == ESTIMATED and row.energy_covers in (None, AN_ESTIMATE):
         found[ESTIMATES] = row.no_energy or "no meter"
     return found
@@ -161,7 +158,6 @@ def _left_out(kind: str, why: str) -> str:
     return {
         REHEARSALS: f"a rehearsal ({why})",
         ESTIMATES: f"its energy is an estimate ({why.rstrip('.')})",
-        TRACED: f"{why}, which are slower for it",
     }.get(kind, why)
 
 
