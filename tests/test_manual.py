@@ -88,3 +88,10 @@ def test_the_page_of_all_that_can_be_set_names_each_choice_and_key():
     keys = {key for entry in ("train", "report") for key, _ in commented((CONF / f"{entry}.yaml").read_text())}
     listed_choices = {choice for group in known("train")[0] if group != "experiment" for choice in choices(group)}
     assert keys | listed_choices <= named
+
+
+def test_how_often_power_is_sampled_is_told_of_each_meter():
+    (told,) = re.findall(r"^\| `meter.period_s`.*", (ROOT / "docs/configuration.md").read_text(), re.MULTILINE)
+    periods = {meter: OmegaConf.load(CONF / f"meter/{meter}.yaml").get("period_s") for meter in choices("meter")}
+    for meter, period_s in periods.items():
+        assert period_s is None or re.search(rf" {period_s} of [^,;]*`{meter}`", told), meter
