@@ -7,6 +7,7 @@ from io import BytesIO
 import pytest
 
 from trainmeter.job import ROOT
+from trainmeter.machine.power_modes import CONF
 
 dockerfile_parse = pytest.importorskip(
     "dockerfile_parse", reason="needs dockerfile-parse: pip install dockerfile-parse"
@@ -114,6 +115,12 @@ def test_the_jetsons_environment_is_the_light_one_beside_nvidias_torch():
     assert "/etc/nv_tegra_release" in (ROOT / "Makefile").read_text()
 
 
+def test_a_jetsons_container_is_shown_what_its_power_modes_and_clocks_are_known_by():
+    text = (ROOT / "docs" / "containers.md").read_text()
+    for path in (f"/{CONF}", "/var/lib/nvpmodel", "/usr/bin/jetson_clocks"):
+        assert text.count(f"-v {path}:{path}:ro") == 1
+
+
 def test_each_option_that_is_explained_is_given_by_both_commands_but_for_the_gpus_own():
     text = (ROOT / "docs" / "containers.md").read_text()
     commands = re.findall(r"^docker run (?:.*\\\n)*.*", text, re.MULTILINE)
@@ -123,3 +130,13 @@ def test_each_option_that_is_explained_is_given_by_both_commands_but_for_the_gpu
     for option in explained:
         given = [option.replace("...", "$PWD").replace("-v $", '-v "$') in command for command in commands]
         assert sum(given) == (1 if option in ("--gpus all", "--runtime nvidia") else 2), option
+
+
+def test_the_folders_that_are_mounted_are_made_before_docker_would_make_them_as_root():
+    text = (ROOT / "docs" / "containers.md").read_text()
+    blocks = re.findall(r"^```\n(docker build .*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        before, _, command = block.partition("docker run")
+        made = before.partition("mkdir -p ")[2].split()
+        assert sorted(made) == sorted(re.findall(r'-v "\$PWD/(\w+):', command)) != []
