@@ -262,7 +262,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         # Whose process this is, for those who ask whether it still lives: never that of a machine replayed.
         **this_process()._asdict(),
         "rehearsal": rehearsal,
-        "energy": {"source": "none", "covers": None, "reason": "no meter was opened"},
+        "energy": {"source": "none", "covers": None, "domains": [], "reason": "no meter was opened"},
         "power_limit_applied": None,
         "power_limit_w": None,
         "power_limit_max_w": None,

@@ -4,7 +4,7 @@ import shlex
 import pytest
 from controls import CPU, GPU, Board
 
-from trainmeter.power.knobs import jetson_clocks, privilege
+from trainmeter.power.knobs import jtop_control, privilege
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from trainmeter.power.knobs.knob import held
@@ -79,31 +79,25 @@ def test_a_machine_without_the_program_has_no_such_knob(tmp_path, monkeypatch):
     assert open_jetson_clocks(tmp_path, tmp_path) is None
 
 
-def test_the_command_by_hand_is_the_one_that_puts_back(board, knob):
+def test_the_command_by_hand_is_the_one_that_puts_back(board):
+    knob = open_jetson_clocks(board.root, board.root / "my state")
     knob.set("locked")
-    command = knob.by_hand("free")
-    assert command == f"sudo jetson_clocks --restore {board.root}/state/l4t_dfs.conf"
-    privilege.answer(*command.split()[1:])
+    command = shlex.split(knob.by_hand("free"))
+    assert command == ["sudo", "jetson_clocks", "--restore", f"{board.root}/my state/l4t_dfs.conf"]
+    privilege.answer(*command[1:])
     assert knob.get() == "free"
 
 
 def test_where_jtops_service_has_locked_them_the_command_names_what_that_has_stored(board, monkeypatch):
-    """In a folder whose name has a blank, which only a quoted path survives."""
-    stored = board.root / "jtop's own/l4t_dfs.conf"
-    stored.parent.mkdir()
-
     def lock(on):
-        board.program("jetson_clocks", "")  # it is there, and of no use to an ordinary user
-        stored.touch()
         for path in (CPU.format(0, "{}"), CPU.format(1, "{}"), GPU):
             board.put(**{path.format("min"): board.read(path.format("max")) if on else 1})
         return ""
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(jetson_clocks, "STORED_BY_JTOP", str(stored))
-    monkeypatch.setattr(jetson_clocks.jtop_control, "lock_clocks", lock)
-    desk = Desk(str(board.root / "desk"), root=str(board.root), boot_id="this", command="train")
+    monkeypatch.setattr(jtop_control, "lock_clocks", lock)
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     knob = open_jetson_clocks(board.root, desk.folder)
     with held([(knob, knob.wish("locked"))], desk, print):
         (memo,) = desk.left()
-    assert shlex.split(memo.by_hand) == ["sudo", "jetson_clocks", "--restore", str(stored)]
+    assert memo.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"

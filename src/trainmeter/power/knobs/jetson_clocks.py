@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -63,7 +62,7 @@ class JetsonClocks:
     def by_hand(self, setting: str) -> str:
         if setting == LOCKED:
             return "sudo jetson_clocks"
-        by_jtop = os.path.exists(STORED_BY_JTOP) and not self._stored.exists()
+        by_jtop = clocks(self._root) == LOCKED and not self._stored.exists()
         return f"sudo jetson_clocks --restore {shlex.quote(STORED_BY_JTOP if by_jtop else str(self._stored))}"
 
     def _lock(self) -> str:
