@@ -91,6 +91,23 @@ def test_a_persons_own_preprocessing_is_named_by_its_path(monkeypatch):
     assert preprocessing(how, "val")("image") == ("mine", "val", "image")
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"channels": 2}, r"dataset\.channels=2: give 1 \(gray\) or 3 \(RGB\)"),
+        ({"channels": 1}, r"channels=1, and dataset\.normalize has mean=\[0\.4, 0\.5, 0\.6\] .* one for all"),
+        ({"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}, r"channels=3, .* mean=\[0\.5\] and std=\[0\.1, 0\.2\]"),
+    ],
+)
+def test_channels_that_images_or_what_normalizes_them_have_not_are_refused(keys, says):
+    with pytest.raises(ValueError, match=says):
+        preprocessing({**COLOR, **keys}, "train")
+
+
+def test_one_number_normalizes_all_channels():
+    assert preprocessing({**COLOR, "normalize": HALF}, "val")(Image.new("RGB", (16, 16), "white")).unique() == 1
+
+
 def test_a_preprocessing_that_is_not_there_is_an_error_that_names_it():
     with pytest.raises(ValueError, match=r"'my\.own\.way', which cannot be had"):
         preprocessing(dataset(preprocess="my.own.way"), "train")

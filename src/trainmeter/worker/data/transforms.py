@@ -80,9 +80,17 @@ class Normalized:
 
 
 def _steps(dataset, geometry):
+    channels = dataset["channels"]
     mean, std = (dataset["normalize"][name] for name in ("mean", "std"))
+    if channels not in MODES:
+        raise ValueError("dataset.channels={}: give 1 (gray) or 3 (RGB).".format(channels))
+    if not {len(mean), len(std)} <= {1, channels}:
+        raise ValueError(
+            "dataset.channels={}, and dataset.normalize has mean={} and std={}: give one number for each channel, or "
+            "one for all.".format(channels, list(mean), list(std))
+        )
     tensor = [Normalized(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
-    return v1.Compose([Mode(dataset["channels"]), *geometry, *tensor])
+    return v1.Compose([Mode(channels), *geometry, *tensor])
 
 
 WAYS = {"resize": resize, "crop": crop, "pad": pad}
