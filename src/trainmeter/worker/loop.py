@@ -26,8 +26,7 @@ class Tally:
 
     def losses(self):
         """The loss of each step, as numbers."""
-        if self._last:
-            self._put_together()
+        self._put_together()
         return [loss for losses in self._losses for loss in losses.tolist()]
 
     def weights(self):
@@ -41,12 +40,15 @@ class Tally:
 
     def sums(self):
         """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
+        self._put_together()
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
-        right = None if self._right is None else self._right.item()  # put together by losses()
+        right = None if self._right is None else self._right.item()
         return {"weight": sum(weights), "loss_sum": loss_sum, "right": right}
 
     def _put_together(self):
+        if not self._last:
+            return
         self._losses.append(torch.stack(self._last))
         right, self._last, self._last_right = self._last_right, [], []
         self._right = None if right[0] is None else self._right + torch.cat([each.flatten() for each in right]).sum()
