@@ -6,7 +6,6 @@ import pytest
 
 from trainmeter import job, values
 
-
 PREPROCESS = "dataset.preprocess={}: give one of resize, crop, pad, or the dotted path of a function"
 
 
@@ -40,6 +39,10 @@ def test_the_defaults_are_in_range(made):
         ("target_accuracy=0", "target_accuracy=0.0: give a share above 0 and up to 1"),
         ("target_accuracy=97", "target_accuracy=97.0: give a share above 0 and up to 1"),
         ("target_loss=0", "target_loss=0.0: give a loss above 0"),
+        (
+            "dataset=polynomial target_accuracy=0.9",
+            "target_accuracy=0.9: task=regression knows no right and wrong: give target_loss",
+        ),
         ("throughput.start=5", "throughput.start=5: give throughput.stop too"),
         ("throughput.stop=5", "throughput.stop=5: give throughput.start too"),
         ("throughput={start:5,stop:5}", "throughput.start=5: give 0 or more, and less than throughput.stop=5"),
@@ -58,7 +61,7 @@ def test_the_defaults_are_in_range(made):
 )
 def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(made, typed, says):
     with pytest.raises(ValueError, match=rf"^{re.escape(says)}\.$"):
-        values.check(made(typed))
+        values.check(made(*typed.split()))
 
 
 def test_all_that_is_wrong_is_told_at_once(made):

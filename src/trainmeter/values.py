@@ -50,6 +50,8 @@ def check(job: Mapping[str, Any]) -> None:
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
     if accuracy is not None and not 0 < accuracy <= 1:
         wrong.append(f"target_accuracy={accuracy}: give a share above 0 and up to 1")
+    if accuracy is not None and job["task"]["name"] == "regression":
+        wrong.append(f"target_accuracy={accuracy}: task=regression knows no right and wrong: give target_loss")
     if loss is not None and not 0 < loss < math.inf:
         wrong.append(f"target_loss={loss}: give a loss above 0")
     if wrong:
