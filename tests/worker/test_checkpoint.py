@@ -4,11 +4,13 @@ import random
 import zipfile
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import RandomSampler
 
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from trainmeter.worker import randomness
 from trainmeter.worker.checkpoint import Checkpoint
 from trainmeter.worker.data.timing import batches
 from trainmeter.worker.learner import Learner
@@ -48,8 +50,7 @@ class Rank(Single):
 
 def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
     """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
-    torch.manual_seed(0)
-    random.seed(0)
+    randomness.seed(0)
     strategy = strategy or Single(1)
     learner = Learner({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
@@ -66,7 +67,7 @@ def epoch(worker):
     noisy = [images[[index]] + torch.randn(1) for index in order]
     tally = worker.learner.learn([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
     worker.learner.advance()
-    return tally.losses(), order, random.random(), worker.learner.learning_rate()
+    return tally.losses(), order, random.random(), numpy.random.rand(), worker.learner.learning_rate()
 
 
 @pytest.fixture

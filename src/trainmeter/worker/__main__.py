@@ -14,7 +14,6 @@ Its story, with the steward's part in brackets:
 import itertools
 import math
 import os
-import random
 import sys
 import time
 import traceback
@@ -24,6 +23,7 @@ import torch
 
 from trainmeter.build import build
 from trainmeter.record import Record
+from trainmeter.worker import randomness
 from trainmeter.worker.checkpoint import Checkpoint
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import loaders, notes
@@ -59,8 +59,7 @@ def main(folder):
 def work(record, link):
     """All that the worker does, for `record`'s job."""
     job = record.job()
-    random.seed(job["seed"])
-    torch.manual_seed(job["seed"])
+    randomness.seed(job["seed"])
     if job["deterministic"]:
         determined()
     strategy, task = build(job["strategy"]), build(job["task"])
@@ -69,7 +68,7 @@ def work(record, link):
     learner = Learner(job, task, strategy, device)
     check_smallest(learner.model, job, task, strategy.smallest(training.smallest))
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
-        torch.manual_seed(own_seed(job["seed"], strategy.rank))
+        randomness.seed(own_seed(job["seed"], strategy.rank))
     together = Together(link, strategy)
     observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)

@@ -6,12 +6,12 @@ One file, which `torch.load` reads, and in it what the steward reads without tor
 import json
 import math
 import os
-import random
 import zipfile
 
 import torch
 
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD
+from trainmeter.worker import randomness
 
 
 class Checkpoint:
@@ -37,7 +37,7 @@ class Checkpoint:
         own = state["ranks"][self._strategy.rank]
         for loader, numbers in zip(self._loaders, own["loaders"]):
             loader.load(numbers)
-        to_random_numbers(own["numbers"])
+        randomness.load(own["numbers"])
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
@@ -47,7 +47,7 @@ class Checkpoint:
         """
         if epochs % self._every:
             return
-        own = {"numbers": random_numbers(), "loaders": [loader.state() for loader in self._loaders]}
+        own = {"numbers": randomness.state(), "loaders": [loader.state() for loader in self._loaders]}
         ranks = self._strategy.gather(own)
         if self._strategy.rank:
             return
@@ -102,18 +102,3 @@ def read(path):
 def first_line(error):
     """What an error says, less the trace that torch may put below."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def random_numbers():
-    """Where this process stands in each of the random numbers that a model may draw."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return {"python": random.getstate(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def to_random_numbers(numbers):
-    """Has this process go on from there."""
-    version, state, gauss = numbers["python"]
-    random.setstate((version, tuple(state), gauss))
-    torch.set_rng_state(numbers["torch"])
-    if numbers["cuda"]:
-        torch.cuda.set_rng_state_all(numbers["cuda"])
