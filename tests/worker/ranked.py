@@ -52,7 +52,7 @@ class Trained:
 
     def __init__(self, strategy, *layers):
         self.model = model(*layers)
-        self.wrapped = strategy.wrap(self.model, self.device)
+        self.wrapped, self.judged = strategy.wrap(self.model, self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
 
     def move(self, batch):
@@ -68,7 +68,7 @@ class Trained:
 
     def judge(self, batches):
         tally = Tally(TASK, self.device)
-        evaluate(self.model, batches, TASK, tally, AsIs())
+        evaluate(self.judged, batches, TASK, tally, AsIs())
         return tally
 
 

@@ -30,6 +30,7 @@ JOB = {
     "precision": "fp32",
     "compile": False,
     "channels_last": False,
+    "target_accuracy": None,
 }
 IMAGES = Classification(auxiliary=0)
 
@@ -202,7 +203,7 @@ def test_the_first_rank_writes_and_reads_for_all_and_each_has_its_own_random_num
 def test_a_model_wrapped_for_several_devices_is_kept_bare(folder):
     class Wrapping(Single):
         def wrap(self, model, device):
-            return torch.nn.Sequential(model)
+            return torch.nn.Sequential(model), model
 
     start(folder, Wrapping(1)).checkpoint.write(1, ended=False)
     names = torch.load(folder / CHECKPOINT)["learner"]["model"]

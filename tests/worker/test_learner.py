@@ -22,6 +22,7 @@ JOB = {
     "precision": "fp32",
     "compile": False,
     "channels_last": False,
+    "target_accuracy": None,
 }
 IMAGES = Classification(auxiliary=0)
 

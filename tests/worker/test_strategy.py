@@ -63,9 +63,16 @@ def test_two_ranks_see_in_each_step_what_one_sees_in_a_batch_twice_as_large():
 
 def test_where_there_are_no_two_gpus_data_parallel_trains_on_one_device():
     model, strategy = ranked.model(), Parallel(None)
-    assert strategy.wrap(model, torch.device("cpu")) is model
+    assert strategy.wrap(model, torch.device("cpu")) == (model, model)
     assert strategy.facts() == {"gpus": []}
     assert (strategy.rank, strategy.ranks) == (0, 1)
+
+
+def test_data_parallel_is_evaluated_on_the_gpus_that_it_is_trained_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(strategies.nn, "DataParallel", lambda model, gpus: (model, gpus))
+    model = ranked.model()
+    assert Parallel(None).wrap(model, torch.device("cuda")) == ((model, [0, 1]), (model, [0, 1]))
 
 
 @pytest.mark.parametrize(("gpus", "samples", "least"), [(2, 16, 8), (2, 3, 1), (4, 5, 1), (4, 8, 2), (3, 1, 1)])

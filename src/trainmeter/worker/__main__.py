@@ -66,7 +66,7 @@ def work(record, link):
     device = strategy.device(job["device"]["accelerator"])
     training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     learner = Learner(job, task, strategy, device)
-    check_smallest(learner.model, job, task, strategy.smallest(training.smallest))
+    check_smallest(learner.model, job, task, {size: strategy.smallest(size) for size in training.sizes})
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
         randomness.seed(own_seed(job["seed"], strategy.rank))
     together = Together(link, strategy)

@@ -25,7 +25,7 @@ class Learner:
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
         self._tally = Tally(task, device)
-        self._trained, self._judged = strategy.wrap(self.model, device), self.model
+        self._trained, self._judged = strategy.wrap(self.model, device)
         if job["compile"]:
             self._trained, self._judged = compiled(self._trained), compiled(self._judged)
         self._optimizer = build(scaled(job, strategy.ranks), self.model.parameters())

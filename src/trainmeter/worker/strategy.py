@@ -37,8 +37,8 @@ class Single:
         return accelerator(name)
 
     def wrap(self, model, device):
-        """The model as it is trained: what it is evaluated as stays the model itself."""
-        return model
+        """The model as it is trained, and as it is evaluated."""
+        return model, model
 
     def shard(self, samples, shuffled):
         """The order of this rank's samples: the generator `shuffled` decides it, or, None, it is their own."""
@@ -80,7 +80,8 @@ class Parallel(Single):
     def wrap(self, model, device):
         there = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(there, self._wanted or there)))
-        return nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
+        wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
+        return wrapped, wrapped
 
     def smallest(self, samples):
         each = -(-samples // max(1, len(self._gpus)))
@@ -120,7 +121,7 @@ class Distributed(Single):
 
     def wrap(self, model, device):
         only = [device] if device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(model, device_ids=only)
+        return nn.parallel.DistributedDataParallel(model, device_ids=only), model
 
     def shard(self, samples, shuffled):
         """This rank's part of the order of all; in training each rank has as many, in evaluation none comes twice."""

@@ -44,7 +44,7 @@ def test_a_smaller_last_batch_is_left_out_as_asked_in_training_alone(batch, drop
     asked = job(batch=batch, drop_last=drop_last)
     training, validation = (make(SAMPLES, asked, Single(1), cuda=False) for make in (train_loader, val_loader))
     assert [len(inputs) for inputs, _ in training] == sizes
-    assert (len(training), training.count, training.smallest) == (len(sizes), 10, sizes[-1])
+    assert (len(training), training.count, training.sizes) == (len(sizes), 10, set(sizes))
     assert len(order(validation)) == 10
 
 

@@ -33,7 +33,7 @@ def test_they_are_as_many_and_as_large_as_a_loaders():
 def test_a_smaller_last_one_is_left_out_as_a_loader_would():
     batches = ReadyBatches(10, job(), IMAGES, pinned=False, drop_last=True)
     assert [len(targets) for _, targets in batches] == [4, 4]
-    assert (len(batches), batches.smallest, ReadyBatches(9, job(), IMAGES, pinned=False).smallest) == (2, 4, 1)
+    assert (len(batches), batches.sizes, ReadyBatches(9, job(), IMAGES, pinned=False).sizes) == (2, {4}, {4, 1})
 
 
 def test_a_pass_of_them_may_be_cut_short_and_the_next_one_be_whole():

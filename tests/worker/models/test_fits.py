@@ -13,9 +13,15 @@ from trainmeter.worker.tasks import Classification, Regression, Translation
 IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
 
 
-def job(name="mine", size=32, channels=1, classes=10, batch=4, dataset=None):
+def job(name="mine", size=32, channels=1, classes=10, batch=4, dataset=None, target_accuracy=None):
     images = {"name": "digits", "size": size, "channels": channels, "classes": classes}
-    return {"model": {"name": name}, "dataset": dataset or images, "batch": batch}
+    return {
+        "model": {"name": name},
+        "dataset": dataset or images,
+        "task": {"name": "mine"},
+        "batch": batch,
+        "target_accuracy": target_accuracy,
+    }
 
 
 POWERS = job("polynomial", dataset={"name": "polynomial", "features": 4})
@@ -50,7 +56,7 @@ def test_a_model_that_takes_the_images_is_left_as_it_is():
 def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
     model, state = Masked().eval(), torch.random.get_rng_state()
     check_inputs(model, job(), IMAGES)
-    check_smallest(model, job(batch=1), IMAGES, samples=1)
+    check_smallest(model, job(batch=1), IMAGES, {1: 1})
     assert torch.equal(torch.random.get_rng_state(), state)
     assert model.norm.running_mean.item() == 0
     assert not model.training
@@ -113,25 +119,34 @@ def test_a_model_made_for_another_number_is_refused(model, asked, task, says):
         check_inputs(model, asked, task)
 
 
+def test_an_accuracy_is_no_target_where_nothing_is_right_or_wrong():
+    check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
+    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine knows no right and wrong\. Give target_"):
+        check_inputs(Polynomial(4), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
+
+
 def test_more_scores_than_classes_are_no_harm():
     check_inputs(LeNet(1, 1000), job(), IMAGES)
 
 
 @pytest.mark.parametrize(
-    ("batch", "says"),
+    ("batch", "fewest", "says"),
     [
-        (1, r"model mine cannot learn from one sample alone, and batch=1: .*\. Set batch=2 or more\."),
-        (4, r"and with batch=4 an epoch's last batch has one sample: .*\. Leave it out by drop_last=true, or set"),
+        (1, {1: 1}, r"model mine cannot learn from one sample alone, and batch=1: .*\. Set batch=2 or more\."),
+        (4, {4: 4, 1: 1}, r"and with batch=4 an epoch's last batch has one sample: .*\. Leave it out by drop_last="),
+        (13, {13: 1, 12: 3}, r"and of batch=13 some GPU gets but one: .*\. Set a multiple of the number of GPUs, at"),
+        (5, {5: 1, 1: 1}, r"and of batch=5 some GPU gets but one"),
+        (8, {8: 2, 5: 1}, r"and with batch=8 an epoch's last batch has 5 samples, of which some GPU gets but one: "),
     ],
 )
-def test_batch_norm_that_gets_one_value_is_refused_with_what_to_set(batch, says):
+def test_batch_norm_that_gets_one_value_is_refused_with_what_to_set(batch, fewest, says):
     with pytest.raises(ValueError, match=says):
-        check_smallest(made("inception_v3"), job(size=299, channels=3, batch=batch), IMAGES, samples=1)
+        check_smallest(made("inception_v3"), job(size=299, channels=3, batch=batch), IMAGES, fewest)
 
 
 def test_a_batch_of_one_is_no_harm_to_a_model_without_batch_norm_and_two_samples_are_none_to_any():
-    check_smallest(LeNet(1, 10), job(batch=1), IMAGES, samples=1)
-    check_smallest(made("inception_v3"), job(size=299, channels=3, batch=2), IMAGES, samples=2)
+    check_smallest(LeNet(1, 10), job(batch=1), IMAGES, {1: 1})
+    check_smallest(made("inception_v3"), job(size=299, channels=3, batch=5), IMAGES, {5: 5, 2: 2})
 
 
 def test_a_copy_on_the_meta_device_has_the_shapes_and_ties_of_the_model_and_no_memory():

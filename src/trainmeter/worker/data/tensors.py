@@ -2,7 +2,7 @@
 
 import torch
 
-from trainmeter.worker.data.timing import smallest
+from trainmeter.worker.data.timing import sizes
 from trainmeter.worker.device import each
 
 MOST_BYTES = 64 << 20
@@ -33,8 +33,8 @@ class ReadyBatches:
         self._most = steps
 
     @property
-    def smallest(self):
-        return smallest(self.count, self.batch, self.drop_last)
+    def sizes(self):
+        return sizes(self.count, self.batch, self.drop_last)
 
     def __iter__(self):
         for step in range(len(self)):

@@ -150,9 +150,9 @@ class Batches:
         return len(self.loader.sampler.sampler)
 
     @property
-    def smallest(self):
-        """Samples of the smallest batch of a pass."""
-        return smallest(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
+    def sizes(self):
+        """The sizes that the batches of a pass have."""
+        return sizes(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
 
     def cut(self, steps):
         """Has passes end after so many steps, with nothing fetched beyond; None: with the samples."""
@@ -208,9 +208,11 @@ class Batches:
         return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
 
 
-def smallest(count, batch, drop_last):
-    """Samples of the smallest of the batches that so many samples make."""
-    return batch if drop_last or count % batch == 0 else count % batch
+def sizes(count, batch, drop_last):
+    """The sizes that the batches of so many samples have: the one asked for, that of a smaller last one."""
+    whole, rest = divmod(count, batch)
+    there = {batch: whole > 0, rest: rest > 0 and not drop_last}
+    return {size for size in there if there[size]}
 
 
 def stall_model(loaded_s, compute_s, workers):

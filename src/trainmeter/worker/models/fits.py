@@ -42,28 +42,49 @@ def check_inputs(model, job, task):
                 job["model"]["name"], answers.shape[-1], known, dataset["name"], dataset[known]
             )
         )
+    if job["target_accuracy"] is not None and not tells_right(task, answers, targets):
+        raise ValueError(
+            "target_accuracy={}: task {} knows no right and wrong. Give target_loss.".format(
+                job["target_accuracy"], job["task"]["name"]
+            )
+        )
 
 
-def check_smallest(model, job, task, samples):
-    """Refuses a model that cannot learn from a batch of one, as with batch norm, where an epoch's smallest has but one.
+def tells_right(task, answers, targets):
+    """Whether a task tells which answers are right: it is asked of some that have the shapes of these."""
+    return task.right(*(torch.zeros(shaped.shape, dtype=shaped.dtype) for shaped in (answers, targets))) is not None
 
-    `samples`: how many that has.
+
+def check_smallest(model, job, task, fewest):
+    """Refuses a model that cannot learn from one sample alone, as with batch norm, where it would get but one.
+
+    `fewest`: of each size that a batch has in an epoch, how few of its samples a model gets at once.
     """
-    if samples > 1:
+    alone = [size for size, samples in fewest.items() if samples == 1]
+    if not alone:
         return
     try:
         tried(model, job, task, 1)
     except Exception as error:
-        if job["batch"] == 1:
-            which, what = "batch=1", "Set batch=2 or more"
-        else:
-            which = "with batch={} an epoch's last batch has one sample".format(job["batch"])
-            what = "Leave it out by drop_last=true, or set another batch"
+        which, what = few(job["batch"], max(alone))
         raise ValueError(
             "model {} cannot learn from one sample alone, and {}: {}. {}.".format(
                 job["model"]["name"], which, _first_line(error), what
             )
         ) from error
+
+
+def few(batch, size):
+    """Which batches, of so many samples, leave a model one sample alone, and what to set."""
+    if size == batch == 1:
+        return "batch=1", "Set batch=2 or more"
+    if size == batch:
+        which = "of batch={} some GPU gets but one".format(batch)
+        return which, "Set a multiple of the number of GPUs, at least twice that"
+    which = "with batch={} an epoch's last batch has {}".format(
+        batch, "one sample" if size == 1 else "{} samples, of which some GPU gets but one".format(size)
+    )
+    return which, "Leave it out by drop_last=true, or set another batch"
 
 
 def sizes_that_fit(model, job, task):
