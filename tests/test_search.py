@@ -1,8 +1,10 @@
 """Which points a search measures: known fronts found, nothing measured twice, and a search that was cut off goes on."""
 
 import math
+import random
 import re
 import statistics
+from operator import le
 
 import pytest
 
@@ -106,11 +108,32 @@ def test_losses_are_the_less_the_better():
     assert losses(metrics, ["total/energy_j"]) is None
 
 
-def test_the_front_is_all_that_none_other_betters():
-    assert front([(1, 5), (2, 4), (2, 5), (3, 4), (5, 1), (5, 1)]) == [True, True, False, False, True, True]
-    assert front([(3,), (1,), (2,)]) == [False, True, False]
-    assert front([(1, 2, 3), (3, 2, 1), (3, 2, 3)]) == [True, True, False]
-    assert front([]) == []
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([], []),
+        ([(1.0, 1.0)], [True]),
+        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], [True, True, True]),
+        ([(1.0, 1.0), (2.0, 2.0)], [True, False]),
+        ([(1.0, 2.0), (1.0, 3.0)], [True, False]),  # as good in one, worse in the other
+        ([(2.0, 1.0), (3.0, 1.0)], [True, False]),
+        ([(1.0, 1.0), (1.0, 1.0)], [True, True]),  # neither betters the other
+        ([(3.0, 1.0), (2.0, 2.5), (2.5, 2.5), (1.0, 3.0)], [True, True, False, True]),
+        ([(3,), (1,), (2,)], [False, True, False]),
+        ([(1, 2, 3), (3, 2, 1), (3, 2, 3)], [True, True, False]),
+    ],
+)
+def test_the_front_is_what_none_other_betters(points, expected):
+    assert front(points) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_front_is_that_of_its_definition(count):
+    """Each point held against every other: another way to it."""
+    drawn = random.Random(5)
+    points = [tuple(drawn.randrange(30) for _ in range(count)) for _ in range(200)]
+    bettered = [any(other != one and all(map(le, other, one)) for other in points) for one in points]
+    assert front(points) == [not each for each in bettered]
 
 
 # What is measured

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
@@ -182,13 +182,15 @@ def losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, .
     return tuple(-value if name.endswith(MORE_IS_BETTER) else value for name, value in zip(names, values, strict=True))
 
 
-def front(costs: Sequence[tuple[float, ...]]) -> list[bool]:
+def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
     """For each tuple of losses whether it is on the Pareto front: none other is as good in all and better in one."""
-
-    def betters(other: tuple[float, ...], one: tuple[float, ...]) -> bool:
-        return other != one and all(a <= b for a, b in zip(other, one, strict=True))
-
-    return [not any(betters(other, one) for other in costs) for one in costs]
+    every = list(costs)
+    on: list[tuple[float, ...]] = []
+    for one in sorted(set(every)):  # what betters it comes before it; of two losses, the last that was kept does
+        if not any(all(a <= b for a, b in zip(other, one, strict=True)) for other in reversed(on)):
+            on.append(one)
+    kept = set(on)
+    return [one in kept for one in every]
 
 
 def _turns(

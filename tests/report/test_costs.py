@@ -1,12 +1,11 @@
-"""What an epoch of each point costs: absent is absent, repeats tell what is as good, none betters the front."""
+"""What an epoch of each point costs: absent is absent, repeats tell what is as good."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from sweeps import trained
 
-from trainmeter.report.costs import as_good, comparable, costs, front, max_power, told_alike
+from trainmeter.report.costs import as_good, comparable, costs, max_power, told_alike
 from trainmeter.report.points import points
 
 HIGHEST = "the highest limit that the devices take"
@@ -136,28 +135,3 @@ def test_max_power_says_what_it_is_read_from(runs, expected):
 def test_without_energy_no_power_is_known():
     with pytest.raises(ValueError, match="no energy, and so no power"):
         max_power(of(costing(0, 10.0, peak_w=15.0)))
-
-
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ([], []),
-        ([(1.0, 1.0)], [True]),
-        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], [True, True, True]),
-        ([(1.0, 1.0), (2.0, 2.0)], [True, False]),
-        ([(1.0, 2.0), (1.0, 3.0)], [True, False]),  # as good in one, worse in the other
-        ([(2.0, 1.0), (3.0, 1.0)], [True, False]),
-        ([(1.0, 1.0), (1.0, 1.0)], [True, True]),  # neither betters the other
-        ([(3.0, 1.0), (2.0, 2.5), (2.5, 2.5), (1.0, 3.0)], [True, True, False, True]),
-    ],
-)
-def test_the_front_is_what_none_other_betters(pairs, expected):
-    assert front(pairs) == expected
-
-
-def test_the_front_is_that_of_its_definition():
-    """Each point held against every other: another way to it."""
-    drawn = random.Random(5)
-    pairs = [(drawn.randrange(30), drawn.randrange(30)) for _ in range(200)]
-    bettered = [any(e <= energy and t <= time and (e, t) != (energy, time) for e, t in pairs) for energy, time in pairs]
-    assert front(pairs) == [not each for each in bettered]

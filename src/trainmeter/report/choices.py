@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainmeter.report.costs import Cost, as_good, comparable, costs, front, max_power, told_alike
+from trainmeter.report.costs import Cost, as_good, comparable, costs, max_power, told_alike
 from trainmeter.report.estimates import positive_mean
 from trainmeter.report.points import Point, no_energy
 from trainmeter.report.words import interval, number
+from trainmeter.search import front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 

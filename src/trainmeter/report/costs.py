@@ -1,4 +1,4 @@
-"""What a steady epoch of each point costs, and which points none other betters in both its time and its energy."""
+"""What a steady epoch of each point costs, and which points are as good as the best."""
 
 from __future__ import annotations
 
@@ -103,17 +103,6 @@ def max_power(known: Sequence[Cost]) -> tuple[float, str]:
         return highest_w, "the highest limit that the devices take"
     most_w, source = max(_most(cost) for cost in metered)
     return most_w, f"{source}, as no run tells the highest limit of the devices"
-
-
-def front(points: Iterable[tuple[float, float]]) -> list[bool]:
-    """For each (energy, time) whether it is on the Pareto front: none other is as good in both and better in one."""
-    every = list(points)
-    least, on = math.inf, set()
-    for energy, time in sorted(set(every)):
-        if time < least:
-            least = time
-            on.add((energy, time))
-    return [point in on for point in every]
 
 
 def _energy(point: Point) -> tuple[Sequence[float], str | None]:

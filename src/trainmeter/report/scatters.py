@@ -19,10 +19,10 @@ from trainmeter.report.axes import (
     steady,
     value_of,
 )
-from trainmeter.report.costs import front
 from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from trainmeter.report.points import Point
 from trainmeter.report.targets import ENERGY, TIME, target
+from trainmeter.search import front
 
 if TYPE_CHECKING:
     from trainmeter.report.choices import Choice

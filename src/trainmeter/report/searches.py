@@ -69,7 +69,7 @@ def searched(rows: Sequence[Row], objectives: Sequence[str]) -> Searched | None:
     costs = {one.title: cost for one, _ in tried if (cost := losses(one.values, known))}
     compared = [point for one, point in tried if one.title in costs]
     apart = no_energy(compared) if any("energy" in name for name in known) else None
-    on = dict(zip(costs, front(list(costs.values())), strict=True))
+    on = dict(zip(costs, front(costs.values()), strict=True))
     best = [one for one, _ in tried if on.get(one.title) and not apart]
     return Searched(
         objectives=known,

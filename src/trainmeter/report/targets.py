@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainmeter.report.costs import as_good, front, measured, told_alike
+from trainmeter.report.costs import as_good, measured, told_alike
 from trainmeter.report.estimates import Estimate, positive_mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, ratio_of, titles
 from trainmeter.report.points import points as points_of
 from trainmeter.report.rows import Row
 from trainmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
+from trainmeter.search import front
 
 TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
 NAMED = 3
