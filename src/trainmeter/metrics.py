@@ -35,9 +35,11 @@ EPOCH = {
     "loader_stop_s": Metric("s", "mean", "of the overhead: the loader's end"),
     "loader_read_s": Metric("s", "mean", "time in loader processes reading samples, summed over them"),
     "loader_preprocess_s": Metric("s", "mean", "time in them decoding, transforming and batching, summed likewise"),
-    "loader_decode_s": Metric("s", "mean", "of the preprocessing: decoding"),
+    "loader_decode_s": Metric(
+        "s", "mean", "of the preprocessing: decoding; absent where samples do not tell it from reading, which has it"
+    ),
     "clock_waits": Metric("1", "mean", "marks that the host waited for, the ring of them full; absent on a CPU"),
-    "steps": Metric("1", "mean", "optimizer steps"),
+    "steps": Metric("1", "mean", "batches trained on, those whose step fp16's scaler skips among them"),
     "samples": Metric("1", "mean", "samples really seen"),
     "skipped_samples": Metric("1", "mean", "bad samples left out, where dataset.on_bad=skip"),
     "samples_per_s": Metric("1/s", "ratio", "samples / e2e"),

@@ -85,6 +85,16 @@ def test_samples_that_transform_nothing_are_all_reading(clock):
     assert took(lambda transform: Whole(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
 
 
+def test_decoding_is_told_where_samples_tell_it_apart_from_reading(clock):
+    apart, whole = (
+        batches(Timed(opened, slow(clock)), range(4), 2)
+        for opened in (lambda transform: Apart(clock), lambda transform: Whole(clock, transform))
+    )
+    list(apart), list(whole)
+    assert apart.parts(NO_STEPS * 2)["loader_decode_s"] == pytest.approx(4 * 0.003)
+    assert "loader_decode_s" not in whole.parts(NO_STEPS * 2), "it is in what reading took"
+
+
 def test_a_batch_carries_the_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timing, "default_collate", lambda samples: clock.after(1, samples))
     samples = Timed(lambda transform: Apart(clock), slow(clock))

@@ -24,7 +24,7 @@ NAMED = 5
 class Timed:
     """Batches of samples: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of the bad ones).
 
-    `samples` either tell apart how to `read(index)` and how to `decode(data)`, or are a sequence of
+    `samples` either tell apart how to `read(index)` and how to `decode(data, index)`, or are a sequence of
     `(transform(image), label)`, in which all but the transform counts as reading. Bad ones raise, unless they are to
     be skipped; of the latter kind those are bad that raise OSError, as Pillow does. The batch is None where none of
     its samples is good. `folder` is the dataset's.
@@ -34,8 +34,9 @@ class Timed:
         self._transform = transform
         self._timed_transform = TimedTransform(transform)
         self._samples = open_samples(self._timed_transform)
-        apart = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
-        self._done_at = self._apart if apart else self._whole
+        self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
+        """Whether decoding is told apart from reading; else it is in that."""
+        self._done_at = self._apart if self.decodes else self._whole
         """Of an index: the sample, and when it was read, decoded and transformed."""
         self._folder = folder
         self.skip = skip
@@ -202,9 +203,10 @@ class Batches:
         parts = {
             "loader_read_s": sum(read),
             "loader_preprocess_s": sum(preprocess),
-            "loader_decode_s": sum(decode),
             "fetch_stall_model_s": stall_model(loaded, rows[COMPUTE::WIDTH], self.loader.num_workers),
         }
+        if self.loader.dataset.decodes:
+            parts["loader_decode_s"] = sum(decode)
         return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
 
 
