@@ -64,6 +64,12 @@ def test_where_none_has_fitted_it_says_what_to_do(failed):
     assert exhausted("batch=512 ran out of memory", failed) == "batch=512 ran out of memory. Set a smaller batch."
 
 
+def test_what_says_itself_what_to_do_is_left_as_it_is(ran, failed):
+    ran(0, batch=64)
+    said = "dataset.layout=memory ran out of memory (the worker's peak was 3.1 GB). Set dataset.layout=files."
+    assert exhausted(said, failed) == said
+
+
 def test_a_worker_that_was_killed_could_not_say_its_batch(ran, failed):
     ran(0, batch=64)
     said = exhausted("the kernel killed the worker for want of memory (SIGKILL)", failed)

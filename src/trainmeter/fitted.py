@@ -13,7 +13,12 @@ TAKES_NONE = ("batch", "seed", "repeat", "power_limit", "clocks", "fan", "cache"
 
 
 def exhausted(message: str, record: Record) -> str:
-    """What to say of a run whose memory ran out, as `message` has it, with what fitted beside it and what to do."""
+    """What to say of a run whose memory ran out, as `message` has it, with what fitted beside it and what to do.
+
+    A message that is a whole sentence says already what to do.
+    """
+    if message.endswith("."):
+        return message
     batch = record.job()["batch"]
     what = message if "batch=" in message else f"{message}, with batch={batch}"
     largest = largest_fitted(record)

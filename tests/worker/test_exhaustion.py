@@ -69,10 +69,19 @@ def peaks(monkeypatch):
         (GPU, "batch=512 ran out of memory (the GPU's peak was 3.1 GB, and 2.00 GiB more wanted)"),
         ("CUDA error: out of memory", "batch=512 ran out of memory (the GPU's peak was 3.1 GB)"),
         ("std::bad_alloc", "batch=512 ran out of memory (the worker's peak was 800 MB)"),
+        (
+            OF_A_LOADER,
+            "a loader process ran out of memory (377 MB more wanted). Take fewer workers, a smaller batch or prefetch, "
+            "or workers=0.",
+        ),
+        (
+            "Caught MemoryError in DataLoader worker process 1.\nOriginal Traceback (...):\nMemoryError",
+            "a loader process ran out of memory. Take fewer workers, a smaller batch or prefetch, or workers=0.",
+        ),
     ],
 )
 def test_the_peak_is_told_of_the_memory_that_ran_out(peaks, text, said):
-    assert told(RuntimeError(text), 512) == said
+    assert told(RuntimeError(text), "batch=512") == said
 
 
 def test_a_process_has_had_what_it_has():

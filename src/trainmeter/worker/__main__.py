@@ -64,7 +64,7 @@ def work(record, link):
         determined()
     strategy, task = build(job["strategy"]), build(job["task"])
     device = strategy.device(job["device"]["accelerator"])
-    training, validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
+    training, *validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     learner = Learner(job, task, strategy, device)
     check_smallest(learner.model, job, task, {size: strategy.smallest(size) for size in training.sizes})
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
@@ -76,14 +76,14 @@ def work(record, link):
 
     described = dict(description(device), **strategy.facts())
     facts = learner.facts()
-    checkpoint = Checkpoint(record, learner, (training, validation), strategy, job["checkpoint"]["every"])
+    checkpoint = Checkpoint(record, learner, (training, *validation), strategy, job["checkpoint"]["every"])
     trained, ended = checkpoint.resume()  # the last before training: whatever is done in between may draw numbers
     together.ask("built", model=facts, training=described, notes=notes(job, training))
     for epoch in range(trained, trained if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
         learner.advance()
-        if job["evaluate"] and not last:
-            last = windows.val(epoch, validation)
+        if validation and not last:
+            last = windows.val(epoch, *validation)
         checkpoint.write(epoch + 1, ended=last)
         if last:
             break

@@ -12,6 +12,8 @@ SAID = re.compile(
     re.IGNORECASE,
 )
 """What torch, its libraries and the system say of a GPU's memory and of the machine's; mostly by a RuntimeError."""
+OF_LOADER = "in DataLoader worker"
+"""What torch says of an exception that comes from a loader process."""
 OF_GPU = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
 ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
 
@@ -21,15 +23,19 @@ def is_exhausted(error):
     return isinstance(error, MemoryError) or bool(SAID.search(faults.whole_text(error)))
 
 
-def told(error, batch):
-    """What was asked for, the most memory that was in use, and how much more was wanted, where that is known."""
+def told(error, what):
+    """`what` was asked for, the most memory that was in use, and how much more was wanted, where that is known.
+
+    Of a loader process nobody knows how much it had.
+    """
     text = faults.whole_text(error)
-    of_gpu = bool(OF_GPU.search(text)) and torch.cuda.is_available()
     asked = ASKED.search(text)
-    more = ", and {} more wanted".format(_size(*asked.groups())) if asked else ""
-    where = "the GPU's" if of_gpu else "the worker's"
-    peak = gpu_peak_bytes() if of_gpu else peak_bytes()
-    return "batch={} ran out of memory ({} peak was {}{})".format(batch, where, _size(peak), more)
+    more = ["{} more wanted".format(_size(*asked.groups()))] if asked else []
+    if OF_LOADER in text:
+        return faults.exhausted(*more)
+    of_gpu = bool(OF_GPU.search(text)) and torch.cuda.is_available()
+    where, peak = ("the GPU's", gpu_peak_bytes()) if of_gpu else ("the worker's", peak_bytes())
+    return "{} ran out of memory ({})".format(what, ", and ".join(["{} peak was {}".format(where, _size(peak)), *more]))
 
 
 def peak_bytes():

@@ -7,6 +7,7 @@ from threading import Timer
 
 import pytest
 import torch
+from torch._utils import ExceptionWrapper
 
 from trainmeter.worker.data import faults
 from trainmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
@@ -90,6 +91,32 @@ def test_a_queue_that_finds_no_room_is_known_by_shared_memory_being_full(monkeyp
     monkeypatch.setattr(faults, "_free_bytes", lambda: 4096)
     assert failure(OSError(errno.ENOSPC, "No space left on device")) == "shared_memory"
     assert failure(OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt")) == "exception"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("label"), "KeyError: 'label'"),
+        (AssertionError(), "AssertionError"),
+        (ValueError("give another"), "give another"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.png"), "[Errno 2] No such file: 'a.png'"),
+        (BadSampleError("image a.png cannot be read: it is empty."), "image a.png cannot be read: it is empty."),
+        (RuntimeError("CUDA error: no kernel\nFor debugging consider: waiting"), "CUDA error: no kernel"),
+    ],
+    ids=str,
+)
+def test_an_error_is_told_by_its_text_and_by_its_kind_where_that_says_more(error, said):
+    def raises():
+        raise error
+
+    try:
+        raises()
+    except Exception:
+        sent = ExceptionWrapper(where="in DataLoader worker process 0")
+    assert words(error).startswith(said)
+    with pytest.raises(type(error)) as raised:
+        sent.reraise()
+    assert words(raised.value) == said, "as where it happened"
 
 
 class Unhurried(list):

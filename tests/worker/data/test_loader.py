@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from trainmeter.worker.data.faults import NoMemoryError
 from trainmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
 from trainmeter.worker.data.timing import Timed
+from trainmeter.worker.failures import failure, message
 from trainmeter.worker.strategy import Single
 
 JOB = {
@@ -117,10 +120,17 @@ def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
 
 
 @pytest.mark.parametrize(
-    ("asked", "cuda", "pinned"),
-    [("auto", False, False), ("auto", True, True), (False, True, False), (True, False, True)],
+    ("asked", "cuda", "there", "pinned"),
+    [
+        ("auto", False, True, False),
+        ("auto", True, True, True),
+        (False, True, True, False),
+        (True, False, True, True),
+        (True, False, False, False),
+    ],
 )
-def test_memory_is_pinned_as_asked_and_by_itself_only_for_a_gpu(asked, cuda, pinned):
+def test_memory_is_pinned_as_asked_where_there_is_a_gpu_and_by_itself_for_one(monkeypatch, asked, cuda, there, pinned):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     assert train_loader(SAMPLES, job(pin_memory=asked), Single(1), cuda).loader.pin_memory is pinned
 
 
@@ -130,6 +140,26 @@ def test_prefetch_and_persistence_are_of_loader_processes():
     assert not train_loader(SAMPLES, job(workers=0), Single(1), cuda=False).loader.persistent_workers
     anew = job(workers=2, persistent_workers=False)
     assert not train_loader(SAMPLES, anew, Single(1), cuda=False).loader.persistent_workers
+
+
+FORKING = """
+import multiprocessing, torch
+from trainmeter.worker.data.loader import train_loader, val_loader
+from trainmeter.worker.data.timing import Timed
+from trainmeter.worker.strategy import Single
+multiprocessing.set_start_method("forkserver")
+samples = Timed(lambda transform: [(n, n) for n in range(8)], lambda image: image)
+for make in (train_loader, val_loader):
+    print(sorted(n for _, labels in make(samples, {job}, Single(1), cuda=False) for n in labels.tolist()))
+"""
+
+
+def test_loader_processes_are_the_workers_own_whatever_python_begins_them_by():
+    """As Python 3.14 does: from another process, to which a sample's preprocessing would have to be pickled."""
+    source = str(Path(__file__).parents[3] / "src")
+    command = [sys.executable, "-c", FORKING.format(job=job(workers=2))]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [str(list(range(8)))] * 2, done.stderr
 
 
 PARENT = """
@@ -182,15 +212,49 @@ def test_a_dataset_is_opened_as_its_layout_says(tmp_path):
         open_split({**asked, "layout": "files", "open": ways}, tmp_path, "train")
 
 
-def opened(folder, split, transform):
-    return [(torch.zeros(1), 0)] if split == "train" else []
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """made(opened, evaluate) -> the loaders of a person's own dataset that is opened so."""
+
+    def loaded(opened, **keys):
+        monkeypatch.setattr("trainmeter.worker.data.opened", opened, raising=False)
+        how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
+        dataset = {**how, "open": {"_target_": "trainmeter.worker.data.opened"}, **keys.pop("dataset", {})}
+        asked = job(dataset=dataset, ready_batches=False, **keys)
+        return loaders(asked, {"folder": tmp_path}, None, Single(1), cuda=False)
+
+    return loaded
 
 
-def test_a_persons_own_split_without_samples_is_an_error_that_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainmeter.worker.data.opened", opened, raising=False)
-    how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
-    asked = job(dataset={**how, "open": {"_target_": "trainmeter.worker.data.opened"}}, ready_batches=False)
+def test_a_persons_own_split_without_samples_is_an_error_that_says_so(made):
+    def opened(folder, split, transform):
+        return [(torch.zeros(1), 0)] if split == "train" else []
+
     with pytest.raises(ValueError, match=r"dataset mine has no sample to evaluate on, in val\. .*evaluate=false"):
-        loaders({**asked, "evaluate": True}, {"folder": tmp_path}, None, Single(1), cuda=False)
-    made = loaders({**asked, "evaluate": False}, {"folder": tmp_path}, None, Single(1), cuda=False)
-    assert [len(each) for each in made] == [1, 0]
+        made(opened, evaluate=True)
+    assert [len(each) for each in made(opened, evaluate=False)] == [1]
+
+
+def test_what_is_not_evaluated_on_is_not_opened(made):
+    def opened(folder, split, transform):
+        return {"train": [(torch.zeros(1), 0)]}[split]
+
+    with pytest.raises(KeyError):
+        made(opened, evaluate=True)
+    assert [len(each) for each in made(opened, evaluate=False)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [("memory", "Set dataset.layout=files, or take fewer samples"), ("files", "Take fewer samples")],
+)
+def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout, says):
+    def opened(folder, split, transform):
+        raise MemoryError
+
+    with pytest.raises(NoMemoryError) as raised:
+        made(opened, evaluate=True, dataset={"layout": layout})
+    peak = r"\(the worker's peak was \S+ .B\)"
+    told = rf"dataset\.layout={layout} ran out of memory {peak}\. {says}\."
+    assert re.fullmatch(told, message(raised.value, job()))
+    assert failure(raised.value) == "oom"

@@ -107,4 +107,11 @@ def test_a_split_without_samples_is_an_error_where_they_are_needed(train, val, e
             loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
     else:
         made = loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
-        assert [len(list(batches)) for batches in made] == [3, 0]
+        assert [len(list(batches)) for batches in made] == [3], "what is not evaluated on has no batches"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to copy to")
+def test_where_there_is_no_gpu_none_are_pinned():
+    facts = {"folder": None, "splits": {"train": 9, "val": 5}}
+    made = loaders(job(pin_memory=True), facts, IMAGES, Single(1), cuda=False)
+    assert [len(list(batches)) for batches in made] == [3, 2]

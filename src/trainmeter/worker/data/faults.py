@@ -34,6 +34,12 @@ class StorageGoneError(RuntimeError):
     failure = "storage"
 
 
+class NoMemoryError(RuntimeError):
+    """The samples do not fit into the memory that is to hold them."""
+
+    failure = "oom"
+
+
 def unreadable(name, error, folder, kind="image"):
     """The exception for a sample, by its path where it has one, that could not be read from the dataset's `folder`."""
     number = getattr(error, "errno", None)
@@ -124,6 +130,15 @@ def killed(text):
     return (
         "a loader process was killed, as the kernel does where memory runs out ({}). Take fewer workers, a smaller "
         "batch or prefetch, or workers=0.".format(text)
+    )
+
+
+def exhausted(wanted=""):
+    """What to say of a loader process that ran out of memory, with how much it wanted."""
+    return (
+        "a loader process ran out of memory{}. Take fewer workers, a smaller batch or prefetch, or workers=0.".format(
+            wanted and " ({})".format(wanted)
+        )
     )
 
 

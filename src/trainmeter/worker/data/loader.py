@@ -7,6 +7,8 @@ from functools import partial
 import torch
 
 from trainmeter.build import build
+from trainmeter.worker import exhaustion
+from trainmeter.worker.data.faults import NoMemoryError
 from trainmeter.worker.data.tensors import ReadyBatches
 from trainmeter.worker.data.timing import Timed, batches
 from trainmeter.worker.data.transforms import preprocessing
@@ -17,17 +19,21 @@ SPLITS = ("train", "val")
 
 
 def loaders(job, facts, task, strategy, cuda):
-    """Batches to train on and batches to evaluate on, of the dataset that `facts` tell of, for this rank."""
+    """Batches to train on and, where the job evaluates, batches to evaluate on, of the dataset that `facts` tell of.
+
+    They are this rank's. What a job does not evaluate on is not even opened.
+    """
     dataset = job["dataset"]
+    splits = SPLITS if job["evaluate"] else SPLITS[:1]
     if job["ready_batches"] or dataset["layout"] == "tensors":
-        _check_counts(job, {split: facts["splits"][split] for split in SPLITS}, strategy.ranks)
+        _check_counts(job, {split: facts["splits"][split] for split in splits}, strategy.ranks)
         orders = [_seeded(job), None]
-        counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(SPLITS, orders)]
+        counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(splits, orders)]
         dropping = (job["drop_last"], False)
         made = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
         return _stepping(job, made)
-    samples = [open_split(dataset, facts["folder"], split) for split in SPLITS]
-    _check_counts(job, {split: len(each) for split, each in zip(SPLITS, samples)}, strategy.ranks)
+    samples = _opened(dataset, facts["folder"], splits)
+    _check_counts(job, {split: len(each) for split, each in zip(splits, samples)}, strategy.ranks)
     made = [make(each, job, strategy, cuda) for make, each in zip((train_loader, val_loader), samples)]
     return _stepping(job, made)
 
@@ -69,17 +75,33 @@ def val_loader(samples, job, strategy, cuda):
     return batches(samples, strategy.shard(samples, None), job["batch"], generators=[how["generator"]], **how)
 
 
+def _opened(dataset, folder, splits):
+    """The samples of each split; memory that does not hold them is told as the layout's, as there is no batch yet."""
+    try:
+        return [open_split(dataset, folder, split) for split in splits]
+    except Exception as error:
+        if not exhaustion.is_exhausted(error):
+            raise
+        layout = dataset["layout"]
+        raise NoMemoryError(
+            "{}. {}.".format(
+                exhaustion.told(error, "dataset.layout={}".format(layout)),
+                "Set dataset.layout=files, or take fewer samples" if layout == "memory" else "Take fewer samples",
+            )
+        ) from error
+
+
 def _check_counts(job, counts, ranks):
     if not counts["train"]:
         raise ValueError("dataset {} has no sample to train on, in train. Add some.".format(job["dataset"]["name"]))
-    for split in SPLITS if job["evaluate"] else SPLITS[:1]:
-        if 0 < counts[split] < ranks:
+    for split, count in counts.items():
+        if 0 < count < ranks:
             raise ValueError(
                 "dataset {} has {} samples in {}, too few for {} ranks. Add some, or set strategy.ranks.".format(
-                    job["dataset"]["name"], counts[split], split, ranks
+                    job["dataset"]["name"], count, split, ranks
                 )
             )
-    if job["evaluate"] and not counts["val"]:
+    if not counts.get("val", True):
         raise ValueError(
             "dataset {} has no sample to evaluate on, in val. Add some, or train without by evaluate=false.".format(
                 job["dataset"]["name"]
@@ -106,11 +128,12 @@ def _how(job, strategy, cuda):
     }
     if job["workers"] > 0:  # without loader processes torch refuses to be told how they are
         how.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
+        how["multiprocessing_context"] = "fork"  # they are this process's own, and nothing has to be pickled
     return how
 
 
 def _pinned(job, cuda):
-    return cuda if job["pin_memory"] == "auto" else job["pin_memory"]
+    return cuda if job["pin_memory"] == "auto" else job["pin_memory"] and torch.cuda.is_available()
 
 
 def _seeded(job, rank=0):
