@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainmeter.report.estimates import MATTERS
 from trainmeter.report.first_epochs import PARTS, FirstEpoch, first_epochs
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import DISTRIBUTED, SINGLE, Point, counted_in
 from trainmeter.report.points import points as points_of
 from trainmeter.report.questions import (
-    MATTERS,
     Growth,
     Iterations,
     LargerBatch,

@@ -10,12 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainmeter.report.estimates import Samples, contrast, half_width
+from trainmeter.report.estimates import MATTERS, Samples, contrast, half_width
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
 
-MATTERS = 0.02
-"""Share of the cold epoch's time from which on a stall matters."""
 DISTURBED = (
     "a stall comes out far below zero, which none can be: something else disturbed some of the runs; measure them "
     "again with sweep.again=true"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmeter.report.bottleneck import COMPUTE, MATTERS, PREPROCESSING, STORAGE, UNDECIDED, Verdict
+from trainmeter.report.bottleneck import COMPUTE, PREPROCESSING, STORAGE, UNDECIDED, Verdict
+from trainmeter.report.estimates import MATTERS
 from trainmeter.report.pages import Name, Page, Section
 from trainmeter.report.stalls import Analysis, Incomplete
 from trainmeter.report.supplies import CONDITIONS, FROM_STORAGE

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 Samples = Mapping[str, Sequence[float]]
 """Condition -> a value a run."""
+MATTERS = 0.02
+"""Share of a time, of an energy or of a size from which on a difference matters."""
 FALSE = 0.05
 """Of the differences that are told, the share that is chance in the long run."""
 

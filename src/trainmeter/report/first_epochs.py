@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainmeter.report.estimates import Estimate, mean
+from trainmeter.report.estimates import MATTERS, Estimate, mean
 from trainmeter.report.points import Point
-from trainmeter.report.questions import MATTERS, title
+from trainmeter.report.questions import title
 
 PARTS = {
     "loader start": ("loader_start_s", None),

@@ -13,14 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainmeter.report.estimates import Estimate
+from trainmeter.report.estimates import MATTERS, Estimate
 
 MOST_REFITTED = 30
 """Up to so many jobs the process is fitted anew without each; of more, without a part at a time."""
 FOLDS = 10
 """Into so many parts more jobs are divided, at random: always the same."""
-MATTERS = 0.02
-"""Median error that is good enough, whatever a guess would do."""
 EXPLAINED = 0.5
 """Of the squared error that a guess would make: a process that leaves more has learned too little."""
 SCALES = (0.05, 20.0)
@@ -47,6 +45,7 @@ class Error:
 
     @property
     def useful(self) -> bool:
+        """Whether it is too small to matter, whatever a guess would do, or else much less than that of a guess."""
         return self.median <= MATTERS or self.left < EXPLAINED
 
 

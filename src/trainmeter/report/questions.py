@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainmeter.report.estimates import Estimate, difference, mean
+from trainmeter.report.estimates import MATTERS, Estimate, difference, mean
 from trainmeter.report.points import DATA_PARALLEL, SINGLE, Point, groups, on_several_hosts, ratio_of, varied
 
-MATTERS = 0.02
-"""Share of an epoch's time, or of memory, from which on a difference matters."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 FLOPS, PARAMETERS = "FLOPs", "parameters"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmeter.report.estimates import Estimate, difference, mean, positive_mean, ratio
+from trainmeter.report.estimates import MATTERS, Estimate, difference, mean, positive_mean, ratio
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import (
     DATA_PARALLEL,
@@ -28,8 +28,6 @@ from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, p
 
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
-MATTERS = 0.02
-"""Share from which on a difference is no chance where there is no interval, and an efficiency more than can be."""
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 VARIED = ("strategy", "batch")
 """Keys in which a job on several devices may differ from that on one."""

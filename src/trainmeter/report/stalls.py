@@ -15,7 +15,6 @@ from typing import Any
 
 from trainmeter.report.bottleneck import (
     FETCH,
-    MATTERS,
     PREPROCESSED,
     STALLED,
     Verdict,
@@ -25,7 +24,7 @@ from trainmeter.report.bottleneck import (
     verdict,
     verdict_in_memory,
 )
-from trainmeter.report.estimates import Estimate, Samples, contrast, positive_mean
+from trainmeter.report.estimates import MATTERS, Estimate, Samples, contrast, positive_mean
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import (
     CONDITIONS,

@@ -11,7 +11,7 @@ from trainmeter.report.advice import Try
 from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import Cost, costs, measured
-from trainmeter.report.estimates import positive_mean
+from trainmeter.report.estimates import MATTERS, positive_mean
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, same, titles, varied
 from trainmeter.report.prediction import Prediction
@@ -27,8 +27,6 @@ BEST = {
 }
 LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys by which a job may need another number of epochs to learn as much."""
-ALIKE = 0.02
-"""Share by which the samples of epochs may differ and still be called the same."""
 KINDS = (COMPUTE, PREPROCESSING, STORAGE, DATA, COPY, OVERHEAD)
 
 
@@ -70,7 +68,7 @@ def caveats(points: Sequence[Point]) -> list[str]:
     """What a reader has to keep in mind where epochs are put side by side."""
     said = []
     samples = [count for point in points for count in measured(point, "steady/samples")]
-    if samples and max(samples) > (1 + ALIKE) * min(samples):
+    if samples and max(samples) > (1 + MATTERS) * min(samples):
         span = f"{number(min(samples))} to {number(max(samples))}"
         said.append(f"An epoch is not as much work in all of them: it has {span} samples.")
     targeted = any(point.job.get(f"target_{name}") is not None for point in points for name in ("accuracy", "loss"))

@@ -11,8 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainmeter.report.bottleneck import MATTERS
-from trainmeter.report.estimates import Samples
+from trainmeter.report.estimates import MATTERS, Samples
 from trainmeter.report.points import Point
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import CONDITIONS, FROM_CACHE, FROM_STORAGE, mean
