@@ -107,11 +107,6 @@ def axis(label: str, values: Sequence[float], si: str, straight: bool = False) -
     return Axis(label, unit.name, log=not straight and least > 0 and max(values) > APART * least), unit.size
 
 
-def value_of(each: Shown, key: str) -> str:
-    """What a key of its job is, or what was typed for one below a key of it."""
-    return each.point.value(key) if key in each.point.job else each.point.rows[0].keys.get(key, "null")
-
-
 def natural(text: str) -> tuple[bool, float, str]:
     """Numbers by their size, before words by their letters."""
     try:

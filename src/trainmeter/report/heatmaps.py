@@ -14,7 +14,6 @@ from trainmeter.report.axes import (
     natural,
     sentence,
     steady,
-    value_of,
 )
 from trainmeter.report.figures import Axis, Cell, Heatmap
 from trainmeter.report.points import on_several_hosts
@@ -42,7 +41,7 @@ def heatmaps(every: Sequence[Shown], varied: Sequence[str]) -> list[Heatmap]:
 
 
 def _is_axis(key: str, every: Sequence[Shown]) -> bool:
-    values = {value_of(each, key) for each in every}
+    values = {each.point.value(key) for each in every}
     numbers = sum(not natural(value)[0] for value in values)
     return 1 < len(values) <= MOST and (key == "power_limit" or numbers >= len(values) - 1 > 0)
 
@@ -55,12 +54,12 @@ def _heatmap(
     known = [(each, value) for each in every if (each.covers or unit == "s") and (value := steady(each.point, metric))]
     places: dict[tuple[str, str], tuple[float, Shown]] = {}
     for each, value in known:
-        place = value_of(each, up), value_of(each, across)
+        place = each.point.value(up), each.point.value(across)
         if place not in places or value.mean < places[place][0]:
             places[place] = value.mean, each
     if any(len({place[side] for place in places}) < 2 for side in (0, 1)):
         return None
-    rows, columns = (sorted({value_of(each, key) for each in every}, key=natural) for key in (up, across))
+    rows, columns = (sorted({each.point.value(key) for each in every}, key=natural) for key in (up, across))
     values = [value for value, _ in places.values()]
     scale, size = axis(label, values, unit)
 

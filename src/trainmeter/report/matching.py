@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trainmeter.report.points import UNTOLD, Point
+from trainmeter.report.selection import flat
+from trainmeter.values import typed
 
 FEW = 3
 """So many values of what changed are told."""
@@ -39,15 +40,8 @@ def matching(before: Sequence[Point], after: Sequence[Point]) -> Matching:
 def _flat(point: Point) -> dict[str, str]:
     """A job and its host as dotted keys and texts, without what makes no point of its own."""
     job = {key: value for key, value in point.job.items() if key not in UNTOLD}
-    return dict(_leaves({"host": point.host, **job} if point.host else job))
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, below in value.items():
-            yield from _leaves(below, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    leaves = flat({"host": point.host, **job} if point.host else job)
+    return {key: typed(value) for key, value in leaves.items()}
 
 
 def _apart(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:

@@ -92,13 +92,12 @@ class Point:
         return [seconds / count for seconds, count in zip(parts, steps, strict=True)] if parts and steps else []
 
     def value(self, key: str) -> str:
-        """What a key of its job is, in a word."""
+        """What a key of its job is, in a word, or what was typed that is none of it."""
         if key == "strategy" and self.strategy != SINGLE:
             return f"{self.strategy} x {self.devices or '?'}"
-        found = self.job.get(key)
-        if isinstance(found, Mapping):
-            return str(found.get("name"))
-        return found if isinstance(found, str) else json.dumps(found)
+        row = self.rows[0]
+        found = row.value(key)
+        return row.keys.get(key, "null") if found is None else found
 
     @property
     def _distributed(self) -> bool:
@@ -203,7 +202,7 @@ def no_energy(found: Sequence[Point]) -> str | None:
 
 def _named(key: str, point: Point) -> str:
     if key not in point.job:
-        return f"{key}={point.rows[0].keys[key]}"
+        return f"{key}={point.rows[0].keys[key]}"  # as it was typed
     if key in ("model", "strategy"):
         return point.value(key)
     return f"on {point.value(key)}" if key == "dataset" else f"{key} {point.value(key)}"

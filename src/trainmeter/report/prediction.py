@@ -17,7 +17,7 @@ from trainmeter.report.advice import typed
 from trainmeter.report.costs import Cost, costs
 from trainmeter.report.estimates import Estimate
 from trainmeter.report.gaussian import Error, fit, least_certain, left_out, tell
-from trainmeter.report.points import REPEATED, Point, no_energy, varied
+from trainmeter.report.points import UNTOLD, Point, no_energy, varied
 from trainmeter.report.words import ABSENT, Grid, interval, number, spread
 
 LEAST_JOBS, MOST_JOBS = 6, 100
@@ -28,7 +28,7 @@ MOST_GRID = 10_000
 NEXT = 3
 LISTED = 10
 """Predictions that the table shows; the numbers for machines hold all."""
-NOT_THE_JOBS = (*REPEATED, "tracking", "sweep", "hydra", "profiler", "machine")
+NOT_THE_JOBS = (*UNTOLD, "hydra")
 TIME, POWER = "time", "power"
 
 
@@ -203,13 +203,8 @@ def _of(learned: Sequence[Cost]) -> str:
 
 def _setting(cost: Cost, key: str) -> str:
     """What a key was typed as, or what it stood at."""
-    row = cost.point.rows[0]
-    if key in row.keys:
-        return row.keys[key]
-    found: Any = row.job
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return cost.point.value(key) if key in row.job else str(found)
+    keys = cost.point.rows[0].keys
+    return keys[key] if key in keys else cost.point.value(key)
 
 
 def _column(choices: Sequence[str]) -> dict[str, list[float]]:

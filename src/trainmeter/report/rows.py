@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainmeter.values import typed
+
 WHOLE = "whole"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_WHOLE = "not whole"
@@ -72,6 +74,19 @@ class Row:
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""
         return self.metrics.get(f"steady/{name}")
+
+    def value(self, key: str) -> str | None:
+        """What a key of its job is as one types it, a group by its name; None where it is null or there is none."""
+        found: Any = self.job
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping):
+            found = found.get("name")
+        return None if found is None else typed(found)
+
+    def setting(self, key: str) -> str | None:
+        """The same, but as it was typed where it was."""
+        return self.keys[key] if key in self.keys else self.value(key)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from trainmeter.report.axes import (
     sentence,
     spread_told,
     steady,
-    value_of,
 )
 from trainmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from trainmeter.report.points import Point
@@ -107,7 +106,7 @@ def kinds(found: Sequence[Shown], keys: Sequence[str]) -> tuple[str, list[str]]:
     if len(set(covers)) > 1:
         return "what their energy is that of", covers
     for key in keys:
-        values = [value_of(each, key) for each in found]
+        values = [each.point.value(key) for each in found]
         if 1 < len(set(values)) <= MOST_KINDS:
             word = "" if key in NAMES else f"{key.replace('_', ' ')} "
             return key.replace("_", " "), [f"{word}{value}" for value in values]

@@ -6,7 +6,6 @@ energy is an estimate. Where there is nothing else they are told of below a bann
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from trainmeter.report.rows import ESTIMATED, NOT_WHOLE, TOO_SHORT, Row, Sweep
+from trainmeter.values import typed
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
 KINDS = (REHEARSALS, ESTIMATES, FAILURES)
@@ -140,14 +140,14 @@ def chosen(rows: Sequence[Row], where: Mapping[str, Any]) -> Iterator[Row]:
 def texts_of(values: Any) -> list[str]:
     """One value or several, as one types them."""
     listed = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    return [_text(value) for value in listed]
+    return [typed(value) for value in listed]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The leaves of a job by the keys that one types: `optimizer.lr`."""
-    leaves = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, Mapping) and value:
             leaves.update(flat(value, f"{prefix}{key}."))
         else:
             leaves[f"{prefix}{key}"] = value
@@ -174,14 +174,8 @@ def _values(row: Row, key: str) -> list[str]:
     if key == "run":
         return [str(row.number)]
     if key in FACTS and (fact := getattr(row, key)) is not None:
-        return [_text(fact)]
-    found: Any = row.job
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, Mapping):
-        found = found.get("name")
-    known = [] if found is None else [_text(found)]
-    return [*known, *([row.keys[key]] if key in row.keys else [])]
+        return [typed(fact)]
+    return [value for value in (row.value(key), row.keys.get(key)) if value is not None]
 
 
 def _fits(row: Row, key: str, texts: Sequence[str]) -> bool:
@@ -224,7 +218,3 @@ def _some(texts: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = len(texts) - NAMED
     return "; ".join([*texts[:NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -143,16 +143,8 @@ def varied(rows: Sequence[Row]) -> list[str]:
 
 def value(row: Row, key: str) -> str:
     """What a key was for a run: as it was typed, or as it stood where it was not."""
-    if key == "sweep":
-        return row.sweep
-    if key in row.keys:
-        return row.keys[key]
-    found: Any = row.job
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, Mapping):
-        found = found.get("name")
-    return ABSENT if found is None else found if isinstance(found, str) else json.dumps(found)
+    found = row.sweep if key == "sweep" else row.setting(key)
+    return ABSENT if found is None else found
 
 
 def _metrics(rows: Sequence[Row]) -> dict[str, str]:
