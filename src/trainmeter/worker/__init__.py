@@ -1,1 +1,1 @@
-"""The process that trains. Holds to Python 3.6, torch 1.10, torchvision and the standard library."""
+"""The process that trains. Holds to Python 3.6, torch 1.10, torchvision, the standard library; NumPy may be there."""

@@ -245,15 +245,20 @@ def test_what_is_not_evaluated_on_is_not_opened(made):
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
-    [("memory", "Set dataset.layout=files, or take fewer samples"), ("files", "Take fewer samples")],
+    ("layout", "layouts", "says"),
+    [
+        ("memory", ["files", "memory"], "Set dataset.layout=files, or take fewer samples"),
+        ("files", ["files", "memory"], "Take fewer samples"),
+        ("memory", ["memory"], "Take fewer samples"),
+    ],
 )
-def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout, says):
+def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout, layouts, says):
     def opened(folder, split, transform):
         raise MemoryError
 
+    how = {each: {"_target_": "trainmeter.worker.data.opened"} for each in layouts}
     with pytest.raises(NoMemoryError) as raised:
-        made(opened, evaluate=True, dataset={"layout": layout})
+        made(opened, evaluate=True, dataset={"layout": layout, "open": how})
     peak = r"\(the worker's peak was \S+ .B\)"
     told = rf"dataset\.layout={layout} ran out of memory {peak}\. {says}\."
     assert re.fullmatch(told, message(raised.value, job()))

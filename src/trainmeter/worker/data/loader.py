@@ -82,13 +82,9 @@ def _opened(dataset, folder, splits):
     except Exception as error:
         if not exhaustion.is_exhausted(error):
             raise
-        layout = dataset["layout"]
-        raise NoMemoryError(
-            "{}. {}.".format(
-                exhaustion.told(error, "dataset.layout={}".format(layout)),
-                "Set dataset.layout=files, or take fewer samples" if layout == "memory" else "Take fewer samples",
-            )
-        ) from error
+        told = exhaustion.told(error, "dataset.layout={}".format(dataset["layout"]))
+        less = "Set dataset.layout=files, or take" if dataset["layout"] != "files" in dataset["open"] else "Take"
+        raise NoMemoryError("{}. {} fewer samples.".format(told, less)) from error
 
 
 def _check_counts(job, counts, ranks):
