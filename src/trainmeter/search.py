@@ -186,8 +186,9 @@ def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
     """For each tuple of losses whether it is on the Pareto front: none other is as good in all and better in one."""
     every = list(costs)
     on: list[tuple[float, ...]] = []
-    for one in sorted(set(every)):  # what betters it comes before it; of two losses, the last that was kept does
-        if not any(all(a <= b for a, b in zip(other, one, strict=True)) for other in reversed(on)):
+    for one in sorted(set(every)):  # what betters it comes before it: of two losses, the last that was kept, if any
+        held = on if len(one) > 2 else on[-1:]
+        if not any(all(a <= b for a, b in zip(other, one, strict=True)) for other in held):
             on.append(one)
     kept = set(on)
     return [one in kept for one in every]
