@@ -28,7 +28,7 @@ FLOORS = [
     {"launch", "tracking", "power", "datasets", "sweep"},
     {"machine"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
-    {"manual", "conversation", "space", "values"},
+    {"manual", "conversation", "space", "values", "curve"},
     {"hints"},
     {
         "environment",

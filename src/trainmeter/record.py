@@ -20,7 +20,6 @@ Runs on a board's own Python: 3.6 and the standard library.
 
 import array
 import contextlib
-import csv
 import datetime
 import json
 import os
@@ -205,21 +204,12 @@ class Record:
         if not times_ns:
             return
         path = self.folder / "power.csv"
-        lines = [] if path.exists() else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
+        begun = path.exists() and path.stat().st_size  # a crash may have cut the line of its columns off
+        lines = [] if begun else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
         for row in zip(times_ns, *watts.values()):
             lines.append(",".join([str(row[0])] + ["" if w != w else "{:.4f}".format(w) for w in row[1:]]) + "\n")
         with added(path) as file:
             file.write("".join(lines).encode("utf-8"))
-
-    def total_powers(self):
-        """Samples of the total's power, as (monotonic ns, watts), where it was read."""
-        path = self.folder / "power.csv"
-        if not path.exists():
-            return
-        with open(str(path), encoding="utf-8") as file:
-            for row in csv.DictReader(_whole_lines(file)):
-                if row["total_w"]:
-                    yield int(row["monotonic_ns"]), float(row["total_w"])
 
     def _last(self, count):
         rows = array.array("f")

@@ -10,6 +10,7 @@ import pytest
 
 from trainmeter import durable
 from trainmeter import record as records
+from trainmeter.curve import timeline
 from trainmeter.durable import write_json
 from trainmeter.processes import this_process
 from trainmeter.record import CHECKPOINT, Record
@@ -137,4 +138,4 @@ def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_whole(
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert record.losses() == LOSS * len(record.losses())
-        assert all(watts == 10.0 for _, watts in record.total_powers())
+        assert all(point.watts == 10.0 for point in timeline(record, 500))

@@ -94,37 +94,3 @@ def test_power_is_a_curve_in_milliseconds_since_it_began(timed):
 
 def test_a_run_whose_power_nothing_sampled_has_no_such_curve(timed):
     assert list(scalars.of_power(timed, timed.windows())) == []
-
-
-def test_samples_by_the_thousand_become_some_hundred_means(timed):
-    timed.append_power(list(range(10_000, 15_000)), {"total": [float(index % 10) for index in range(5000)]})
-    assert list(scalars.timeline(timed)) == [(10_005 + 10 * point, 4.5) for point in range(500)]
-
-
-@pytest.mark.parametrize("count", [1, 3, 499, 500, 501, 1234])
-def test_no_sample_is_left_out_and_none_is_in_two_means(timed, count):
-    timed.append_power(list(range(count)), {"total": [float(index) for index in range(count)]})
-    first = 0
-    for _, mean in scalars.timeline(timed):
-        first += 2 * (mean - first) + 1  # of numbers that follow one another the mean is in the middle
-    assert first == count
-
-
-def test_of_days_of_samples_each_mean_is_of_those_that_its_stretch_begins_with(timed, monkeypatch):
-    """What follows is not read: here it is no number."""
-    rows = [f"{1000 + place:05d},{place % 7:.4f}\n" for place in range(500)]
-    unread = "no,number\n" * 100
-    (timed.folder / "power.csv").write_text("monotonic_ns,total_w\n" + "".join(row + unread for row in rows))
-    monkeypatch.setattr(scalars, "BYTES_A_POINT", len(rows[0]))
-    assert list(scalars.timeline(timed)) == [(1000 + place, place % 7) for place in range(500)]
-
-
-@pytest.mark.parametrize("text", ["", "monotonic_ns,tot", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n12,7.1"])
-def test_of_a_file_that_was_cut_short_what_is_whole_is_read(timed, text):
-    (timed.folder / "power.csv").write_text(text)
-    assert list(scalars.timeline(timed)) == []
-
-
-def test_a_sample_in_which_a_rail_was_not_read_is_in_no_mean(timed):
-    timed.append_power([1, 2], {"VDD_IN": [5.0, 5.0], "total": [math.nan, 12.0]})
-    assert list(scalars.timeline(timed)) == [(2, 12.0)]

@@ -46,8 +46,8 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
             for at_s, watts in zip(power.times_s, power.powers_w, strict=True)
         ]
         series.append(Series(called, marks, index % len(STYLES)))
-    means = [f"{number(power.mean_of_s)} s" for power in powers if power.mean_of_s]
-    thinned = f"Each value is the mean of up to {max(means, key=len)}." if means else ""
+    longest_s = max((power.mean_of_s for power in powers), default=0.0)
+    thinned = f"Each value is the mean of up to {number(longest_s)} s." if longest_s else ""
     covers = dict.fromkeys(str(power.row.energy_covers) for power in powers if power.row.energy_covers)
     of = f"Power is that of: {'; '.join(covers)}." if covers else ""
     caption = sentence("Idle before and after, warm-up and evaluation included.", thinned, of)

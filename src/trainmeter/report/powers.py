@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainmeter.curve import timeline
 from trainmeter.metrics import NANOSECOND
 from trainmeter.record import Record
 from trainmeter.report.points import Point
@@ -24,9 +25,8 @@ class Power:
     times_s: Sequence[float]
     """From its first sample on."""
     powers_w: Sequence[float]
-    """Each the mean of the samples in a stretch of `mean_of_s` around its time."""
     mean_of_s: float
-    """Zero where each is a sample."""
+    """Over how long each is a mean, in the median; zero where each is a sample."""
 
 
 def chosen(rows: Sequence[Row], power_of: Sequence[int] = (), choices: Sequence[Point] = ()) -> list[Row]:
@@ -62,19 +62,11 @@ def untold(rows: Sequence[Row], told: Sequence[Power]) -> list[str]:
 def power(row: Row) -> Power | None:
     """A run's power; None where its folder holds fewer than two samples, or what is no number."""
     try:
-        samples = list(Record(row.folder).total_powers())
-    except (OSError, ValueError, KeyError, TypeError):
+        samples = list(timeline(Record(row.folder), MOST_PLACES))
+    except (OSError, ValueError, IndexError):
         return None
     if len(samples) < 2:
         return None
-    begin_ns = samples[0][0]
-    times_s = [(at_ns - begin_ns) * NANOSECOND for at_ns, _ in samples]
-    powers_w = [watts for _, watts in samples]
-    if len(samples) <= MOST_PLACES:
-        return Power(row, times_s, powers_w, 0.0)
-    stretch_s = (times_s[-1] + times_s[-1] / len(samples)) / MOST_PLACES
-    bins: dict[int, list[float]] = {}
-    for at_s, watts in zip(times_s, powers_w, strict=True):
-        bins.setdefault(int(at_s / stretch_s), []).append(watts)
-    middles_s = [(index + 0.5) * stretch_s for index in bins]
-    return Power(row, middles_s, [statistics.fmean(each) for each in bins.values()], stretch_s)
+    times_s = [(sample.at_ns - samples[0].at_ns) * NANOSECOND for sample in samples]
+    mean_of_s = statistics.median(sample.mean_of_ns for sample in samples) * NANOSECOND
+    return Power(row, times_s, [sample.watts for sample in samples], mean_of_s)

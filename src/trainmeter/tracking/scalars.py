@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
+from trainmeter.curve import timeline
 from trainmeter.record import Record, steps_of
 from trainmeter.resuming import since_resumed
 from trainmeter.tracking.describe import legal
@@ -15,8 +15,6 @@ from trainmeter.tracking.state import ended_s, started_s
 POWER = "power/total_w"
 LOSS = "step/train_loss"
 LONGEST_TIMELINE = 500
-BYTES_A_POINT = 32768
-"""So much of a stretch of `power.csv` is read: all of it, up to an hour of a sample each 10 ms."""
 STEPS_A_POINT = 100
 NS_PER_MS = 1_000_000
 
@@ -56,28 +54,10 @@ def of_summary(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
 def of_power(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
     """The power over the run, as a curve in milliseconds since it began; nothing where nothing sampled it."""
     begun_ns = None
-    for at_ns, watts in timeline(record) if windows else ():
+    for at_ns, watts, _ in timeline(record, LONGEST_TIMELINE) if windows else ():
         if begun_ns is None:
             boot_ms, begun_ns = _boot_ms(record, windows, windows[-1]["epoch"]), at_ns
         yield Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - begun_ns) // NS_PER_MS)
-
-
-def timeline(record: Record) -> Iterator[tuple[int, float]]:
-    """The total's sampled power over the run, as (monotonic ns, watts), thinned to means of stretches alike: of what
-    each begins with, where it is a long one, so that days of samples take no longer to read than an hour's."""
-    path = record.folder / "power.csv"
-    if not path.exists():
-        return
-    with open(path, "rb") as file:
-        columns = file.readline().rstrip().split(b",")
-        if b"total_w" not in columns:  # it was cut short
-            return
-        total = columns.index(b"total_w")
-        for lines in _beginnings(file, file.tell(), path.stat().st_size):
-            rows = [line.rstrip().split(b",") for line in lines]
-            known = [(int(row[0]), float(row[total])) for row in rows if row[total]]
-            if known:
-                yield known[len(known) // 2][0], math.fsum(watts for _, watts in known) / len(known)
 
 
 def losses(
@@ -102,21 +82,6 @@ def losses(
 def shown(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Metrics under names that MLflow takes; without the absent, and the infinite, which it would make 1.8e308."""
     return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
-
-
-def _beginnings(file: BinaryIO, first: int, size: int) -> Iterator[list[bytes]]:
-    """The lines, all or the first of them, that begin in each of the stretches of a file from its byte `first` on.
-
-    One that was cut short is left out.
-    """
-    borders = [first + (size - first) * number // LONGEST_TIMELINE for number in range(LONGEST_TIMELINE + 1)]
-    for begin, end in pairwise(borders):
-        file.seek(begin - 1)
-        file.readline()  # the end of what began before
-        until, lines = min(end, file.tell() + BYTES_A_POINT), []
-        while file.tell() < until and (line := file.readline()).endswith(b"\n"):
-            lines.append(line)
-        yield lines
 
 
 def _boot_ms(record: Record, windows: Sequence[Mapping[str, Any]], epoch: int) -> int:
