@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from trainmeter.datasets import manifest
 from trainmeter.datasets.ready import known
 from trainmeter.hints import check_names, check_numbers
 from trainmeter.job import ROOT, asked
@@ -88,7 +89,7 @@ def samples(job: Mapping[str, Any]) -> int | None:
     """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
     dataset = job["dataset"]
     found = known(dataset, job["storage"], ROOT)
-    if not found or found.get("maker", dataset.get("make")) != dataset.get("make"):
+    if not found or manifest.told(found.get("maker", dataset.get("make"))) != manifest.told(dataset.get("make")):
         return None  # of a user's folder the note may be older than what lies there
     return found["splits"]["train"] if found.get("version", 1) == dataset.get("version", 1) else None
 

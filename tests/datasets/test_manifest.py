@@ -50,6 +50,23 @@ def test_a_manifest_says_what_a_whole_dataset_is(folder):
     }
 
 
+def test_a_secret_that_a_maker_was_given_is_in_no_manifest(tmp_path):
+    secret = {**DATASET, "make": {**MAKER, "password": "hunter2", "url": "https://me:hunter2@host/set.tar"}}
+    told = manifest.made(tmp_path, secret, FACTS)
+    assert "hunter2" not in json.dumps(told)
+    assert told["maker"].keys() == secret["make"].keys()
+
+
+def test_a_folder_of_ones_own_is_known_again_whatever_secret_was_given(tmp_path):
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / "train" / "a" / "0.png").write_bytes(b"first")
+    adopted = {"name": "tiny", "layout": "files", "adopt": {**MAKER, "token": "hunter2"}}
+    note = tmp_path.parent / "note.json"
+    manifest.write(note, manifest.adopted(tmp_path, adopted, FACTS))
+    assert "hunter2" not in note.read_text()
+    assert manifest.fitting(tmp_path, adopted, note)
+
+
 def test_nothing_there_is_to_be_made(tmp_path):
     assert manifest.fitting(tmp_path, DATASET) is None
     assert manifest.fitting(tmp_path / "missing", DATASET) is None

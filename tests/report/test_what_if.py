@@ -51,9 +51,15 @@ def test_a_faster_disk_helps_up_to_the_next_bound():
 
 def test_the_page_caches_own_rate_comes_from_the_loaders_timers():
     # 4 processes read 1000 samples in 8 s of their own: 500 samples/s; half of it cached: 1 / (0.001 + 0.006).
-    found = one(rows([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], steady={"loader_read_s": 8.0}))
+    found = one(rows([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], steady={"loader_read_s": 8.0, "loader_decode_s": 4.0}))
     assert found.rates.cache == pytest.approx(500)
     assert asked(found.predictions, "in memory")["50 %"].epoch_s == pytest.approx(7.0)
+
+
+def test_reading_that_holds_decoding_is_no_rate_of_the_page_cache():
+    found = one(rows([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], steady={"loader_read_s": 8.0}))
+    assert found.rates.cache is None
+    assert asked(found.predictions, "in memory")["50 %"].epoch_s == pytest.approx(6.0)
 
 
 def test_more_workers_help_preprocessing_as_far_as_the_cores_go():
@@ -86,7 +92,8 @@ def test_the_workers_of_all_ranks_share_the_cores():
 
 @pytest.mark.parametrize(("devices", "processes"), [(2, 8), (4, 16)])
 def test_the_time_of_reading_is_that_of_the_loaders_of_all_ranks_on_all_hosts(devices, processes):
-    found = distributed([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], devices=devices, steady={"loader_read_s": 8.0})
+    times = {"loader_read_s": 8.0, "loader_decode_s": 4.0}
+    found = distributed([0.5, 0.5], [1.0, 1.0], [12.0, 12.0], devices=devices, steady=times)
     assert found.rates.cache == pytest.approx(1000 * processes / 8.0)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from trainmeter.datasets import tree
 from trainmeter.datasets.tree import NAME, Sum
 from trainmeter.durable import read_json, write_json
+from trainmeter.redaction import redacted_tree
 
 FORMAT = 2
 """Of what a manifest holds; 1 had a digest that needed the files in order. An older one's dataset is made anew."""
@@ -44,6 +45,11 @@ def adopted(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dic
     return _described(folder, dataset, facts, "adopt", total, NAMES)
 
 
+def told(maker: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What made a dataset, as its manifest tells it: without a secret that it was given to fetch the files."""
+    return None if maker is None else redacted_tree(maker)
+
+
 def write(path: Path, manifest: dict[str, Any]) -> None:
     write_json(path, manifest)
 
@@ -66,7 +72,7 @@ def fitting(
         raise RuntimeError(f"{folder} is not of trainmeter's making: it has no {NAME}. {remedy}") from error
     except OSError as error:
         raise RuntimeError(unread(folder, error)) from error
-    if manifest is None or (note and manifest["maker"] != dataset["adopt"]):
+    if manifest is None or (note and manifest["maker"] != told(dataset["adopt"])):
         return None
     try:
         wrong = _difference(folder, manifest, images=note is not None)
@@ -83,8 +89,8 @@ def _read(path: Path, dataset: dict[str, Any], remedy: str) -> dict[str, Any] | 
     """A manifest; None where it is of an older format or of another version of the dataset."""
     try:
         manifest = read_json(path)
-        told, version = manifest.get("format", 1), manifest["version"]
-        if told < FORMAT and {"name", "digest"} <= manifest.keys():
+        written_in, version = manifest.get("format", 1), manifest["version"]
+        if written_in < FORMAT and {"name", "digest"} <= manifest.keys():
             return None
         missing = KEYS - manifest.keys()
         if missing:
@@ -92,8 +98,8 @@ def _read(path: Path, dataset: dict[str, Any], remedy: str) -> dict[str, Any] | 
         maker = manifest["maker"]["_target_"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RuntimeError(f"{path} is no manifest: {error!r}. {remedy}") from error
-    if told > FORMAT:
-        raise RuntimeError(f"{path} is of a newer trainmeter, in format {told}. {remedy}")
+    if written_in > FORMAT:
+        raise RuntimeError(f"{path} is of a newer trainmeter, in format {written_in}. {remedy}")
     if maker not in [(dataset.get(act) or {}).get("_target_") for act in ("make", "adopt")]:
         raise RuntimeError(f"{path.parent} holds another dataset, {manifest['name']}. {remedy}")
     return manifest if version == dataset.get("version", 1) else None
@@ -146,7 +152,7 @@ def _described(
         "format": FORMAT,
         "name": dataset["name"],
         "version": dataset.get("version", 1),
-        "maker": dataset[act],
+        "maker": told(dataset[act]),
         "count": sum(facts["splits"].values()),
         **facts,
         "layout": dataset["layout"],

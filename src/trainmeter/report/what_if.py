@@ -30,7 +30,7 @@ class Rates:
     storage: float
     """S: from the storage."""
     cache: float | None
-    """C: from the page cache; None (taken as without limit) where the loader did not time its reads."""
+    """C: from the page cache; None (taken as without limit) where the loader did not time its reads apart."""
     workers: int
     """Of each rank."""
     cores: int | None
@@ -58,7 +58,9 @@ def rates_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Rates:
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     samples = mean(rows[FROM_STORAGE], "samples") or 0.0
     point = Point(rows[FROM_STORAGE])
-    workers, read_s = point.job["workers"], mean(rows[FROM_CACHE], "loader_read_s")
+    workers, cached = point.job["workers"], rows[FROM_CACHE]
+    # Where decoding is not told apart, it lies in the time of reading, which is none of the page cache's then.
+    read_s = None if mean(cached, "loader_decode_s") is None else mean(cached, "loader_read_s")
     matters = MATTERS * t2
     return Rates(
         samples=samples,
