@@ -154,7 +154,7 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
 
 @pytest.mark.system
 def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_what_was_noted_of_what_stays(nx):
-    asked = {"epochs": 40, "batch": 32, "checkpoint.every": 20, "sweep.resume": "true", "tracking": "mlflow"}
+    asked = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "tracking": "mlflow"}
     command = nx.project.quick(**nx.asked, **asked)
     process = nx.project.start("train", *command, **nx.environment)
     record = nx.project.until_in_training()
@@ -165,8 +165,8 @@ def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_wha
     nx.project.until(lambda: "energy_lost" in record.run()["marks"])
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
-    assert record.checkpoint()["epochs"] == 20, "the checkpoint is of before the sensor was lost"
-    kept = [note for window in record.windows() if window["epoch"] < 20 for note in window.get("notes", [])]
+    assert record.checkpoint()["epochs"] == 10, "the checkpoint is of before the sensor was lost"
+    kept = [note for window in record.windows() if window["epoch"] < 10 for note in window.get("notes", [])]
     for file, content in sensor.items():
         file.write_bytes(content)
     assert nx.project.run("train", *command, **nx.environment).returncode == 0

@@ -28,7 +28,8 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
     done = on_a_gpu(power_limit=150)
     assert done.returncode == 0, done.stdout + done.stderr
     run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
-    assert run["energy"] == {"source": "counter", "covers": "GPUs used (whole boards)", "reason": None}
+    told = {"source": "counter", "covers": "GPUs used (whole boards)", "domains": ["gpu0"], "reason": None}
+    assert run["energy"] == told
     assert run["power_limit_applied"] == "150 W"
     assert (tmp_path / "limit").read_text().strip() == "250000"
     seconds = metrics["epoch/energy_j"] / metrics["epoch/power_mean_w"]
