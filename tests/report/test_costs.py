@@ -1,6 +1,8 @@
 """What an epoch of each point costs: absent is absent, repeats tell what is as good."""
 
+import random
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from sweeps import trained
@@ -82,6 +84,24 @@ def test_what_is_as_good_is_judged_of_all_together():
     best, alike, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
     assert as_good([seems], best) == [False]
     assert as_good([seems, *[alike] * 18, slower], best) == [*[True] * 19, False]
+
+
+def test_two_repeats_of_each_of_some_jobs_tell_apart_what_they_cannot_by_themselves():
+    slower, noisy = [1.36, 1.48], [0.75, 0.66]
+    jobs = [noisy, [0.78, 0.82], [0.9, 1.09], [0.97, 1.2], slower]
+    assert as_good([slower], [0.523, 0.521]) == [False]
+    assert as_good([noisy], [0.523, 0.521]) == [True], "by itself it may be anything"
+    assert as_good(jobs, [0.523, 0.521]) == [True, False, False, False, False]
+
+
+def test_of_jobs_that_are_equal_the_best_is_seldom_told_from_another():
+    chance = random.Random(0)
+    missing = 0
+    for _ in range(100):
+        jobs = [[chance.lognormvariate(0, 0.01) for _ in range(3)] for _ in range(8)]
+        best = min(jobs, key=fmean)
+        missing += not all(as_good([job for job in jobs if job is not best], best))
+    assert missing <= 10, "5 in the long run"
 
 
 def test_what_ran_once_says_nothing_of_the_repeats_beside_it():

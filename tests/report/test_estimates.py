@@ -1,6 +1,8 @@
 """Estimates: values and intervals worked out by hand, or by another way."""
 
 import math
+import random
+import statistics
 
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
@@ -12,7 +14,9 @@ from trainmeter.report.estimates import (
     mean,
     p_value,
     positive_mean,
+    range_of,
     ratio,
+    spreads,
 )
 from trainmeter.report.words import spread
 
@@ -70,6 +74,40 @@ def test_a_p_value_is_welchs():
     known = ttest_ind([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9], equal_var=False)
     assert p_value([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9]) == pytest.approx(known.pvalue)
     assert (p_value([1.0, 1.0], [1.0, 1.0]), p_value([1.0, 1.0], [2.0, 2.0]), p_value([1.0], [2.0])) == (1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("count", "freedom", "known"), [(2, 10, 3.151), (3, 10, 3.877), (10, 20, 5.008), (20, 5, 8.208)]
+)
+def test_a_range_is_that_of_the_tables(count, freedom, known):
+    assert range_of(count, freedom) * math.sqrt(2) == pytest.approx(known, abs=1e-3)
+
+
+def test_of_two_jobs_nothing_is_lent_and_one_value_has_no_spread():
+    one, other = spreads([[1.0, 3.0], [5.0]])
+    assert (one, other) == (pytest.approx((2.0, 1.0)), None)
+    one, other = spreads([[1.0, 3.0], [5.0, 5.0]])
+    assert (one, other) == (pytest.approx((2.0, 1.0)), (0.0, 1.0))
+
+
+def test_jobs_that_vary_alike_have_one_spread_that_all_of_them_tell_of():
+    found = spreads([[1.0, 3.0], [11.0, 13.0], [5.0, 7.0], [2.0]])
+    assert found[:3] == [found[0]] * 3
+    assert (found[0].freedom, found[3]) == (3.0, None)
+
+
+def test_how_unlike_jobs_vary_is_found_again():
+    """Variances drawn with 6 degrees of freedom around 4, each told by 4 values: 6 + 3 degrees, drawn toward 4."""
+    chance = random.Random(0)
+    samples = []
+    for _ in range(4000):
+        deviation = math.sqrt(4.0 * 6 / chance.gammavariate(3, 2))
+        samples.append([chance.gauss(0, deviation) for _ in range(4)])
+    found = spreads(samples)
+    assert found[0].freedom == pytest.approx(9, rel=0.1)
+    own = [statistics.variance(values) for values in samples]
+    lent = [each.variance * 9 - 3 * variance for each, variance in zip(found, own, strict=True)]
+    assert statistics.median(lent) / 6 == pytest.approx(4, rel=0.1)
 
 
 def test_the_p_value_of_one_run_beside_repeats_is_that_of_one_more_of_them():

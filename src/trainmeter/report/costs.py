@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainmeter.report.estimates import FALSE, false_discovery_rates, p_value
+from trainmeter.report.estimates import apart, range_of, spreads
 from trainmeter.report.points import Point, titles
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
 FEW = 3
 """Points that are as good are named up to so many; more are counted."""
+
+
+FREEDOMS = (*range(1, 31), 40, 60, 120)
+"""The degrees of freedom for which a studentized range is looked up, as in the tables of it: it takes a while."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +74,23 @@ def measured(point: Point, name: str) -> list[float]:
 def as_good(candidates: Iterable[Sequence[float]], best: Sequence[float]) -> list[bool]:
     """For each candidate's values of runs whether they are not told apart from the best: by repeats, or as equal.
 
-    Of many that are as good some seem to be worse by chance: all that repeats tell of are judged together, as sweeps
-    are that are held against each other (Benjamini and Hochberg), by Welch's test on logarithms. One run beside repeats
-    is as good where it may be one more of them.
+    The best of many that are equal seems better by chance, so that a candidate is worse where it lies farther from it
+    than the extremes of so many equal ones do (Tukey's studentized range), on logarithms, with spreads that all of them
+    tell of: two repeats of a job alone would tell nothing apart. One run beside repeats is as good where it may be one
+    more of them.
     """
     every = list(candidates)
     logs = [[math.log(value) for value in values] for values in (*every, best)]
-    chances = {place: chance for place, each in enumerate(logs[:-1]) if (chance := p_value(each, logs[-1])) is not None}
-    rates = dict(zip(chances, false_discovery_rates([*chances.values()]), strict=True))
-    return [rates[place] > FALSE if place in rates else math.isclose(*values, *best)
-            for place, values in enumerate(every)]  # fmt: skip
+    *known, of_best = spreads(logs)
+
+    def alike(values: Sequence[float], place: int) -> bool:
+        told = apart(logs[place], logs[-1], known[place], of_best)
+        if told is None:
+            return math.isclose(*values, *best)
+        freedom = FREEDOMS[max(0, bisect_right(FREEDOMS, told.freedom) - 1)]
+        return told.errors <= range_of(len(logs), freedom)
+
+    return [alike(values, place) for place, values in enumerate(every)]
 
 
 def told_alike(names: Sequence[str], lead: str = "As good") -> str:

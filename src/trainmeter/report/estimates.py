@@ -9,6 +9,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 Samples = Mapping[str, Sequence[float]]
 """Condition -> a value a run."""
@@ -57,25 +59,102 @@ def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[s
     return float(stdtrit(freedom, 0.975)) * error if error else 0.0
 
 
-def p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Of Welch's test that two means are the same, two-sided; None where both were run only once.
+class Spread(NamedTuple):
+    """How much the values of a condition vary."""
+
+    variance: float
+    freedom: float
+    """How well that is known: the degrees of freedom that it is an estimate with."""
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """That of values by themselves; None of one."""
+    return Spread(deviation(values) ** 2, len(values) - 1.0) if len(values) > 1 else None
+
+
+def spreads(samples: Sequence[Sequence[float]]) -> list[Spread | None]:
+    """That of each sample, moderated by all: what two or three repeats cannot tell, the others lend; None of one value.
+
+    The variances are taken for draws from one scaled inverse chi-squared distribution, which is fitted to them by the
+    moments of their logarithms (G. K. Smyth, Linear models and empirical Bayes methods for assessing differential
+    expression, 2004). Where they are alike, each is that of all; where they are not, each is its own. It takes three.
+    """
+    own = [spread(values) for values in samples]
+    known = [each for each in own if each and each.variance]
+    if len(known) < 3:
+        return own
+    lent = _lent(known)
+    most = math.fsum(each.freedom for each in known)
+    return [each and _moderated(each, lent, most) for each in own]
+
+
+def _lent(known: Sequence[Spread]) -> Spread:
+    """The distribution that these variances are drawn from: its scale, and how many degrees of freedom it lends."""
+    from scipy.optimize import brentq
+    from scipy.special import digamma, polygamma
+
+    logs = [math.log(variance) - float(digamma(freedom / 2)) + math.log(freedom / 2) for variance, freedom in known]
+    chance = statistics.fmean(float(polygamma(1, freedom / 2)) for _, freedom in known)
+    beyond = statistics.variance(logs) - chance
+    if beyond < 1e-6:  # they differ no more than they would by chance
+        return Spread(math.exp(statistics.fmean(logs)), math.inf)
+    half = math.exp(brentq(lambda log: math.log(polygamma(1, math.exp(log)) / beyond), -20, 20))
+    return Spread(math.exp(statistics.fmean(logs) + float(digamma(half)) - math.log(half)), 2 * half)
+
+
+def _moderated(own: Spread, lent: Spread, most: float) -> Spread:
+    """No better known than all variances together would be."""
+    if math.isinf(lent.freedom):
+        return Spread(lent.variance, most)
+    freedom = own.freedom + lent.freedom
+    variance = (own.freedom * own.variance + lent.freedom * lent.variance) / freedom
+    return Spread(variance, min(freedom, most))
+
+
+class Apart(NamedTuple):
+    """How far two means lie apart, in standard errors of their difference."""
+
+    errors: float
+    freedom: float
+    """The degrees of freedom of that error."""
+
+
+def apart(one: Sequence[float], other: Sequence[float], of_one: Spread | None, of_other: Spread | None) -> Apart | None:
+    """By Welch's method; None where neither has a spread.
 
     One run beside repeats is held against what one more of them would be: their spread is taken for its own.
     """
+    told = of_one or of_other
+    if told is None:
+        return None
+    spreads = [each or told for each in (of_one, of_other)]
+    squares = [each.variance / len(values) for each, values in zip(spreads, (one, other), strict=True)]
+    squared, difference = math.fsum(squares), abs(statistics.fmean(one) - statistics.fmean(other))
+    if not squared:
+        return Apart(math.inf if difference else 0.0, 1.0)
+    if of_one and of_other:
+        parts = math.fsum(square**2 / each.freedom for square, each in zip(squares, spreads, strict=True))
+        return Apart(difference / math.sqrt(squared), squared**2 / parts)
+    return Apart(difference / math.sqrt(squared), told.freedom)
+
+
+def p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Of Welch's test that two means are the same, two-sided; None where both were run only once."""
     from scipy.special import stdtr
 
-    once, repeated = sorted((one, other), key=len)
-    if len(repeated) < 2:
-        return None
-    if len(once) < 2:
-        error, freedom = deviation(repeated) * math.sqrt(1 + 1 / len(repeated)), len(repeated) - 1.0
-    else:
-        weights, samples = {"one": 1.0, "other": -1.0}, {"one": one, "other": other}
-        error, freedom = _welch(weights, samples, {"one": len(one), "other": len(other)})
-    apart = abs(statistics.fmean(one) - statistics.fmean(other))
-    if not error:
-        return float(not apart)
-    return 2 * float(stdtr(freedom, -apart / error))
+    told = apart(one, other, *(spread(values) for values in (one, other)))
+    return told and 2 * float(stdtr(told.freedom, -told.errors))
+
+
+@lru_cache(maxsize=256)
+def range_of(count: int, freedom: int) -> float:
+    """So many standard errors lie the largest and the least of so many equal means apart in 95 of 100 cases at most.
+
+    It is Tukey's studentized range, in errors of a difference.
+    """
+    from scipy.stats import studentized_range
+
+    return float(studentized_range.ppf(1 - FALSE, count, freedom)) / math.sqrt(2)
 
 
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
