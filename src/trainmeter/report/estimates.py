@@ -17,7 +17,8 @@ Samples = Mapping[str, Sequence[float]]
 MATTERS = 0.02
 """Share of a time, of an energy or of a size from which on a difference matters."""
 FALSE = 0.05
-"""Of the differences that are told, the share that is chance in the long run."""
+"""Of the differences between two sweeps that are told, the share that is chance in the long run; and of sweeps of equal
+jobs, the share in which one is told from the best."""
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,17 @@ def apart(one: Sequence[float], other: Sequence[float], of_one: Spread | None, o
 
     One run beside repeats is held against what one more of them would be: their spread is taken for its own.
     """
-    told = of_one or of_other
-    if told is None:
-        return None
-    spreads = [each or told for each in (of_one, of_other)]
-    squares = [each.variance / len(values) for each, values in zip(spreads, (one, other), strict=True)]
-    squared, difference = math.fsum(squares), abs(statistics.fmean(one) - statistics.fmean(other))
-    if not squared:
-        return Apart(math.inf if difference else 0.0, 1.0)
     if of_one and of_other:
-        parts = math.fsum(square**2 / each.freedom for square, each in zip(squares, spreads, strict=True))
-        return Apart(difference / math.sqrt(squared), squared**2 / parts)
-    return Apart(difference / math.sqrt(squared), told.freedom)
+        error = _sum([Spread(of_one.variance / len(one), of_one.freedom),
+                      Spread(of_other.variance / len(other), of_other.freedom)])  # fmt: skip
+    elif repeated := of_one or of_other:
+        error = Spread(repeated.variance * (1 / len(one) + 1 / len(other)), repeated.freedom)
+    else:
+        return None
+    difference = abs(statistics.fmean(one) - statistics.fmean(other))
+    if not error.variance:
+        return Apart(math.inf if difference else 0.0, 1.0)
+    return Apart(difference / math.sqrt(error.variance), error.freedom)
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -168,11 +168,18 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
 
 def _welch(weights: Mapping[str, float], samples: Samples, counts: Mapping[str, int]) -> tuple[float, float]:
     """The standard error of a weighted sum of means, and its degrees of freedom; both zero where nothing varies."""
-    parts = {name: weights[name] ** 2 * deviation(samples[name]) ** 2 / counts[name] for name in weights}
-    squared = math.fsum(parts.values())
-    if squared == 0:
-        return 0.0, 0.0
-    return math.sqrt(squared), squared**2 / math.fsum(part**2 / (counts[name] - 1) for name, part in parts.items())
+    parts = [Spread(weight**2 * deviation(samples[name]) ** 2 / counts[name], counts[name] - 1.0)
+             for name, weight in weights.items()]  # fmt: skip
+    error = _sum(parts)
+    return math.sqrt(error.variance), error.freedom
+
+
+def _sum(parts: Sequence[Spread]) -> Spread:
+    """The spread of a sum of what varies independently, by Welch and Satterthwaite; both zero where nothing varies."""
+    variance = math.fsum(part.variance for part in parts)
+    if not variance:
+        return Spread(0.0, 0.0)
+    return Spread(variance, variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts))
 
 
 def deviation(values: Sequence[float]) -> float:
