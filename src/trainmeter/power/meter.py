@@ -28,13 +28,28 @@ Those are wrong by up to so much time's worth: here by 10 % at most.
 
 
 class Domain(NamedTuple):
-    """A part of the machine that is metered apart."""
+    """A separately metered part of the machine, and the properties of its sensor.
 
-    source: str  # one of SOURCES
-    period_s: float  # how often the instrument renews its number, or a power is to be sampled
+    A reading at time t is the mean of the power from `t - delay - averaging_s` to `t - delay`. The delay grows from
+    `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
+
+    Attributes:
+        source: one of `SOURCES`.
+        period_s: how often a counter renews its value, or how often power is sampled, in seconds.
+        covers: the part of the machine.
+        step: resolution: joules of a counter, watts of a power; 0: unknown.
+        averaging_s: the time over which the sensor averages power, in seconds; 0: unknown, or not at all.
+        lag_s: the delay from the end of that time to the earliest reading, in seconds; 0: unknown, or none.
+        renewal_s: how often the sensor renews a power reading, in seconds; 0: unknown, or at each reading.
+    """
+
+    source: str
+    period_s: float
     covers: str
-    step: float = 0.0  # how finely the instrument tells: joules of a counter, watts of a power; 0: unknown
-    averaging_s: float = 0.0  # over how long a power is averaged before it is told; 0: unknown, or not at all
+    step: float = 0.0
+    averaging_s: float = 0.0
+    lag_s: float = 0.0
+    renewal_s: float = 0.0
 
 
 class Counter(NamedTuple):
