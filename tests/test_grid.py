@@ -128,6 +128,16 @@ def test_none_of_something_is_refused_with_what_to_give(sweeper, key, count):
         sweeper(**{key: count}).sweep(["batch=8,16"])
 
 
+@pytest.mark.parametrize(
+    ("order", "typed", "warned"),
+    [("grid", "repeat=0,1,2", True), ("random", "repeat=0,1,2", False), ("grid", "repeat=1", False)],
+)
+def test_typed_list_of_repeats_warns_unless_the_order_is_random(sweeper, monkeypatch, capsys, order, typed, warned):
+    monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
+    sweeper(order=order).sweep(["batch=8,16", typed])
+    assert ("hint: type sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warned
+
+
 def test_repeats_are_said_in_one_way_alone(sweeper):
     with pytest.raises(HydraException, match=r"repeat=0,1 and sweep\.repeats=3 say the same: give one of them"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])

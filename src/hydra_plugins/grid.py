@@ -19,7 +19,7 @@ from hydra.errors import CompactHydraException
 from hydra.plugins.sweeper import Sweeper
 
 from trainmeter.redaction import redacted
-from trainmeter.sweep import REPEAT, keep_points, key_of, repeated
+from trainmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
 
 Point = list[str]
 """The overrides of a run."""
@@ -49,10 +49,22 @@ class GridSweeper(BasicSweeper):
             if count is not None and count < 1:
                 raise CompactHydraException(f"sweep.{key}={count}: give 1 or more, or null for {without}.")
         if self.repeats is None:
+            self._warn_of_repeats(arguments)
             return super().sweep(arguments)
         if twice := [argument for argument in arguments if key_of(argument) == REPEAT]:
             raise CompactHydraException(f"{twice[0]} and sweep.repeats={self.repeats} say the same: give one of them.")
         return super().sweep([repeated(self.repeats), *arguments])
+
+    def _warn_of_repeats(self, arguments: Sequence[str]) -> None:
+        """Warns of a typed list of repeats, whose runs may follow one another: drift then looks like a difference."""
+        typed = next((each for each in arguments if key_of(each) == REPEAT and is_axis(each)), None)
+        if typed and self.order != "random":
+            from trainmeter.terminal import Terminal
+
+            Terminal().warn(
+                f"warning: `{typed}` in grid order runs the repeats of a configuration next to each other in time, so "
+                f"that drift looks like a difference between configurations\n  hint: type {IN_ROUNDS} instead"
+            )
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
         """The points in batches, all of them checked before the first run is started."""

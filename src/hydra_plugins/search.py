@@ -24,10 +24,11 @@ from trainmeter.durable import write_json
 from trainmeter.record import Record
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
 from trainmeter.space import Axis, Interval, WholeInterval, choices
+from trainmeter.sweep import IN_ROUNDS
 
 OF_A_GRID = {
     "sample": "Give hydra.sweeper.trials, the points to measure",
-    "repeats": "Measure what is found again: -m repeat=0,1,2 with the overrides of its points",
+    "repeats": f"Measure its best points again in a grid: -m {IN_ROUNDS} with their overrides",
 }
 """Keys that say nothing of a search, and what to do in their place."""
 

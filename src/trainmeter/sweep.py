@@ -24,6 +24,8 @@ from trainmeter.redaction import redacted_tree
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
+IN_ROUNDS = "sweep.repeats=3 sweep.order=random"
+"""The advised way to repeat: rounds of all configurations, so that drift over time is no difference between them."""
 ELSEWHERE = "hydra/launcher=slurm"
 """Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
 POINTS = "points.json"

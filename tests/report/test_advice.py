@@ -128,7 +128,7 @@ def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(ru
     assert [each for each in changes(*runs) if "power_limit" in each] == expected
 
 
-AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={}"
+AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={} sweep.order=random"
 BESIDE = "python src/report.py 'sweep=[A,B]'"
 
 
@@ -143,7 +143,7 @@ BESIDE = "python src/report.py 'sweep=[A,B]'"
             [AGAIN.format(8, 0, 3), AGAIN.format(16, 1, 3), BESIDE],
         ),
         ([run(0), replace(run(1, batch=128), keys={"workers": "2"})],
-         [AGAIN.format(64, 2, 3), "python src/train.py -m workers=2 sweep.repeats=3", BESIDE]),
+         [AGAIN.format(64, 2, 3), "python src/train.py -m workers=2 sweep.repeats=3 sweep.order=random", BESIDE]),
         ([run(0), replace(run(1, batch=128), host="another")], []),  # no sweep is of two hosts
         ([run(0), run(1, 20.0, batch=128)], []),
     ],

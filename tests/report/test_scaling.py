@@ -196,7 +196,7 @@ def test_the_page_says_the_answer_first_and_what_holds_for_all():
         "batch each (weak scaling); scaling efficiency 95.0 %. Exchanging gradients"
     )
     assert notes[0].startswith("One rank's stall is another's compute")
-    assert any("repeat=0,1,2" in text for text in notes)
+    assert any("sweep.repeats=3 sweep.order=random" in text for text in notes)
     assert "Energies are not put side by side: 2 of 2 runs measured none: no meter here." in notes
     (grid,) = section.grids
     assert grid.rows[0][1:6] == ["ddp", "2", "64", "weak", "190"]

@@ -159,7 +159,8 @@ def _again(choices: Sequence[Choice]) -> Iterator[Try]:
     alike = [point for point in every if point.host == fastest.point.host]
     if len(alike) < 2:
         return
-    repeats = {"sweep.repeats": str(max(3, 2 * max(len(point.rows) for point in alike)))}
+    more = str(max(3, 2 * max(len(point.rows) for point in alike)))
+    repeats = {"sweep.repeats": more, "sweep.order": "random"}
     count = len(alike) - 1
     why = f"{count} other{'s are' if count > 1 else ' is'} as good as the fastest, as far as these runs tell"
     if grid := _grid(alike):

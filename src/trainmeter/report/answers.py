@@ -29,9 +29,10 @@ from trainmeter.report.questions import (
 from trainmeter.report.rows import Row
 from trainmeter.report.scaling import WEAK, Scaling, overhead, scalings
 from trainmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
+from trainmeter.sweep import IN_ROUNDS
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
-ONCE = "What ran only once has no interval, and a small difference of it may be chance: repeat=0,1,2 gives them."
+ONCE = f"What ran only once has no interval, and a small difference of it may be chance: {IN_ROUNDS} gives them."
 WHY = {
     "loader start": "the loader's processes begin, and the first batch is waited for",
     "waiting for data": "data is not yet in the page cache, or the loader's processes fall behind",

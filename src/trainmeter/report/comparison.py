@@ -21,6 +21,7 @@ from trainmeter.report.matching import matching
 from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, no_energy, titles
 from trainmeter.report.words import Grid, finite, number, spread, times
+from trainmeter.sweep import IN_ROUNDS
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 NARROW = 0.05
@@ -127,10 +128,10 @@ def caveats(apart: Sequence[Difference]) -> list[str]:
         said.append(f"Not all ran as often: the intervals are of {span} runs or epochs, and of fewer they are wider.")
     if any(each.by in (EPOCHS, MIXED) for each in apart):
         said.append(
-            "Where a job ran once, its interval is of its epochs, and says nothing of another run: repeat=0,1,2 does."
+            f"Where a job ran once, its interval is of its epochs, and says nothing of another run: {IN_ROUNDS} does."
         )
     if any(each.by == ONCE for each in apart):
-        said.append("One run of which no two epochs are known gives no interval: repeat=0,1,2 does.")
+        said.append(f"One run of which no two epochs are known gives no interval: {IN_ROUNDS} does.")
     return said
 
 

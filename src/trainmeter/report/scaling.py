@@ -25,6 +25,7 @@ from trainmeter.report.points import (
 from trainmeter.report.points import points as points_of
 from trainmeter.report.rows import Row
 from trainmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
+from trainmeter.sweep import IN_ROUNDS
 
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
@@ -177,7 +178,7 @@ def notes(found: Sequence[Scaling]) -> list[str]:
     """What holds for all of the comparisons."""
     said = ["One rank's stall is another's compute: who waits for data keeps the others waiting in theirs."]
     if any(each.speedup.low is None for each in found):
-        said.append("No intervals where a job ran only once: repeat=0,1,2 gives them.")
+        said.append(f"No intervals where a job ran only once: {IN_ROUNDS} gives them.")
     reasons = dict.fromkeys(each.no_energy for each in found if each.no_energy)
     said += [f"Energies are not put side by side: {why.rstrip('.')}." for why in reasons]
     if all(each.memory_bytes is None for each in found):

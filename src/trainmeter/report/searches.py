@@ -13,6 +13,7 @@ from trainmeter.report.points import points as points_of
 from trainmeter.report.rows import Row
 from trainmeter.report.words import Grid, number, plain_values
 from trainmeter.search import SEARCH, front, losses
+from trainmeter.sweep import IN_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def sentences(told: Searched) -> list[str]:
         runs = ", ".join(str(run) for point in told.lacking for run in point.numbers)
         said.append(f"Left out, as they lack a value of these: runs {runs}.")
     if told.front and all(len(point.numbers) == 1 for point in told.front):
-        said.append("No intervals, as each was measured once: -m repeat=0,1,2 of these points gives them.")
+        said.append(f"No intervals, as each was measured once: -m {IN_ROUNDS} of these points gives them.")
     return said
 
 

@@ -39,6 +39,7 @@ from trainmeter.report.supplies import (
     titles,
 )
 from trainmeter.report.what_if import Prediction, Rates, predictions, rates_of, share_without_stall
+from trainmeter.sweep import IN_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def _notes(rows: Mapping[str, Sequence[Row]], times: Samples) -> list[str]:
     notes = []
     if not repeated(times):
         once = [name for name in CONDITIONS if len(times[name]) < 2]
-        notes.append(f"no intervals: {', '.join(once)} ran only once; repeat=0,1,2 gives them")
+        notes.append(f"no intervals: {', '.join(once)} ran only once; {IN_ROUNDS} gives them")
     for name, weights in {"fetch stall": FETCH, "preprocessing stall": PREPROCESSED}.items():
         told = contrast(weights, times)
         if told.noise:

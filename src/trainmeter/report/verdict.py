@@ -16,6 +16,7 @@ from trainmeter.report.pages import Page, Section
 from trainmeter.report.points import Point, same, titles, varied
 from trainmeter.report.prediction import Prediction
 from trainmeter.report.words import ABSENT, Grid, finite, interval, number, spread
+from trainmeter.sweep import IN_ROUNDS
 
 BEST = {
     "fastest": "time",
@@ -87,10 +88,10 @@ def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
     which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
     hosts = Counter(same(point.job) for point in points)
     if not any(hosts[same(point.job)] > 1 for point in once):
-        return f"{which} ran once, so that small differences may be chance: repeat=0,1,2 gives intervals."
+        return f"{which} ran once, so that small differences may be chance: {IN_ROUNDS} gives intervals."
     return (
         f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
-        "repeats of each other, as no two boards are quite alike: repeat=0,1,2 gives intervals where all go to one, "
+        f"repeats of each other, as no two boards are quite alike: {IN_ROUNDS} gives intervals where all go to one, "
         "which hydra.launcher.options='{nodelist: ...}' names."
     )
 
