@@ -1,9 +1,11 @@
-from types import SimpleNamespace
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import torch
 
-from trainmeter.worker.device import accelerator, description, memory, mover, settle, timeline
+from trainmeter.worker.device import accelerator, count, description, each, memory, mover, settle, timeline
 from trainmeter.worker.timeline import EventTimeline, HostTimeline
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -96,3 +98,89 @@ def test_each_tensor_of_a_batch_is_brought_to_another_device_and_its_images_to_t
     images, (labels,) = mover(torch.device("meta"), torch.channels_last)([torch.zeros(2, 3, 4, 4), (torch.ones(2),)])
     assert images.device.type == labels.device.type == "meta"
     assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+Pair = namedtuple("Pair", "image boxes")
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+class Graph:
+    """Moves itself, as the batches of PyTorch Geometric do."""
+
+    def __init__(self, device="cpu"):
+        self.device = device
+
+    def to(self, device):
+        return Graph(str(device))
+
+    def pin_memory(self):
+        return Graph("pinned")
+
+
+class Encoding(UserDict):
+    """A mapping with a `to` of its own, as the tokenizers of Hugging Face give."""
+
+    def to(self, device):
+        moved = Encoding({key: value.to(device) for key, value in self.items()})
+        moved.moved_by = "itself"
+        return moved
+
+
+def places(part):
+    """The device of every tensor, in a structure of plain dicts and lists."""
+    if isinstance(part, torch.Tensor):
+        return part.device.type
+    if isinstance(part, Sample):
+        return [places(part.image), part.name]
+    if hasattr(part, "keys"):
+        return {key: places(part[key]) for key in part}
+    return [places(each) for each in part] if isinstance(part, (list, tuple)) else part
+
+
+@pytest.mark.parametrize(
+    ("batch", "moved"),
+    [
+        ({"image": torch.zeros(2), "name": "a"}, {"image": "meta", "name": "a"}),
+        (OrderedDict(b=torch.zeros(2), a=[torch.ones(2), 3]), {"b": "meta", "a": ["meta", 3]}),
+        (UserDict(a=torch.zeros(2)), {"a": "meta"}),
+        (MappingProxyType({"a": torch.zeros(2)}), {"a": "meta"}),
+        (Pair(torch.zeros(2), [torch.ones(1), (torch.ones(1),)]), ["meta", ["meta", ["meta"]]]),
+        (Sample(torch.zeros(2), "cat"), ["meta", "cat"]),
+        ((torch.zeros(2), None, b"raw"), ["meta", None, b"raw"]),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_a_gpu_gets_every_tensor_of_a_batch_in_a_container_of_the_same_type(batch, moved):
+    before = places(batch)
+    there = mover(torch.device("meta"), torch.preserve_format)(batch)
+    assert type(there) is type(batch)
+    assert places(there) == moved
+    assert places(batch) == before
+
+
+def test_a_defaultdict_keeps_its_factory_and_an_ordered_dict_its_order():
+    made = each(torch.clone, defaultdict(list, a=torch.zeros(1)))
+    assert made["unknown"] == []
+    assert list(each(torch.clone, OrderedDict(b=torch.zeros(1), a=torch.zeros(1)))) == ["b", "a"]
+
+
+def test_an_object_that_moves_or_pins_itself_does_so_wherever_it_is_nested():
+    move = mover(torch.device("meta"), torch.channels_last)
+    graph, (encoding,) = move([Graph(), (Encoding(ids=torch.zeros(2)),)])
+    assert graph.device == "meta"
+    assert (type(encoding), encoding.moved_by, places(encoding)) == (Encoding, "itself", {"ids": "meta"})
+    pinned = each(torch.clone, {"graph": Graph()}, "pin_memory")
+    assert pinned["graph"].device == "pinned"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [torch.zeros(3, 2), {"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)}, Pair(torch.zeros(3), []), [1, 2, 3]],
+)
+def test_samples_of_a_batch_are_counted_by_its_first_tensor(batch):
+    assert count(batch) == 3

@@ -1,7 +1,9 @@
 """The device that trains: which one, its timeline, and its memory."""
 
+import copy
 import os
 import sys
+from collections.abc import Mapping
 
 import torch
 
@@ -35,9 +37,60 @@ def timeline(device):
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
 
 
-def each(act, batch):
-    """`act` on each tensor of a batch, whose parts may be tuples or lists again."""
-    return type(batch)([each(act, part) for part in batch]) if isinstance(batch, (tuple, list)) else act(batch)
+def each(act, batch, method=None, *arguments):
+    """Applies `act` to every tensor of a nested batch and keeps the types of its containers.
+
+    Args:
+        act: Function of one tensor.
+        batch: A tensor, or tensors in mappings, named tuples, tuples, lists and dataclasses, nested at will. Other
+            values, such as strings and numbers, stay as they are.
+        method: Name of the method by which objects of other types handle themselves, as in `torch.utils.data`: `to`
+            or `pin_memory`. It goes before the container rules, so that a mapping with a `to` of its own keeps it.
+        arguments: Arguments of that method.
+
+    Returns:
+        The batch of the results; new containers, of the same types.
+    """
+    if isinstance(batch, torch.Tensor):
+        return act(batch)
+
+    def again(part):
+        return each(act, part, method, *arguments)
+
+    if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
+        return getattr(batch, method)(*arguments)
+    if isinstance(batch, Mapping):
+        return _like(batch, {key: again(part) for key, part in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(again, batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)([again(part) for part in batch])
+    if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
+        made = copy.copy(batch)
+        for name in batch.__dataclass_fields__:
+            object.__setattr__(made, name, again(getattr(batch, name)))  # frozen ones as well
+        return made
+    return batch
+
+
+def _like(mapping, items):
+    """A mapping of the same type with other values; a `defaultdict` keeps its factory."""
+    if not isinstance(mapping, dict):
+        return type(mapping)(items)
+    made = copy.copy(mapping)
+    made.update(items)
+    return made
+
+
+def count(batch):
+    """Number of samples in a nested batch: the length of its first tensor.
+
+    Raises:
+        TypeError: The batch holds no tensor and has no length.
+    """
+    lengths = []
+    each(lambda tensor: lengths.append(len(tensor)), batch)
+    return lengths[0] if lengths else len(batch)
 
 
 def mover(device, images):
@@ -49,7 +102,7 @@ def mover(device, images):
         return tensor.to(device, non_blocking=True)
 
     def move(batch):
-        return each(moved, batch)
+        return each(moved, batch, "to", device)
 
     def leave(batch):
         return batch

@@ -4,7 +4,7 @@ import torch
 
 from trainmeter.build import build
 from trainmeter.worker.compiling import compiled
-from trainmeter.worker.device import mover
+from trainmeter.worker.device import count, mover
 from trainmeter.worker.loop import Tally, evaluate, train
 from trainmeter.worker.models.facts import facts
 from trainmeter.worker.models.fits import check_inputs
@@ -33,13 +33,13 @@ class Learner:
 
     def learn(self, batches):
         """One pass of training; the tally of what was seen."""
-        self._tally = tally = Tally(self._task, self.device)
+        self._tally = tally = Tally(self._task, self.device, count)
         train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
     def judge(self, batches):
         """One pass without learning; the tally of what was seen."""
-        self._tally = tally = Tally(self._task, self.device)
+        self._tally = tally = Tally(self._task, self.device, count)
         evaluate(self._judged, batches, self._task, tally, self._autocast)
         return tally
 
@@ -83,7 +83,7 @@ def image_format(job, task):
     if not job["channels_last"]:
         return torch.preserve_format
     inputs, _ = task.example(job["dataset"], 1, torch.Generator())
-    if isinstance(inputs, tuple) or inputs.dim() != 4:
+    if not isinstance(inputs, torch.Tensor) or inputs.dim() != 4:
         raise ValueError(
             "channels_last=true is for images, and dataset {} has none. Leave it out.".format(job["dataset"]["name"])
         )

@@ -7,10 +7,14 @@ TOGETHER = 1024
 
 
 class Tally:
-    """The loss of each step, and how much was right, kept on the device: reading them is what waits for it."""
+    """The loss of each step, and how much was right, kept on the device: reading them is what waits for it.
 
-    def __init__(self, task, device):
+    `count` gives the number of samples in a batch's targets.
+    """
+
+    def __init__(self, task, device, count=len):
         self.samples = 0
+        self._count = count
         self._task = task
         self._losses, self._last = [], []
         self._right, self._last_right = torch.zeros((), device=device, dtype=torch.long), []
@@ -20,7 +24,7 @@ class Tally:
         self._last.append(loss.detach())
         self._last_right.append(self._task.right(outputs, targets))
         self._weights.append(self._task.weight(targets))
-        self.samples += len(targets)
+        self.samples += self._count(targets)
         if len(self._last) == TOGETHER:
             self._put_together()
 

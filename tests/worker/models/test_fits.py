@@ -2,12 +2,17 @@ import pytest
 import torch
 from torch import nn
 
+from trainmeter.worker.data.tensors import ReadyBatches
+from trainmeter.worker.device import count
+from trainmeter.worker.loop import Tally, train
+from trainmeter.worker.models.facts import facts
 from trainmeter.worker.models.fits import check_inputs, check_smallest, on_meta
 from trainmeter.worker.models.lenet import LeNet
 from trainmeter.worker.models.polynomial import Polynomial
 from trainmeter.worker.models.seq2seq import Seq2Seq
 from trainmeter.worker.models.transformer import Transformer
 from trainmeter.worker.models.vision import classifier
+from trainmeter.worker.precision import AsIs, Plain
 from trainmeter.worker.tasks import Classification, Regression, Translation
 
 IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
@@ -158,3 +163,43 @@ def test_a_copy_on_the_meta_device_has_the_shapes_and_ties_of_the_model_and_no_m
     assert isinstance(copied[0].weight, nn.Parameter)
     assert [p.shape for p in copied.parameters()] == [p.shape for p in model.parameters()]
     assert model[0].weight.device.type == "cpu"
+
+
+class Named(nn.Module):
+    """Takes and gives dictionaries, as detection models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, inputs):
+        return {"scores": self.layer(inputs["powers"])}
+
+
+class NamedTask:
+    """Regression of dictionaries."""
+
+    def example(self, dataset, count, numbers):
+        return {"powers": torch.randn(count, 4), "name": "x"}, {"scores": torch.randn(count, 2)}
+
+    def loss(self, outputs, targets):
+        return nn.functional.mse_loss(outputs["scores"], targets["scores"])
+
+    def weight(self, targets):
+        return len(targets["scores"])
+
+    def right(self, outputs, targets):
+        return None
+
+
+def test_a_model_of_dictionaries_is_probed_learns_and_has_facts():
+    model, task, one = Named(), NamedTask(), job("mine", dataset={"name": "mine"})
+    check_inputs(model, one, task)
+    with pytest.raises(ValueError, match="knows no right and wrong"):
+        check_inputs(model, dict(one, target_accuracy=0.9), task)
+    sgd = {"_target_": "torch.optim.SGD", "lr": 0.1}
+    assert facts(model, dict(one, optimizer=sgd, precision="fp32"), task)["flops_per_sample"] == 2 * 2 * 4 * 2
+    tally = Tally(task, torch.device("cpu"), count)
+    batches = ReadyBatches(10, dict(one, seed=0), task, pinned=False)
+    train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), tally, AsIs(), Plain())
+    assert (tally.samples, tally.sums()["weight"]) == (10, 10)

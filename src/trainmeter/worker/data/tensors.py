@@ -22,7 +22,7 @@ class ReadyBatches:
         self._made = []
         while len(self._made) < min(len(self), MOST_BYTES // max(1, self._bytes())) or not self._made:
             made = task.example(job["dataset"], size, numbers)
-            self._made.append(each(torch.Tensor.pin_memory, made) if pinned else made)
+            self._made.append(each(torch.Tensor.pin_memory, made, "pin_memory") if pinned else made)
 
     def __len__(self):
         whole = self.count // self.batch if self.drop_last else -(-self.count // self.batch)

@@ -29,6 +29,19 @@ def check_inputs(model, job, task):
                 sizes_that_fit(model, job, task) if _sized(job) else "Set what the model is made for",
             )
         ) from error
+    if all(isinstance(part, torch.Tensor) for part in (answers, targets)):  # not known of dicts and the like
+        check_answers(answers, targets, job)
+    if job["target_accuracy"] is not None and not tells_right(task, answers, targets):
+        raise ValueError(
+            "target_accuracy={}: task {} knows no right and wrong. Give target_loss.".format(
+                job["target_accuracy"], job["task"]["name"]
+            )
+        )
+
+
+def check_answers(answers, targets, job):
+    """Refuses a model whose output shape does not match the dataset's targets; ValueError says what to set."""
+    dataset = job["dataset"]
     known = next((key for key in ("classes", "words") if key in dataset), None)
     if known is None and targets.is_floating_point() and answers.shape != targets.shape:
         raise ValueError(
@@ -42,17 +55,12 @@ def check_inputs(model, job, task):
                 job["model"]["name"], answers.shape[-1], known, dataset["name"], dataset[known]
             )
         )
-    if job["target_accuracy"] is not None and not tells_right(task, answers, targets):
-        raise ValueError(
-            "target_accuracy={}: task {} knows no right and wrong. Give target_loss.".format(
-                job["target_accuracy"], job["task"]["name"]
-            )
-        )
 
 
 def tells_right(task, answers, targets):
     """Whether a task tells which answers are right: it is asked of some that have the shapes of these."""
-    return task.right(*(torch.zeros(shaped.shape, dtype=shaped.dtype) for shaped in (answers, targets))) is not None
+    zeros = each(lambda shaped: torch.zeros(shaped.shape, dtype=shaped.dtype), (answers, targets))
+    return task.right(*zeros) is not None
 
 
 def check_smallest(model, job, task, fewest):
@@ -126,7 +134,8 @@ def on_meta(model):
 
 
 def learned(model, dataset, task, count, device):
-    inputs, targets = each(lambda tensor: tensor.to(device), task.example(dataset, count, torch.Generator()))
+    example = task.example(dataset, count, torch.Generator())
+    inputs, targets = each(lambda tensor: tensor.to(device), example, "to", device)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         outputs = model.train()(inputs)
     return outputs[0] if isinstance(outputs, tuple) else outputs, targets
