@@ -257,6 +257,32 @@ def test_what_follows_the_loaders_end_is_overhead_but_no_loader_stop():
     assert times(clock)["overhead"] == 11
 
 
+def broken_epoch(world, clock, *, held):
+    """Four batches, of which the loop leaves after the second; `held`: it still has the generator at the close."""
+    clock.open()
+    batches = clock.batches(Loader(world, [4, 4, 4, 4], start=2), lambda batch: batch)
+    for number in batches:
+        world.host(10)
+        if number == 1:
+            break
+    if not held:
+        del batches
+    world.host(5)  # such as writing a log
+    clock.close()
+
+
+@pytest.mark.parametrize("make", [on_cpu, on_device])
+@pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
+def test_a_loop_that_breaks_ends_its_last_step_where_it_lets_go_of_the_batches(make, held, compute, overhead):
+    world = World()
+    clock = make(world)
+    broken_epoch(world, clock, held=held)
+    assert clock.parts()["steps"] == 2
+    assert rows_ms(clock)[0] == (6, 6, 0, 10)
+    assert (times(clock)["compute"], times(clock).get("overhead", 0)) == (compute, overhead)
+    assert clock.parts()["clock_residual_s"] == 0
+
+
 @pytest.mark.parametrize("make", [on_cpu, on_device])
 def test_an_empty_loader_is_overhead_alone(make):
     world = World()

@@ -15,6 +15,7 @@ its own clock and never summed; what the two disagree by is the residual.
 """
 
 import collections
+import weakref
 from array import array
 
 from trainmeter.worker.timeline import monotonic_ns, perf_counter_ns
@@ -45,6 +46,7 @@ class Clock:
 
     def open(self):
         self._steps = 0
+        self._pass = lambda: None
         self._waits = collections.deque()
         self._first = None
         self._sums = dict.fromkeys(("gap", "stall", "host_wait", "copy", "compute"), 0)
@@ -55,7 +57,21 @@ class Clock:
         self.opened_ns, _ = self._together(self._timeline.start)
 
     def batches(self, loader, move):
-        """The loader's batches, each passed through `move` to the device, with marks put down around them."""
+        """Iterates over a loader, with timestamps around each batch's copy and compute.
+
+        Args:
+            loader: Iterable of batches.
+            move: Function that copies one batch to the device.
+
+        Returns:
+            A generator of moved batches. The time until the next one is asked for is the step's compute; a loop that
+            leaves early, by `break`, ends its last step there.
+        """
+        batches = self._timestamped(loader, move)
+        self._pass = weakref.ref(batches)  # a loop that leaves early and holds it no longer has closed it
+        return batches
+
+    def _timestamped(self, loader, move):
         host, mark = self._host, self._timeline.mark
         settled = asked = host()
         iterator = iter(loader)
@@ -69,8 +85,10 @@ class Clock:
             mark()
             batch = move(batch)
             mark()
-            yield batch
-            mark()
+            try:
+                yield batch
+            finally:  # a loop that leaves early ends its step as well
+                mark()
             if self._synchronous:
                 self._timeline.synchronize()
             asked = host()
@@ -80,6 +98,9 @@ class Clock:
                 settled = asked = host()
 
     def close(self):
+        left = self._pass()
+        if left is not None:  # a loop that left early still holds it
+            left.close()
         self._timeline.synchronize()
         self._settle()
         _, self.closed_ns = self._together(self._timeline.mark)
