@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead ranks start residual memory loader stalls staging energy phases report
+BENCHES := overhead ranks start residual memory loader stalls staging energy phases report sweep
 
 # A process a core, up to four: each makes a project of its own to copy from, which takes it seconds.
 # ARGS="-n0 tests/test_job.py" runs a file in one process, as a debugger needs it.
@@ -50,8 +50,9 @@ slurm-demo: setup $(call extra,slurm) ## show a fleet on this machine: a real Sl
 publish: setup ## write the runs' folders to MLflow, adding what it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
-bench: setup ## print the benchmarks' tables
-	@for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py; done
+bench: setup $(call extra,dev) ## print the benchmarks' tables (ARGS=--short: only see that they work)
+	@failed=(); for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py $(ARGS) || \
+	failed+=($$bench); done; [[ -z $${failed[*]} ]] || { echo >&2 "error: failed: $${failed[*]}"; exit 1; }
 
 faults: setup $(call extra,dev) ## hurt runs in every way, and print what is left of it (hours; ARGS="--each 1")
 	PYTHONPATH=src:tests $(PYTHON) benchmarks/faults.py $(ARGS)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 from jobs import composed
-from pairs import ratio
-from rich.console import Console
-from rich.table import Table
+from output import print_table
+from pairs import COLUMNS, ratio
 from torch.utils.data import DataLoader
 
 from trainmeter.build import build
@@ -52,13 +51,11 @@ def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], f
 def main() -> None:
     torch.set_num_threads(1)
     job = composed("cache=keep")
-    table = Table("workers", "timed / bare: median", "95 % interval", "quartiles", "pairs")
-    for workers in (0, 1):
-        found = ratio(*epochs(job, workers), within=WITHIN, most=MOST)
-        low, high = found.quartiles
-        table.add_row(str(workers), f"{found.median:.4f}", f"{found.low:.4f} .. {found.high:.4f}",
-                      f"{low:.4f} .. {high:.4f}", str(found.pairs))  # fmt: skip
-    Console().print(table)
+    print_table(
+        "Cost of the timers in the loader: epoch time with / without",
+        ("workers", *COLUMNS),
+        [[str(workers), *ratio(*epochs(job, workers), WITHIN, MOST).cells()] for workers in (0, 1)],
+    )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rich.console import Console
-from rich.table import Table
+from output import print_table, sized
 
-STEPS = (2_000, 200_000)
+STEPS = (2_000, sized(200_000, 4_000))
 WORKER = """
 import sys, torch
 from trainmeter.worker.clock import Clock
@@ -39,10 +38,11 @@ def peak_bytes(steps: int) -> int:
 
 def main() -> None:
     few, many = (peak_bytes(steps) for steps in STEPS)
-    table = Table("steps in one epoch", "peak memory MB", "more MB")
-    table.add_row(f"{STEPS[0]:,}", f"{few / 1e6:.1f}", "")
-    table.add_row(f"{STEPS[1]:,}", f"{many / 1e6:.1f}", f"{(many - few) / 1e6:.1f}")
-    Console().print(table)
+    rows = [
+        [f"{STEPS[0]:,}", f"{few / 1e6:.1f}", ""],
+        [f"{STEPS[1]:,}", f"{many / 1e6:.1f}", f"{(many - few) / 1e6:.1f}"],
+    ]
+    print_table("Memory of a long epoch", ("steps in one epoch", "peak MB", "more MB"), rows)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import torch
 from jobs import composed
-from pairs import Ratio, ratio
-from rich.console import Console
-from rich.table import Table
+from output import print_table
+from pairs import COLUMNS, ratio
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -145,26 +144,21 @@ def main() -> None:
         lenet = benches["LeNet"]
         for warm_up in (lenet.bordered, lenet.bare, lenet.unsummed, *(bench.by_hand for bench in benches.values())):
             warm_up()
-        rows = {f"{name}: ours / by hand": ratio(bench.bordered, bench.by_hand, WITHIN, MOST)
+        rows = {f"{name}: trainmeter / by hand": ratio(bench.bordered, bench.by_hand, WITHIN, MOST)
                 for name, bench in benches.items()}  # fmt: skip
         rows |= {
-            "LeNet: marks / bare": ratio(lenet.marked, lenet.bare, WITHIN, MOST),
-            "LeNet: marks and borders / bare": ratio(lenet.bordered, lenet.bare, WITHIN, MOST),
-            "LeNet: losses kept and rightness added up / not": ratio(lenet.bare, lenet.unsummed, WITHIN, MOST),
+            "LeNet: timestamps / bare": ratio(lenet.marked, lenet.bare, WITHIN, MOST),
+            "LeNet: timestamps and messages at both borders / bare": ratio(lenet.bordered, lenet.bare, WITHIN, MOST),
+            "LeNet: loss and accuracy summed / not": ratio(lenet.bare, lenet.unsummed, WITHIN, MOST),
         }
         steward.terminate()
     took_s = {name: statistics.median(bench.by_hand() for _ in range(9)) for name, bench in benches.items()}
-    show(rows, {name: seconds / STEPS[name] for name, seconds in took_s.items()})
-
-
-def show(rows: dict[str, Ratio], step_s: dict[str, float]) -> None:
-    table = Table("epoch time", "median", "95 % interval", "quartiles", "pairs", title_justify="left")
-    steps = ", ".join(f"{name} {1e3 * took:.2f} ms a step" for name, took in step_s.items())
-    table.title = f"batch 16, digits, workers 0, one thread: {steps}"
-    for name, row in rows.items():
-        interval, quartiles = f"{row.low:.4f} .. {row.high:.4f}", f"{row.quartiles[0]:.4f} .. {row.quartiles[1]:.4f}"
-        table.add_row(name, f"{row.median:.4f}", interval, quartiles, str(row.pairs))
-    Console().print(table)
+    steps = ", ".join(f"{name} {1e3 * seconds / STEPS[name]:.2f} ms per step" for name, seconds in took_s.items())
+    print_table(
+        f"Epoch time, batch=16, digits, workers=0, one thread: {steps}",
+        ("ratio", *COLUMNS),
+        [[name, *row.cells()] for name, row in rows.items()],
+    )
 
 
 if __name__ == "__main__":

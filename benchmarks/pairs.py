@@ -7,9 +7,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from output import sized
+
+COLUMNS = ("median", "95 % interval", "quartiles", "pairs")
+
 
 class Ratio(NamedTuple):
-    """The median of ratios, the 95 % interval of that median, and the spread of the single ratios."""
+    """The median of ratios, the 95 % interval of that median, and the quartiles of the single ratios."""
 
     median: float
     low: float
@@ -17,11 +21,17 @@ class Ratio(NamedTuple):
     quartiles: tuple[float, float]
     pairs: int
 
+    def cells(self) -> list[str]:
+        """Return the ratio's cells under `COLUMNS`."""
+        interval, quartiles = (f"{low:.4f} .. {high:.4f}" for low, high in ((self.low, self.high), self.quartiles))
+        return [f"{self.median:.4f}", interval, quartiles, str(self.pairs)]
 
-def ratio(first: Callable[[], float], second: Callable[[], float], within: float, most: int, least: int = 20) -> Ratio:
+
+def ratio(first: Callable[[], float], second: Callable[[], float], within: float, most: int) -> Ratio:
     """Runs both in turn, each leading every other pair, until the interval of the median reaches no further than
     `within` to either side, or `most` pairs are done; each returns what it took in seconds."""
     ratios: list[float] = []
+    most, least = sized(most, 2), sized(20, 2)
     while len(ratios) < most:
         if len(ratios) % 2:
             below = second()

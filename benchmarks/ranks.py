@@ -18,9 +18,8 @@ from pathlib import Path
 
 import torch
 from jobs import composed
-from pairs import Ratio, ratio
-from rich.console import Console
-from rich.table import Table
+from output import print_table
+from pairs import COLUMNS, Ratio, ratio
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
@@ -113,15 +112,13 @@ def main() -> None:
         path = str(Path(desk) / "rows.json")
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        subprocess.run([sys.executable, *torchrun, __file__, path], env=environment, check=True)
+        subprocess.run([sys.executable, *torchrun, __file__, path, *sys.argv[1:]], env=environment, check=True)
         rows = json.loads(Path(path).read_text())
-    table = Table("epoch time, ours / by hand", "median", "95 % interval", "quartiles", "pairs", title_justify="left")
-    table.title = "two gloo ranks on the CPU, digits, workers 0, a thread each"
-    for name, (step_s, found) in rows.items():
-        row = Ratio(*found)
-        interval, quartiles = f"{row.low:.4f} .. {row.high:.4f}", f"{row.quartiles[0]:.4f} .. {row.quartiles[1]:.4f}"
-        table.add_row(f"{name}, {1e3 * step_s:.2f} ms a step", f"{row.median:.4f}", interval, quartiles, str(row.pairs))
-    Console().print(table)
+    print_table(
+        "Two gloo ranks on the CPU: epoch time of trainmeter / of a script for torchrun",
+        ("digits, workers=0, one thread per rank", "ms per step", *COLUMNS),
+        [[name, f"{1e3 * step_s:.2f}", *Ratio(*result).cells()] for name, (step_s, result) in rows.items()],
+    )
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import psutil
 from jobs import trained
-from rich.console import Console
-from rich.table import Table
+from output import ARGUMENTS, print_table, sized
 
 from trainmeter.durable import read_json
 from trainmeter.job import ROOT
 from trainmeter.record import Record
 
-RUNS = 10_000
+RUNS = sized(10_000, 30)
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
 PERIOD_S = 0.25
@@ -89,7 +88,7 @@ def dump(path: Path, value: object) -> None:
 
 
 def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    runs = int(ARGUMENTS[0]) if ARGUMENTS else RUNS
     (record,) = trained(*REAL)
     with tempfile.TemporaryDirectory() as made:
         sweep = Path(made) / "2026-01-01_00-00-00-10000000"
@@ -103,16 +102,9 @@ def main() -> None:
         if ended:
             sys.exit("the report failed: see above")
         files = {path.suffix: path.stat().st_size for path in sweep.glob("report.*")}
-    table = Table("runs", "s", "CPU s", "peak memory MB", "page MB", "CSV MB")
     sizes = [f"{files[suffix] / 1e6:.1f}" if suffix in files else "-" for suffix in (".html", ".csv")]
-    table.add_row(
-        f"{runs:,}",
-        f"{took_s:.1f}",
-        f"{used.ru_utime + used.ru_stime:.1f}",
-        f"{peak_bytes / 1e6:.0f}",
-        *sizes,
-    )
-    Console().print(table)
+    row = [f"{runs:,}", f"{took_s:.1f}", f"{used.ru_utime + used.ru_stime:.1f}", f"{peak_bytes / 1e6:.0f}", *sizes]
+    print_table("A report of many runs", ("runs", "s", "CPU s", "peak MB", "page MB", "CSV MB"), [row])
 
 
 if __name__ == "__main__":

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from jobs import trained
-from rich.console import Console
-from rich.table import Table
+from output import print_table, sized
 
 SWEEP = ["-m", "batch=16,64", "workers=0,2", "timing=deferred,synchronous", "epochs=3", "profiler=none"]
+SHORT_SWEEP = ["-m", "batch=64", "workers=0", "timing=deferred,synchronous", "epochs=1", "profiler=none"]
+COLUMNS = ("batch", "workers", "timing", "epochs", "largest residual / e2e", "largest overhead / e2e")
 
 
 def main() -> None:
-    table = Table("batch", "workers", "timing", "epochs", "largest residual / e2e", "overhead / e2e")
-    for record in trained(*SWEEP, "sweep.again=true"):
+    rows = []
+    for record in trained(*sized(SWEEP, SHORT_SWEEP), "sweep.again=true"):
         job, epochs = record.job(), [w["metrics"] for w in record.windows() if w["window"] == "epoch"]
         residual = max(abs(epoch["epoch/clock_residual_s"]) / epoch["epoch/e2e_s"] for epoch in epochs)
         overhead = max(epoch["epoch/overhead_s"] / epoch["epoch/e2e_s"] for epoch in epochs)
         cells = [str(job[key]) for key in ("batch", "workers", "timing")]
-        table.add_row(*cells, str(len(epochs)), f"{residual:.6%}", f"{overhead:.3%}")
-    Console().print(table)
+        rows.append([*cells, str(len(epochs)), f"{residual:.4%}", f"{overhead:.2%}"])
+    print_table("Disagreement of the two clocks, the largest of any epoch", COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from output import ARGUMENTS, print_table, sized
 from pairs import ratio
 
 from trainmeter.datasets import manifest
@@ -91,12 +92,12 @@ def _environment() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0, help="of the files")
+    parser.add_argument("--share", type=float, default=sized(1.0, 0.01), help="of the files")
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--folder", default=None, help="where to copy to and from; else the temporary folder")
-    options = parser.parse_args()
+    options = parser.parse_args(ARGUMENTS)
+    rows = []
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print(f"{'files':>8} {'bytes':>8}   speed beside cp -r; sync -f (quartiles)")
         for count, size in CASES:
             home, place = (
                 filled(Path(folder) / "home", max(CLASSES, int(count * options.share)), size),
@@ -104,12 +105,16 @@ def main() -> None:
             )
             result = ratio(lambda: copied_s(home, place), lambda: staged_s(home, place), 0, options.pairs)  # noqa: B023
             low, high = result.quartiles
-            print(f"{count * options.share:8.0f} {size:8}   {result.median:.2f} ({low:.2f} to {high:.2f})", flush=True)
+            files = f"{count * options.share:,.0f}"
+            rows.append([files, f"{size:,}", f"{result.median:.2f}", f"{low:.2f} .. {high:.2f}", ""])
             shutil.rmtree(home)
         for share in (0.1, 1.0):
             home = filled(Path(folder) / "home", max(CLASSES, int(CASES[1][0] * options.share * share)), CASES[1][1])
-            print(f"{CASES[1][0] * options.share * share:8.0f} {CASES[1][1]:8}   {peak_mb(home, place):.1f} MB at most")
+            files = f"{CASES[1][0] * options.share * share:,.0f}"
+            rows.append([files, f"{CASES[1][1]:,}", "", "", f"{peak_mb(home, place):.1f}"])
             shutil.rmtree(home)
+    columns = ("files", "bytes each", "speed / cp -r and sync -f: median", "quartiles", "peak MB")
+    print_table(f"Staging, checksums included, {options.pairs} pairs", columns, rows)
 
 
 if __name__ == "__main__":

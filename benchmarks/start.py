@@ -10,22 +10,21 @@ import sys
 import time
 
 from jobs import trained
+from output import print_table, sized
 from pairs import median
-from rich.console import Console
-from rich.table import Table
 
 from trainmeter.job import ROOT
 from trainmeter.record import INTERVALS
 
-PAIRS = 9
+PAIRS = sized(9, 2)
 BARE = """
 import time, torch
 from torch.utils.data import DataLoader
 from trainmeter.worker.data.images import ImageFiles
 from trainmeter.worker.data.transforms import preprocessing
 from trainmeter.worker.models.lenet import LeNet
-how = {"size": 32, "channels": 1, "normalize": {"mean": [0.5], "std": [0.5]}}
-samples = ImageFiles("data/digits", "train", preprocessing(how))
+digits = {"size": 32, "channels": 1, "normalize": {"mean": [0.5], "std": [0.5]}}
+samples = ImageFiles("data/digits", "train", preprocessing(digits, "train"))
 model = LeNet(1, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):
@@ -59,16 +58,16 @@ def main() -> None:
     trained(*OURS)  # dataset and database are made
     bare()
     both = [(ours(), bare()) for _ in range(PAIRS)]
-    table = Table("from start to first step", "median s", "quartiles s", "pairs")
-    rows = {
+    results = {
         "trainmeter": [measured for measured, _ in both],
         "bare script": [plain for _, plain in both],
         "difference": [measured - plain for measured, plain in both],
     }
-    for name, seconds in rows.items():
+    rows = []
+    for name, seconds in results.items():
         row = median(seconds)
-        table.add_row(name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs))
-    Console().print(table)
+        rows.append([name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs)])
+    print_table("From the command to the end of the first step", ("", "median s", "quartiles s", "pairs"), rows)
 
 
 if __name__ == "__main__":

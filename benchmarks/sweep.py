@@ -26,8 +26,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import stub
-from rich.console import Console
-from rich.table import Table
+from output import ARGUMENTS, print_table, sized
 
 from trainmeter.job import ROOT
 
@@ -143,20 +142,20 @@ def rows(name: str, found: Sequence[Cost], end_s: float) -> Iterator[Sequence[st
 
 
 def main(count: int) -> None:
-    table = Table("tracking", "runs", "Hydra CPU s", "worker s", "ours s", "ours CPU s", "its end s")
+    measured: list[Sequence[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         for tracking in ("none", "mlflow"):
             root = project(Path(folder) / tracking)
             asked = ["-m", *KEYS, f"device.python={stub.program(root)}", f"machine.lock_dir={root / 'locks'}"]
             asked += [f"tracking={tracking}", f"seed=range({count})"]
             for name in (tracking, f"{tracking}, whole before"):
-                for row in rows(name, *costs(root, asked)):
-                    table.add_row(*row)
-    Console().print(table)
+                measured += rows(name, *costs(root, asked))
+    columns = ("tracking", "runs", "Hydra CPU s", "training process s", "trainmeter s", "trainmeter CPU s", "its end s")
+    print_table("Seconds per run of a sweep, of a training process that trains nothing", columns, measured)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["watched"]:
         watched(sys.argv[2:])
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 1000)
+        main(int(ARGUMENTS[0]) if ARGUMENTS else sized(1000, 4))

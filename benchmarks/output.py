@@ -1,0 +1,60 @@
+"""What the benchmarks share: tables in Markdown, as docs/results.md has them, and `--short`.
+
+`make bench` prints all tables. `make bench ARGS=--short` takes a few samples of each: it shows that they work.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from rich.box import MARKDOWN
+from rich.console import Console
+from rich.table import Table
+
+from trainmeter.job import ROOT
+from trainmeter.machine import cpu
+
+SHORT = "--short" in sys.argv[1:]
+ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--short"]
+"""The command line without `--short`."""
+
+Size = TypeVar("Size")
+
+
+def sized(full: Size, short: Size) -> Size:
+    """Return how much to measure: `short` under `--short`, whose numbers are not worth keeping."""
+    return short if SHORT else full
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a Markdown table under its title and the date, commit and machine that it was measured on."""
+    table = Table(*columns, box=MARKDOWN)
+    for row in rows:
+        table.add_row(*row)
+    print(f"\n**{title}** ({', '.join(_conditions())})\n", flush=True)
+    # In one piece each row: Markdown knows no wrapped cells.
+    Console(width=400, highlight=False, markup=False).print(table)
+
+
+def _conditions() -> Iterable[str]:
+    if SHORT:
+        yield "SHORT RUN"
+    yield date.today().isoformat()
+    if commit := _git("rev-parse", "--short=7", "HEAD"):
+        yield f"commit {commit}{' with changes' if _git('status', '--porcelain', '--untracked-files=no') else ''}"
+    described = cpu.describe(Path("/"))
+    yield f"{described['cores']} cores ({described.get('model', 'model unknown')})"
+    yield f"Python {platform.python_version()}"
+    yield f"torch {version('torch').partition('+')[0]}"
+
+
+def _git(*arguments: str) -> str:
+    """Return what git prints, nothing where the project is no checkout."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
