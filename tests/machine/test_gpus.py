@@ -1,3 +1,7 @@
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from trainmeter.machine.gpus import find_gpus, is_named, name_of, used
@@ -121,3 +125,39 @@ def test_the_uuid_that_torch_tells_is_compared_with_the_name_as_cuda_and_rocm_sp
     assert is_named("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
     assert not is_named("63363235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
     assert is_named("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")
+
+
+FOUND = """
+import json, sys
+from pathlib import Path
+from trainmeter.machine import gpus, host
+found = gpus.find_gpus(Path(sys.argv[1]))
+said = {"gpus": found, "facts": host.facts(sys.argv[1]), "used": gpus.used(found, {}, count=None)}
+json.dump(said, sys.stdout)
+"""
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="the driver lists the GPUs of this machine in /proc")
+def test_gpus_that_only_nvml_lists_are_found_as_under_wsl2(with_nvml):
+    found = json.loads(with_nvml(FOUND, "/", stub="wsl"))
+    first = {"vendor": "nvidia", "model": "Stub GPU", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
+    second = {**first, "bus": "0000:02:00.0", "uuid": "GPU-bbbb"}
+    assert found["gpus"] == found["used"] == [first, second]
+    assert found["facts"]["gpu"] == "nvidia"
+    assert [gpu["minor"] for gpu in json.loads(with_nvml(FOUND, "/"))["gpus"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("stub", ["silent", "unsupported"])
+def test_an_nvml_that_lists_no_gpu_is_no_error(with_nvml, stub):
+    assert json.loads(with_nvml(FOUND, "/", stub=f"{stub},nogpus"))["gpus"] == []
+
+
+def test_a_recorded_machine_does_not_see_this_machines_nvml(with_nvml, tree):
+    board = {"sys/firmware/devicetree/base/compatible": "nvidia,p3701-0000\0nvidia,tegra234\0"}
+    found = json.loads(with_nvml(FOUND, str(tree(**board))))
+    assert (found["gpus"], found["facts"]["gpu"]) == ([], None)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is an NVIDIA driver here")
+def test_without_a_driver_there_are_no_nvidia_gpus():
+    assert [gpu for gpu in find_gpus(Path("/")) if gpu["vendor"] == "nvidia"] == []

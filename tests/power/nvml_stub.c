@@ -10,6 +10,8 @@
  *   instant       the power of this instant can be had as a field value; the usual reading lags at 9/10 of it
  *   ga100         the GPUs' compute capability is 8.0, else 8.6
  *   lost          the GPUs are lost at the second reading after the first, of the counter or, without one, of power
+ *   nogpus        no GPU is listed
+ *   wsl           the GPUs have no minor numbers, as under WSL2
  *   mig           gpu1 is in slices; else its MIG mode is off, and gpu0 knows no such mode
  *   throttled     the power cap and the temperature hold the clocks down
  *   nopermission  the power limit may not be set
@@ -79,7 +81,7 @@ const char *nvmlErrorString(int code) {
 
 /* What a GPU is */
 
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = stub_is("nogpus") ? 0 : 2; return SUCCESS; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
     for (unsigned i = 0; i < 2; i++)
@@ -102,6 +104,11 @@ int nvmlDeviceGetPciInfo_v3(gpu_t gpu, pci_t *pci) {
     *pci = (pci_t){.bus = gpu->index + 1};
     snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus);
     return SUCCESS;
+}
+
+int nvmlDeviceGetMinorNumber(gpu_t gpu, unsigned *minor) {
+    *minor = gpu->index;
+    return stub_is("wsl") ? NOT_SUPPORTED : SUCCESS;
 }
 
 int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, void *info) { return NOT_SUPPORTED; }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from trainmeter.machine import nvml
 from trainmeter.machine.files import found, present, text
 
 Gpu = Mapping[str, str]
@@ -14,10 +15,16 @@ Gpu = Mapping[str, str]
 
 
 def find_gpus(root: Path) -> list[Gpu]:
-    """NVIDIA's in the order of the PCI bus, then AMD's in that of the driver, by which ROCm numbers them."""
+    """NVIDIA's in the order of the PCI bus, then AMD's in that of the driver, by which ROCm numbers them.
+
+    NVML is asked where the driver lists no NVIDIA GPU below /proc, as under WSL2; never for a recorded machine, whose
+    root is not `/`.
+    """
     nvidia = [
         _nvidia(text(path), path.parent.name) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
+    if not nvidia and root == Path("/") and not _is_tegra(root):
+        nvidia = [*nvml.list_gpus()]
     nodes = sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name))
     amd = [_amd(text(node / "name"), text(node / "properties")) for node in nodes]
     return [present(gpu) for gpu in (*nvidia, *filter(None, amd))]
@@ -31,6 +38,11 @@ def _nvidia(said: str, bus: str) -> dict[str, str]:
         "minor": found(r"^Device Minor:\s*(\d+)", said),
         "uuid": found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", said),
     }
+
+
+def _is_tegra(root: Path) -> bool:
+    """Whether this is a Jetson. Its NVML lists the built-in GPU, which the driver does not and nothing here names."""
+    return "nvidia,tegra" in text(root / "sys/firmware/devicetree/base/compatible")
 
 
 def _amd(model: str, said: str) -> dict[str, str]:

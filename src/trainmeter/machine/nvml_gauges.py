@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from trainmeter.machine import nvml
 from trainmeter.machine.gauges import AT_LIMIT, Gauge
 
 
@@ -13,20 +14,11 @@ def start(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
     """The gauges of each GPU, by UUID, and what lets go of them; OSError says why there are none."""
     if not gpus:
         return [], lambda: None
+    shut_down = nvml.start()
     try:
-        import pynvml
-    except ImportError as error:
-        raise OSError(
-            f"NVML is read through nvidia-ml-py, which does not import ({error}): pip install zeus"
-        ) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise OSError(f"NVML does not start: {error}. It comes with NVIDIA's driver.") from error
-    try:
-        return [gauge for uuid in gpus for gauge in find_gauges(uuid)], pynvml.nvmlShutdown
+        return [gauge for uuid in gpus for gauge in find_gauges(uuid)], shut_down
     except OSError:
-        pynvml.nvmlShutdown()
+        shut_down()
         raise
 
 
@@ -34,15 +26,15 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
     """A GPU's gauges, named by its number in PCI order; OSError where NVML does not know it."""
     import pynvml
 
-    handle = told(uuid, pynvml.nvmlDeviceGetHandleByUUID, uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-    name = f"gpu{told(uuid, pynvml.nvmlDeviceGetIndex, handle)}"
+    handle = nvml.handle_of(uuid)
+    name = f"gpu{nvml.ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}"
     calls = {
         "gpu_utilization": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
         "gpu_clock_mean_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
         "temperature_max_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     }
     for quantity, call in calls.items():
-        yield Gauge(quantity, f"NVML, {name}", partial(told, name, call, handle))
+        yield Gauge(quantity, f"NVML, {name}", partial(nvml.ask, name, call, handle))
     yield Gauge("throttling", f"NVML, {name}", partial(held_down, name, handle))
 
 
@@ -56,15 +48,5 @@ def held_down(name: str, handle: Any) -> list[str]:
         pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "slowed for heat, by its hardware",
         pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "slowed by its power brake",
     }
-    in_force = told(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    in_force = nvml.ask(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return [f"{name} {said}" for bit, said in reasons.items() if in_force & bit]
-
-
-def told(gpu: str, call: Callable[[Any], Any], asked: Any) -> Any:
-    """What NVML answers of a GPU; OSError where it does not."""
-    import pynvml
-
-    try:
-        return call(asked)
-    except pynvml.NVMLError as error:
-        raise OSError(f"NVML does not tell it of {gpu}: {error}.") from error

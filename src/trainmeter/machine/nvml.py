@@ -1,0 +1,99 @@
+"""NVML, the library of NVIDIA's driver, through nvidia-ml-py; imported only where the library is there."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+
+
+def start() -> Callable[[], None]:
+    """Initialize NVML.
+
+    Returns:
+        The function that shuts NVML down again.
+
+    Raises:
+        OSError: The library or its Python client is missing, or NVML does not start. The message says which.
+    """
+    try:
+        ctypes.CDLL(LIBRARY)  # first: it costs nothing where there is no driver
+    except OSError as error:
+        raise OSError(f"There is no NVIDIA driver here: {LIBRARY} cannot be loaded.") from error
+    try:
+        import pynvml
+    except ImportError as error:
+        raise OSError(
+            f"NVML is read through nvidia-ml-py, which does not import ({error}): pip install zeus"
+        ) from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise OSError(f"NVML does not start: {error}. It comes with NVIDIA's driver.") from error
+    return pynvml.nvmlShutdown  # type: ignore[no-any-return]
+
+
+def ask(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of NVML.
+
+    Args:
+        gpu: The GPU's name, for the error message.
+        call: The function of `pynvml`.
+        arguments: Its arguments.
+
+    Raises:
+        OSError: NVML returned an error for this GPU.
+    """
+    import pynvml
+
+    try:
+        return call(*arguments)
+    except pynvml.NVMLError as error:
+        raise OSError(f"NVML does not tell it of {gpu}: {error}.") from error
+
+
+def handle_of(uuid: str) -> Any:
+    """The handle of the GPU with this UUID, with or without its prefix; OSError where NVML does not know it."""
+    import pynvml
+
+    return ask(uuid, pynvml.nvmlDeviceGetHandleByUUID, uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+
+
+@cache  # to start NVML may take a tenth of a second, and a run asks several times
+def list_gpus() -> Sequence[dict[str, str]]:
+    """The GPUs that NVML lists, in the order of the PCI bus, as `machine.gpus` describes them; none without NVML."""
+    try:
+        shut_down = start()
+    except OSError:
+        return []
+    import pynvml
+
+    try:
+        count = ask("this machine", pynvml.nvmlDeviceGetCount)
+        return [_described(ask(f"gpu{index}", pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+    except OSError:
+        return []
+    finally:
+        shut_down()
+
+
+def _described(handle: Any) -> dict[str, str]:
+    """Vendor, model, bus, minor number and UUID of a GPU; what NVML does not answer is left out."""
+    import pynvml
+
+    calls = {
+        "model": pynvml.nvmlDeviceGetName,
+        # NVML gives eight digits of the domain, the kernel gives four.
+        "bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId.lower().removeprefix("0000"),
+        "minor": lambda gpu: str(pynvml.nvmlDeviceGetMinorNumber(gpu)),
+        "uuid": pynvml.nvmlDeviceGetUUID,
+    }
+    gpu = {"vendor": "nvidia"}
+    for key, call in calls.items():
+        with suppress(OSError):
+            gpu[key] = ask("a GPU", call, handle)
+    return gpu
