@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.summary import marked, noted, percentiles, reached, summarize, to_target, totals, unsteady
+from trainmeter.summary import marked, noted, percentiles, reached, summarize, to_target, totals, unsteady, untotaled
 
 SECOND = 1_000_000_000
 JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": True}
@@ -20,7 +20,8 @@ def epoch(number, *, energy_window_s=10.0, steps=1, **metrics):
 
 def val(number, **metrics):
     named = {f"val/{name}": value for name, value in {"e2e_s": 1.0, **metrics}.items()}
-    return {"window": "val", "epoch": number, "metrics": named, "energy": None}
+    energy = {"opened_ns": 0, "closed_ns": SECOND, "joules": {}}
+    return {"window": "val", "epoch": number, "metrics": named, "energy": energy}
 
 
 def steps(*seconds):
@@ -164,6 +165,56 @@ def test_totals_are_over_training_and_evaluation():
 
 def test_an_evaluation_without_energy_leaves_the_total_absent():
     assert totals([epoch(0, energy_j=20.0), val(0)]) == {"e2e_s": 11.0, "epochs": 1}
+
+
+def metered(window, energy_j, seconds, uncertainty_j=2.0, **more):
+    """The window with its energy as a term of the total, by a counter that renews its value every 0.1 s."""
+    term = {"energy_j": energy_j, "energy_uncertainty_j": uncertainty_j, "period_s": 0.1, "shortest_s": 1.0, **more}
+    return {**window, "energy": {"opened_ns": 0, "closed_ns": round(seconds * SECOND), "joules": {}, "term": term}}
+
+
+def test_a_total_holds_the_energy_of_windows_too_short_to_have_one_of_their_own():
+    """At 200 W: epochs of 1.5 s, and evaluations of 30 ms, in which the counter often stands still."""
+    windows = []
+    for number, counted_j in enumerate((0.0, 20.0, 0.0)):
+        windows.append(metered(epoch(number, e2e_s=1.5, energy_j=300.0), 300.0, 1.5, 20.0, net_energy_j=270.0))
+        windows.append(metered(val(number, e2e_s=0.03, accuracy=0.9), counted_j, 0.03, 0.0, net_energy_j=counted_j))
+    found = summarize(windows, NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    assert found["total/energy_j"] == 920.0
+    assert found["total/net_energy_j"] == 830.0
+    assert found["total/edp_js"] == pytest.approx(920.0 * 3 * 1.53)
+    assert found["total/energy_to_target_j"] == 300.0
+    assert found["total/time_to_target_s"] == 1.53
+    mean_w = 920 / (3 * 1.53)
+    assert found["total/energy_uncertainty_j"] == pytest.approx(3 * max(20.0, mean_w * 0.1) + 3 * mean_w * 0.1)
+    assert untotaled(windows) == []
+
+
+@pytest.mark.parametrize(
+    ("windows", "reason"),
+    [
+        ([metered(epoch(0), 20.0, 0.4), metered(epoch(1), 0.0, 0.5)],
+         "no total energy: 0.9 s in all are too short for the energy meter, which needs 1 s."),
+        ([metered(epoch(0), 0.0, 0.9), metered(epoch(1), 0.0, 0.9)],
+         "no total energy: the energy counter stood still in all windows."),
+        ([metered(epoch(0), 20.0, 4.0), epoch(1), val(1)],
+         "no total energy: the energy of epoch window 1 and 1 more is not known."),
+    ],
+)  # fmt: skip
+def test_a_total_that_cannot_be_resolved_is_absent_with_the_reason(windows, reason):
+    assert totals(windows).keys() == {"e2e_s", "epochs"}
+    assert untotaled(windows) == [reason]
+
+
+def test_a_run_without_a_meter_lacks_no_total():
+    assert untotaled([epoch(0), val(0)]) == untotaled([]) == []
+
+
+def test_the_total_of_a_resumed_run_is_that_of_all_attempts():
+    """The second attempt's counter began anew; what lies between the attempts is in no window."""
+    first = [metered(epoch(0), 30.0, 3.0), metered(val(0), 1.0, 0.1)]
+    second = [metered(epoch(1), 40.0, 3.0), metered(val(1), 0.0, 0.1)]
+    assert totals(first + second)["energy_j"] == 71.0
 
 
 def test_an_estimate_is_added_up_apart_and_makes_no_energy_delay_product():

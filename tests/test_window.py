@@ -86,7 +86,8 @@ def test_a_line_holds_the_workers_times_and_the_borders_times_apart(close):
     found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
     assert (found["window"], found["epoch"]) == ("epoch", 3)
     assert (found["opened_ns"], found["closed_ns"]) == (100 * SECOND, 104 * SECOND)
-    assert found["energy"] == {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND, "joules": {"gpu0": 20}}
+    borders = {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND}
+    assert found["energy"] == {**borders, "joules": {"gpu0": 20}, "term": found["energy"]["term"]}
 
 
 def test_the_parts_are_metrics_under_the_windows_name(metrics):
@@ -292,7 +293,8 @@ def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named
 
 
 def of_a_node(**metrics):
-    return {"node": "n1", "metrics": metrics, "joules": {}, "reason": "no RAPL"}
+    term = {name: value for name, value in metrics.items() if name == "energy_j"}
+    return {"node": "n1", "metrics": metrics, "joules": {}, "term": term, "reason": "no RAPL"}
 
 
 HERE = Consumption({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
@@ -342,3 +344,27 @@ def test_the_first_nodes_record_keeps_what_the_others_told(record):
     assert line["metrics"]["epoch/energy_j"] == 25.0
     assert line["energy"]["nodes"] == measured["nodes"]
     assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
+
+
+def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_total(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    short = {**MEASURED, "closed_ns": MEASURED["opened_ns"] + SECOND // 2}
+    found = close(at(100, gpu0=10), at(100.5, gpu0=110), meter("gpu0"), opened=opened, measured=short, idle_w=20.0)
+    assert "val/energy_j" not in found.line["metrics"]
+    term = found.line["energy"]["term"]
+    assert (term["energy_j"], term["net_energy_j"], term["period_s"], term["shortest_s"]) == (100, 90, 0.1, 1.0)
+
+
+def test_a_short_window_of_several_nodes_is_a_term_where_each_of_them_has_one(record):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
+    panel = Panel(meter("gpu0"), Scripted(), Shelf())
+
+    def term(*others):
+        nodes = [{**of_a_node(), "term": other} for other in others]
+        borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
+        line = closed(opened, {"ranks": [MEASURED], "nodes": nodes}, *borders, panel, record).line
+        return line["energy"]["term"]
+
+    assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
+    assert term(there, {}) == {}

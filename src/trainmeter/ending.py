@@ -19,7 +19,7 @@ from trainmeter.record import Record
 from trainmeter.redaction import redacted_tree
 from trainmeter.state import FAILED, KILLED, said, state
 from trainmeter.stopping import foremost, held_off
-from trainmeter.summary import noted, summarize, unsteady
+from trainmeter.summary import noted, summarize, unsteady, untotaled
 from trainmeter.sweep import is_sent
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import throughput
@@ -102,7 +102,7 @@ def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: O
     if windows:
         outcome.no_energy = run["energy"]["reason"]
         outcome.metrics = summarize(windows, record.steps(), job)
-        outcome.notes += unsteady(outcome.metrics)
+        outcome.notes += [*untotaled(windows), *unsteady(outcome.metrics)]
         between = throughput(windows, record.steps(), job)
         outcome.metrics.update(between.metrics)
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []

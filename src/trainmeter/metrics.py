@@ -99,7 +99,8 @@ RANK_MAX = {
 
 TOTAL = {
     "e2e_s": Metric("s", None, "training and evaluation windows, epoch 0 included"),
-    "energy_j": Metric("J", None, "gross energy of the same windows"),
+    "energy_j": Metric("J", None, "gross energy of the same windows, however short each of them is"),
+    "energy_uncertainty_j": Metric("J", None, "half-width of the 95 % interval of total/energy_j"),
     "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
     "net_energy_j": Metric("J", None, "the same windows' net energy"),
     "read_bytes": Metric("B", None, "read from the dataset's block device in the same windows"),

@@ -12,6 +12,7 @@ from trainmeter.record import INTERVALS, is_partial, is_steady
 
 Window = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
+ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
 UNSTEADY, UNSTEADY_S = 0.1, 0.05
 """The spread of an epoch's time, as a share of its mean and in seconds, up to which nothing is said of it."""
 
@@ -85,16 +86,56 @@ def percentiles(steps: array) -> dict[str, float]:
 
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
-    """Time, energy and reads of all windows; what any window lacks is absent."""
+    """Time, energy and reads over training and evaluation windows; what any window lacks is absent.
+
+    Energy is the sum of the differences between the counters' readings at the borders of each window, so that windows
+    too short to have an energy of their own are in it. What lies between windows is in neither time nor energy.
+
+    Args:
+        windows: the lines of the record, in order, of all attempts.
+
+    Returns:
+        The `total/` metrics by their short names.
+    """
     epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
     result: dict[str, float] = {"epochs": len(epochs)}
-    for name in ("e2e_s", "energy_j", "net_energy_j", "estimated_energy_j", "read_bytes"):
+    for name in ("e2e_s", "read_bytes"):
         total = _sum(windows, name)
         if total is not None:
             result[name] = total
+    result.update(total_energy(windows))
     if "energy_j" in result:
         result["edp_js"] = result["energy_j"] * result["e2e_s"]
     return result
+
+
+def total_energy(windows: Sequence[Window]) -> dict[str, float]:
+    """The energies of all windows together; none where a window has none, or all are too short for the instrument."""
+    terms = [_term(window) for window in windows]
+    if not terms or _shortfall(windows):
+        return {}
+    names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
+    result = {name: math.fsum(term[name] for term in terms) for name in names}
+    if "energy_uncertainty_j" in result:
+        # A window in which a counter hardly moved is uncertain by one period of it at the mean power of the run.
+        mean_w = result["energy_j"] / _energy_window_s(windows)
+        least_j = [mean_w * term.get("period_s", 0.0) for term in terms]
+        uncertain_j = [term["energy_uncertainty_j"] for term in terms]
+        result["energy_uncertainty_j"] = math.fsum(map(max, uncertain_j, least_j))
+    return result
+
+
+def untotaled(windows: Sequence[Window]) -> list[str]:
+    """A note on why a run whose energy was measured has no total of it."""
+    metered = [bool(_term(window)) for window in windows]
+    if not any(metered):
+        return []
+    if short := _shortfall(windows):
+        return [f"no total energy: {short}."]
+    lacking = [f"{window['window']} window {window['epoch']}" for window, has in zip(windows, metered, strict=True)
+               if not has]  # fmt: skip
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return [f"no total energy: the energy of {lacking[0]}{more} is not known."] if lacking else []
 
 
 def unsteady(metrics: Mapping[str, float]) -> list[str]:
@@ -140,6 +181,32 @@ def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
     return bool(tests) and all(tests)
 
 
+def _term(window: Window) -> Mapping[str, float]:
+    """The energies of a window as terms of a total; of a record that does not keep them, its metrics."""
+    kept: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
+    if kept is not None:
+        return kept
+    of_metrics = {name: window["metrics"].get(f"{window['window']}/{name}") for name in ENERGIES}
+    return {name: value for name, value in of_metrics.items() if value is not None}
+
+
+def _shortfall(windows: Sequence[Window]) -> str | None:
+    """Why the energy meter cannot resolve windows even together; None where it can."""
+    terms = [_term(window) for window in windows]
+    shortest_s = max((term.get("shortest_s", 0.0) for term in terms), default=0.0)
+    if not shortest_s:
+        return None
+    if (seconds := _energy_window_s(windows)) < shortest_s:
+        return f"{seconds:.3g} s in all are too short for the energy meter, which needs {shortest_s:g} s"
+    stood_still = not any(term.get("energy_j", 1.0) for term in terms)
+    return "the energy counter stood still in all windows" if stood_still else None
+
+
+def _energy_window_s(windows: Sequence[Window]) -> float:
+    """The seconds between the readings at the borders of each window, added up."""
+    return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
+
+
 def _names(epochs: Sequence[Window]) -> list[str]:
     """What the epochs tell of all ranks together: the largest over ranks stands beside them, in each line alone."""
     names = dict.fromkeys(name for epoch in epochs for name in epoch["metrics"])
@@ -170,5 +237,4 @@ def _mean_power(epochs: Sequence[Window]) -> float | None:
     energy_j = _sum(epochs, "energy_j")
     if energy_j is None:
         return None
-    seconds = sum(epoch["energy"]["closed_ns"] - epoch["energy"]["opened_ns"] for epoch in epochs) * NANOSECOND
-    return energy_j / seconds
+    return energy_j / _energy_window_s(epochs)

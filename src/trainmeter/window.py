@@ -113,7 +113,7 @@ def closed(
         "closed_ns": whole["closed_ns"],
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
         | {f"rank_max/{key}": value for key, value in whole["rank_max"].items() if name == "epoch"},
-        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules}
+        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
         | ({"nodes": nodes} if nodes else {}),
         **told.beside,
     }
@@ -135,7 +135,7 @@ def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Read
     panel.gauges.forget(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
     why = " ".join(used.notes) or panel.meter.energy["reason"]
-    return {"node": name, "metrics": metrics, "joules": used.joules, "reason": why}
+    return {"node": name, "metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
 
 
 def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:
@@ -157,7 +157,15 @@ def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption
             notes += [f"no {key} of all nodes: {node['node']} has none ({node['reason']})." for node in lacking]
         else:
             metrics[key] += sum(node["metrics"][key] for node in nodes)
-    return used._replace(metrics=metrics, notes=notes)
+    terms = [used.term, *(node["term"] for node in nodes)]
+    term = {key: _fold(key, terms) for key in used.term if all(key in each for each in terms)}
+    return used._replace(metrics=metrics, notes=notes, term=term)
+
+
+def _fold(key: str, terms: Sequence[Mapping[str, float]]) -> float:
+    """One number of several nodes: the sum of energies, and the slowest instrument's times."""
+    values = [term[key] for term in terms]
+    return math.fsum(values) if key.endswith("_j") else max(values)
 
 
 def keep_powers(meter: Meter, record: Record) -> Powers:

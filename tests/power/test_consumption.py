@@ -132,6 +132,26 @@ def test_stretches_that_are_too_short_one_by_one_have_energy_together():
     assert used(meter, readings[0], readings[-1], 1.6).metrics["energy_j"] == 80
 
 
+def test_stretches_that_are_too_short_one_by_one_are_exact_terms_of_a_sum():
+    meter = counters(gpu0=float)
+    readings = [{"gpu0": joules} for joules in (100.0, 100.0, 140.0, 140.0, 180.0)]  # one every 0.4 s
+    terms = [used(meter, *pair, 0.4).term for pair in pairwise(readings)]
+    assert [term["energy_j"] for term in terms] == [0, 40, 0, 40]
+    assert {(term["period_s"], term["shortest_s"]) for term in terms} == {(0.1, 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"), [({}, 0.4), ({"gpu0": 99.0}, 0.4), ({"gpu0": 100.0}, 1.0)], ids=["unread", "reset", "stuck"]
+)
+def test_a_stretch_whose_counter_failed_is_no_term(after, seconds):
+    assert used(counters(gpu0=float), {"gpu0": 100.0}, after, seconds).term == {}
+
+
+def test_a_sensor_that_was_lost_is_no_term():
+    lost = WELL._replace(lost={"VDD_IN": "unread for 3.0 s: gone"})
+    assert used(sampled(lost, VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.0}, 0.02).term == {}
+
+
 def test_an_estimate_is_never_mixed_with_measurements():
     found = used(counters(source="estimated", cpu=float), {"cpu": 1.0}, {"cpu": 3.0})
     assert found.metrics == {"estimated_energy_j": 2.0}

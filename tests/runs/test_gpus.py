@@ -37,6 +37,12 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
     assert metrics["epoch/power_samples"] > 10
     assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
     assert metrics["epoch/gpu_utilization"] > 0
+    total = project.record().summary()["metrics"]
+    seconds = sum(
+        window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in project.record().windows()
+    )
+    assert total["total/energy_j"] == pytest.approx(200 * seconds * 1e-9, abs=total["total/energy_uncertainty_j"])
+    assert total["total/edp_js"] == total["total/energy_j"] * total["total/e2e_s"]
 
 
 @pytest.mark.system

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trainmeter.metrics import NANOSECOND
@@ -12,6 +13,8 @@ from trainmeter.power.series import Sampling
 
 FEWEST = 3
 """How many samples have to lie within a stretch: those at its borders tell of what was before it and after it."""
+TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_j")
+"""The energies that add up over stretches of time."""
 
 
 class Reading(NamedTuple):
@@ -39,6 +42,12 @@ class Consumption(NamedTuple):
     notes: list[str]
     lost: dict[str, str]
     """Why a domain of the total has no joules, where it is its instrument that told nothing."""
+    term: Mapping[str, float] = MappingProxyType({})
+    """The energy of this stretch as a term of a sum over several, also where the stretch by itself is too short.
+
+    It holds those of `TERMS` that are known, and, of the total's slowest instrument, `period_s`, how old a reading may
+    be, and `shortest_s`, the shortest stretch that has an energy.
+    """
 
 
 def reading(meter: Meter) -> Reading:
@@ -65,10 +74,15 @@ def consumption(
     known = {name: used[name] for name in sorted(used) if name not in lost}
     short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
     joules = {name: value for name, value in known.items() if name not in short}
+    # A counter may well stand still in a short stretch: what it has not counted yet, it counts in the next.
+    still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
+    measured = _measured({**still, **known}, seconds, window_s, meter, sampling, idle_w)
+    term = {name: measured[name] for name in TERMS if name in measured}
+    if term:
+        period_s = max(staleness_s(meter.domains[name]) for name in meter.energy["domains"])
+        term |= {"period_s": period_s, "shortest_s": TICKS * period_s}
     total_j = meter.total(joules)
-    metrics = {} if total_j is None else _total(total_j, joules, seconds, window_s, meter, sampling)
-    if "energy_j" in metrics and idle_w is not None:
-        metrics["net_energy_j"] = metrics["energy_j"] - idle_w * seconds
+    metrics = {} if total_j is None else measured
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
@@ -78,7 +92,7 @@ def consumption(
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} readings of power failed, and are bridged where they are few.")
     silent = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
-    return Consumption(known, metrics, notes, silent)
+    return Consumption(known, metrics, notes, silent, term)
 
 
 def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
@@ -118,15 +132,21 @@ def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sle
     return consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
 
 
-def _total(
-    total_j: float, joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None
+def _measured(
+    joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
 ) -> dict[str, float]:
+    """The metrics of the total; none where a domain of it has no joules."""
+    total_j = meter.total(joules)
+    if total_j is None:
+        return {}
     if meter.energy["source"] == "estimated":
         return {"estimated_energy_j": total_j}
     mean_w = total_j / seconds
     # Between the readings lies more than the window.
     half_width_j = abs(mean_w) * max(0.0, seconds - window_s) + meter.half_width_j(joules, seconds, sampling)
     metrics = {"energy_j": total_j, "power_mean_w": mean_w}
+    if idle_w is not None:
+        metrics["net_energy_j"] = total_j - idle_w * seconds
     if sampling:
         metrics |= {"power_samples": sampling.samples, "power_gap_max_s": sampling.gap_max_s}
         metrics |= {} if sampling.peak_w is None else {"power_peak_w": sampling.peak_w}
