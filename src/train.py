@@ -25,6 +25,7 @@ if environment.lack():
 from omegaconf import DictConfig
 
 from trainmeter import cluster, command, job, sweep
+from trainmeter.composing import device_of
 from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def main() -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, stop)
     made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
-    job.register(cluster.folders(made, os.environ), found)
+    job.register(cluster.folders(made, os.environ), device_of)
     try:
         command.run("train", task, __doc__)
     except KeyboardInterrupt:
@@ -78,13 +79,6 @@ def main() -> int:
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
         catch_up(orders[-1])
     return int(any(outcome.state != "whole" for outcome in outcomes))
-
-
-def found(root: str) -> str:
-    """The device that the machine below a root is."""
-    from trainmeter.machine import host
-
-    return host.detect(job.matches(), host.facts(root))
 
 
 def stop(number: int, frame: object) -> None:

@@ -1,6 +1,7 @@
 """Which points of a grid a sweep goes through, how often, in which order and under which numbers."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -22,11 +23,12 @@ REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRI
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper whose folder is this test's, and whose points nobody composes."""
-    monkeypatch.setattr(plugin, "check", lambda points, sweeper: None)
+    monkeypatch.setattr(plugin, "check", lambda points, sweeper, composed: None)
 
     def made(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
         sweeper = GridSweeper(max_batch_size, None, sample, repeats, GridOrder[order], seed)
         sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+        sweeper._loader = SimpleNamespace(keep=None)
         return sweeper
 
     return made
@@ -114,6 +116,26 @@ def test_how_many_were_drawn_is_said_and_that_there_are_no_more(sweeper, capsys)
     assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 points.\n"
     assert len(points(sweeper(sample=4), "batch=8,16,32")) == 3
     assert capsys.readouterr().out == "sweep.sample=4: 3 of the grid's 3 points. There are no 4.\n"
+
+
+@pytest.mark.parametrize(
+    ("completed", "said"),
+    [
+        (3, "3 of 3 runs are completed in sweep: nothing to do unless a default or the dataset has changed.\n"),
+        (2, "2 of 3 runs are completed in sweep: 1 left to run.\n"),
+        (0, ""),
+    ],
+)
+def test_completed_runs_of_the_same_command_are_counted_before_anything_is_composed(
+    sweeper, tmp_path, monkeypatch, capsys, completed, said
+):
+    points(sweeper(), "batch=8,16,32")
+    for number in range(completed):
+        (run := tmp_path / "sweep" / str(number)).mkdir()
+        (run / "whole.json").write_text("{}")
+    monkeypatch.setattr(plugin, "check", lambda *asked: print("composing"))
+    points(sweeper(), "batch=8,16,32")
+    assert capsys.readouterr().out == f"{said}composing\n"
 
 
 def test_points_are_checked_in_batches_of_the_size_asked_for(sweeper):

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import CompactHydraException
 from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
 
-from trainmeter.redaction import redacted
+from trainmeter import sweep
+from trainmeter.composing import SweepLoader, device_of
+from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
 
 Point = list[str]
@@ -43,6 +48,10 @@ class GridSweeper(BasicSweeper):
     ) -> None:
         super().__init__(max_batch_size, params)
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        context, self._loader = loading(hydra_context, config)
+        super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> object:
         for key, count, without in (("sample", self.sample, "the whole grid"), ("repeats", self.repeats, "one run")):
@@ -71,27 +80,51 @@ class GridSweeper(BasicSweeper):
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         some = drawn(grid, self.sample, self.seed)
         points = shuffled(some, self.seed) if self.order == "random" else some
+        self._say_what_is_completed(points)
         if self.sample is not None:
             there, taken = len(bare(grid)), len(bare(points))
             few = "" if self.sample <= there else f" There are no {self.sample}."
             print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
         assert self.config is not None
-        check(points, self)
+        check(points, self, self._loader.keep)
         keep_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
+
+    def _say_what_is_completed(self, points: Sequence[Point]) -> None:
+        """Says at once how much of the same command was completed before; that nothing has changed is checked later."""
+        assert self.config is not None
+        folder = Path(self.config.hydra.sweep.dir)
+        before = sweep.points(folder)
+        sweep.points.cache_clear()
+        if before.whole and list(before.typed) == redacted_tree(points):
+            left = len(points) - len(before.whole)
+            what = f"{left} left to run" if left else "nothing to do unless a default or the dataset has changed"
+            print(f"{len(before.whole)} of {len(points)} runs are completed in {folder.name}: {what}.", flush=True)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """All points have been checked."""
 
 
-def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
-    """Ends a command for points that cannot be; it takes what Hydra's own check of each batch would."""
+def loading(context: HydraContext, config: DictConfig) -> tuple[HydraContext, SweepLoader]:
+    """Hydra's context with a loader made for a sweep, and that loader.
+
+    What `device=auto` is, the nodes of a cluster find out for themselves.
+    """
+    elsewhere = config.hydra.runtime.choices["hydra/launcher"] == "slurm"
+    assert isinstance(context.config_loader, ConfigLoaderImpl)
+    loader = SweepLoader(context.config_loader, None if elsewhere else device_of)
+    return HydraContext(config_loader=loader, callbacks=context.callbacks), loader
+
+
+def check(
+    points: Sequence[Sequence[str]], sweeper: Sweeper, composed: Callable[[DictConfig, list[str]], DictConfig]
+) -> None:
+    """Ends a command for configurations that cannot be run, as Hydra's own check of each batch would."""
     from trainmeter.admission import check_points
 
     assert sweeper.config is not None
-    assert sweeper.hydra_context is not None
     try:
-        check_points(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
+        check_points(points, partial(composed, sweeper.config))
     except ValueError as error:
         sys.exit(redacted(str(error)))
 

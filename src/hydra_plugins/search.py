@@ -19,7 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from hydra_plugins.grid import check
+from hydra_plugins.grid import check, loading
 from trainmeter.durable import write_json
 from trainmeter.record import Record
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
@@ -52,9 +52,10 @@ class SearchSweeper(Sweeper):
         self.trials, self.objectives, self.sampler, self.seed = trials, objectives, sampler, seed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config = hydra_context, config
+        self.config = config
+        self.hydra_context, self._loader = loading(hydra_context, config)
         self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+            hydra_context=self.hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> None:
@@ -69,7 +70,7 @@ class SearchSweeper(Sweeper):
             asked = self.asked(
                 self.config, [axis(override) for override in last.values() if override.is_sweep_override()]
             )
-            check(probes(asked.axes, fixed), self)
+            check(probes(asked.axes, fixed), self, self._loader.load_sweep_config)
             folder = Path(self.config.hydra.sweep.dir)
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from trainmeter.datasets import manifest
 from trainmeter.datasets.ready import known
 from trainmeter.hints import check_names, check_numbers
 from trainmeter.job import ROOT, asked
+from trainmeter.progress import counted
 from trainmeter.throughput import check_length
 from trainmeter.tracking.store import check as check_store
 from trainmeter.tracking.tensorboard import check as check_events
@@ -26,8 +27,6 @@ from trainmeter.values import check
 SOURCE = Path(__file__).resolve().parents[1]
 BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of what the worker builds."""
-MANY = 20
-"""Points from which on it shows how many are checked: each takes a tenth of a second."""
 SHOWN = 10
 PATIENCE_S = 60.0
 
@@ -45,9 +44,9 @@ def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequenc
 
 
 def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
-    """Composes each point of a sweep and refuses them all for those that cannot be, each named; ValueError."""
+    """Composes each configuration of a sweep and refuses them all for those that cannot be, each named; ValueError."""
     refused: dict[str, list[Sequence[str]]] = {}
-    for point in shown(points):
+    for point in counted(points, "Composing configurations"):
         try:
             admit(*asked(composed(list(point))))
         except ValueError as error:
@@ -69,15 +68,6 @@ def named(point: Sequence[str], more: int, why: str) -> str:
     others = f" (and {more} more)" if more else ""
     which = f"{' '.join(point)}{others}: "
     return why if why.startswith(which) else which + why
-
-
-def shown(points: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
-    """The points, counted in the terminal as they are gone through where they are many."""
-    if len(points) < MANY or not sys.stdout.isatty():
-        return points
-    from rich.progress import track
-
-    return track(points, f"Checking {len(points)} points", transient=True)
 
 
 def ranks(strategy: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from rich.table import Table
 from trainmeter import closing
 from trainmeter.outcome import Outcome
 from trainmeter.pace import about, left_s
+from trainmeter.progress import draws
 from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
 
@@ -53,7 +54,7 @@ class Terminal:
             console=self.console,
             auto_refresh=False,
             transient=True,
-            disable=not self._draws,
+            disable=not draws(self.console),
         )
         self._opened_s: list[float] = []
         """When each epoch opened."""
@@ -114,7 +115,7 @@ class Terminal:
     def measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """A window's line, where no progress is drawn: an epoch's own numbers, and how long the others will take."""
         now_s = time.monotonic()
-        if self._draws or line["window"] != "epoch" or now_s - self._told_s < LINE_S:
+        if draws(self.console) or line["window"] != "epoch" or now_s - self._told_s < LINE_S:
             return
         self._told_s = now_s
         forms = {"e2e_s": "{:.3f} s", "fetch_stall_s": "{:.3f} s stalled", "energy_j": "{:.1f} J",
@@ -123,11 +124,6 @@ class Terminal:
         told = ", ".join(form.format(value) for form, value in known if value is not None)
         left = self._left(epochs - line["epoch"] - 1)
         self.say(f"epoch {line['epoch']} of {epochs}: {told}{left}")
-
-    @property
-    def _draws(self) -> bool:
-        """Whether a progress line can be drawn over and over again."""
-        return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def _left(self, epochs: int) -> str:
         """How long so many epochs will take; nothing where there are none, or nothing to tell from."""

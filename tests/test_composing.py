@@ -1,0 +1,86 @@
+"""Configurations of a sweep: as Hydra composes them, once each, with a sign of life."""
+
+import io
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from trainmeter.admission import check_points
+from trainmeter.composing import SweepLoader
+from trainmeter.progress import counted
+
+
+@pytest.fixture
+def loader(composed):
+    """Hydra's own loader, initialized for conf/."""
+    return GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture
+def master(loader):
+    return loader.load_configuration("train", ["batch=8,16", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["batch=1"],
+        ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
+        ["experiment=edge/resnet18_cifar10", "device=nano", "epochs=2"],
+        ["+note=x", "~scheduler"],
+        ["supply=warm", "workers=3"],
+        ["hydra.job.name=me", "seed=3", "model={name: mine}"],
+    ],
+    ids=" ".join,
+)
+def test_configuration_equals_hydras_own(loader, master, typed):
+    fast = SweepLoader(loader)
+    expected = OmegaConf.to_container(loader.load_sweep_config(master, typed))
+    fast.keep(master, ["batch=99", *typed])  # the template is there already
+    assert OmegaConf.to_container(fast.keep(master, typed)) == expected
+    assert OmegaConf.to_container(fast.load_sweep_config(master, typed)) == expected
+
+
+def test_grid_is_composed_once_and_reads_files_once_per_choice_of_groups(loader, master, monkeypatch):
+    read = []
+    of_hydra = type(loader).load_sweep_config
+    monkeypatch.setattr(
+        type(loader), "load_sweep_config", lambda self, *asked: read.append(asked[1]) or of_hydra(self, *asked)
+    )
+    fast = SweepLoader(loader)
+    points = [[f"model={model}", f"batch={batch}"] for model in ("lenet", "resnet18") for batch in range(1, 21)]
+    check_points(points, lambda point: fast.keep(master, point))
+    run = [fast.load_sweep_config(master, point) for point in points]
+    assert [(config.model.name, config.batch) for config in run] == [
+        (model, batch) for model in ("lenet", "resnet18") for batch in range(1, 21)
+    ]
+    assert (fast.composed, read) == (40, [["model=lenet"], ["model=resnet18"]])
+
+
+def test_device_of_this_machine_replaces_auto_in_the_one_composition(loader, master, composed):
+    roots = []
+    fast = SweepLoader(loader, lambda root: roots.append(root) or "nano")
+    config = fast.keep(master, ["batch=4", "machine.root=/board"])
+    assert (fast.composed, roots) == (1, ["/board"])
+    assert (config.device.name, config.hydra.runtime.choices.device) == ("nano", "nano")
+    assert config.hydra.overrides.task == ["batch=4", "machine.root=/board"]
+    assert config.meter.name == composed("device=nano").meter.name
+    assert fast.keep(master, ["device=agx"]).device.name == "agx"
+    assert SweepLoader(loader).keep(master, []).device.name == "auto"
+
+
+def test_count_in_a_file_is_a_few_lines_and_short_work_says_nothing():
+    def lines(seconds_each):
+        now = iter(range(10_000))
+        console = Console(file=io.StringIO(), width=80)
+        seen = list(counted(range(200), "Composing", console, lambda: next(now) * seconds_each))
+        assert seen == list(range(200))
+        return console.file.getvalue().splitlines()
+
+    assert lines(0.001) == []
+    told = lines(0.2)
+    assert told[0] == "Composing 4/200"
+    assert 3 < len(told) < 7
