@@ -1,6 +1,6 @@
 """Sentences at the end of a run; its tables are looked at in tests/test_terminal.py, as they are printed."""
 
-from trainmeter.closing import data, target, throughput
+from trainmeter.closing import bottleneck, data, target, throughput
 
 
 def test_what_was_not_measured_is_not_told():
@@ -26,3 +26,13 @@ def test_a_target_is_told_with_what_reached_it_and_what_that_cost():
     assert target(windows, metrics) == "The target was reached after 1 epoch, in 2.500 s (val/accuracy 0.7500)."
     metrics["total/energy_to_target_j"] = 30.0
     assert "in 2.500 s and 30.0 J (" in target(windows, metrics)
+
+
+def test_the_bottleneck_of_a_run_is_told_in_the_words_of_the_report():
+    """1.69 s per epoch with 0.01 s of fetch and 0.06 s of prep stall is compute."""
+    metrics = {"e2e_s": 1.69, "compute_s": 1.61, "copy_s": 0.0, "overhead_s": 0.01, "fetch_stall_s": 0.07,
+               "loader_read_s": 0.1, "loader_preprocess_s": 0.6, "loader_decode_s": 0.5}  # fmt: skip
+    steady = {f"steady/{name}": value for name, value in metrics.items()}
+    assert bottleneck(steady, in_memory=False) == "Bottleneck: compute-bound; 3.6 % prep stall."
+    assert bottleneck(steady, in_memory=True) == "Bottleneck: compute-bound; 4.1 % prep stall."
+    assert bottleneck({}, in_memory=False) == ""

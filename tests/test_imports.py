@@ -31,6 +31,7 @@ FLOORS = [
     {"manual", "conversation", "space", "values", "curve"},
     {"hints"},
     {
+        "bottleneck",
         "environment",
         "schema",
         "metrics",

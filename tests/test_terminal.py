@@ -46,7 +46,8 @@ def steady(**metrics):
 
 
 def concluded(terminal, windows, outcome=None, warmup=1, of_sweep=False):
-    terminal.concluded(windows, warmup, outcome or Outcome(0, []), of_sweep)
+    job = {"warmup_epochs": warmup, "dataset": {"layout": "files"}}
+    terminal.concluded(windows, job, outcome or Outcome(0, []), of_sweep)
 
 
 def test_the_table_of_a_run_has_the_parts_of_each_epoch_and_their_steady_means(terminal, rows):
@@ -58,6 +59,7 @@ def test_the_table_of_a_run_has_the_parts_of_each_epoch_and_their_steady_means(t
         "0 warm-up 12.346 3.211 0.500 8.000 0.635 100.0 0.5123 0.9123",
         "1 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 0.9123",
         "steady 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 0.9123",
+        "Bottleneck: compute-bound; 26 % data stall.",
     ]
 
 

@@ -9,6 +9,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
+from trainmeter.bottleneck import find_bottleneck, part_seconds, sentence
 from trainmeter.outcome import Outcome
 
 ABSENT = "-"
@@ -68,6 +69,18 @@ def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], w
         steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
         table.add_row("steady", *steady, *([""] if judged else []), style="bold")
     return table
+
+
+def bottleneck(metrics: Mapping[str, float], in_memory: bool) -> str:
+    """Return the bottleneck of a run's mean epoch as a sentence; empty if it is not known.
+
+    Args:
+        metrics: The run's metrics.
+        in_memory: Whether its dataset is in memory.
+    """
+    e2e_s = metrics.get("steady/e2e_s")
+    found = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
+    return sentence([found]) if found else ""
 
 
 def data(metrics: Mapping[str, float]) -> str:

@@ -61,7 +61,7 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
             f"Stopped while publishing; the record is complete: python src/publish.py {plan.record.folder}"
         )
         outcome.stop = outcome.stop or stop
-    terminal.concluded(plan.record.windows(), plan.job["warmup_epochs"], outcome, plan.of_sweep)
+    terminal.concluded(plan.record.windows(), plan.job, outcome, plan.of_sweep)
 
 
 def conclude(plan: Plan, outcome: Outcome) -> None:

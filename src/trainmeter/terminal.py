@@ -130,10 +130,11 @@ class Terminal:
         seconds = left_s(self._opened_s, time.monotonic(), epochs)
         return f"; {about(seconds)} left" if seconds else ""
 
-    def concluded(self, windows: Sequence[Mapping], warmup: int, outcome: Outcome, of_sweep: bool) -> None:
+    def concluded(self, windows: Sequence[Mapping], job: Mapping[str, Any], outcome: Outcome, of_sweep: bool) -> None:
         """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""
         if any(window["window"] == "epoch" for window in windows):
-            self._whole(closing.epochs(windows, outcome.metrics, warmup))
+            self._whole(closing.epochs(windows, outcome.metrics, job["warmup_epochs"]))
+            self.say(closing.bottleneck(outcome.metrics, in_memory=job["dataset"]["layout"] != "files"))
             self.say(closing.data(outcome.metrics), style="dim")
             self.say(closing.throughput(outcome.metrics))
             self.say(closing.target(windows, outcome.metrics), style="green")

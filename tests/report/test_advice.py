@@ -29,7 +29,8 @@ def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on
 
 
 def waiting(number, read_s, preprocess_s, **more):
-    parts = {"fetch_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s}
+    parts = {"fetch_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s,
+             "loader_decode": 0.0}  # fmt: skip
     return run(number, parts=parts, **more)
 
 

@@ -106,9 +106,9 @@ def test_beside_results_rehearsals_decide_nothing(tmp_path):
 
 
 def test_a_stall_sweep_tells_of_stalls_alone(tmp_path):
-    for each in rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1]):
+    for each in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
         write(tmp_path, each)
-    assert "storage-bound" in printed(tmp_path)
+    assert "fetch-bound" in printed(tmp_path)
     assert files(tmp_path) == ["stalls.json", "stalls.md"]
     assert printed(tmp_path, tell_pages) == ""
 

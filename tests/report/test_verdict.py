@@ -18,7 +18,7 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     parts = {"compute_s": None, "fetch_stall_s": None}
     if time_s:
         parts = {"compute_s": (0.9 - stall) * time_s, "fetch_stall_s": stall * time_s, "overhead_s": 0.1 * time_s,
-                 "copy_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 1.0}  # fmt: skip
+                 "copy_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 1.0, "loader_decode_s": 0.5}  # fmt: skip
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
@@ -42,17 +42,17 @@ def test_the_answer_stands_first_then_what_bounds_it():
         "30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
     ]
     assert "Energy is that of: GPUs used." in answer
-    assert bound == ["What bounds 3 jobs: 2 by compute, 1 by preprocessing."]
+    assert bound == ["Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."]
 
 
 def test_the_tables_hold_the_numbers():
     found = told(run(0, 10.0, 300.0, stall=0.8), run(1, 12.0, 200.0, batch=32))
     (best,), (shares,) = (section.grids for section in found.sections)
     assert best.rows == [
-        ["batch 64", "0", "10.0", "300", "30.0", "preprocessing", "time; energy within the slowdown"],
-        ["batch 32", "1", "12.0", "200", "16.7", "compute", "energy; trade-off"],
+        ["batch 64", "0", "10.0", "300", "30.0", "prep-bound", "time; energy within the slowdown"],
+        ["batch 32", "1", "12.0", "200", "16.7", "compute-bound; 10 % prep stall", "energy; trade-off"],
     ]
-    assert shares.columns == ["job", "compute", "preprocessing", "storage", "copy", "overhead"]
+    assert shares.columns == ["job", "compute", "prep stall", "fetch stall", "copy", "overhead"]
     assert shares.rows == [
         ["batch 64", "10.0", "80.0", "0.0", "0.0", "10.0"],
         ["batch 32", "80.0", "10.0", "0.0", "0.0", "10.0"],
@@ -84,7 +84,7 @@ def test_while_a_bound_is_unmet_none_is_the_best_by_all_that_was_asked():
 def test_a_job_alone_is_chosen_from_nothing():
     answer, bound = said(told(run(0, 10.0, 100.0)))
     assert answer == ["One job alone, and nothing to choose between: resnet152, batch 64: 10.0 s an epoch, 100 J."]
-    assert bound == ["What bounds it: compute."]
+    assert bound == ["Bottleneck: compute-bound; 10 % prep stall."]
 
 
 def test_without_energy_time_is_told_and_why_there_is_no_more():
@@ -116,11 +116,11 @@ def test_numbers_are_plain_for_machines():
     values = json.loads(json.dumps(found.values, allow_nan=False))
     assert values["choices"][0] == {
         "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
-        "power_w": 30.0, "energy_covers": "GPUs used", "bound": "compute",
-        "shares": pytest.approx({"compute": 0.8, "preprocessing": 0.1, "storage": 0.0, "copy": 0.0, "overhead": 0.1}),
+        "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": "compute-bound; 10 % prep stall",
+        "fractions": pytest.approx({"compute": 0.8, "prep_stall": 0.1, "fetch_stall": 0, "copy": 0, "overhead": 0.1}),
         "as_good": [], "sentence": "Fastest: batch 64: 10.0 s an epoch, 300 J.",
     }  # fmt: skip
-    assert values["bounds"] == {"compute": 2}
+    assert values["bottlenecks"] == {"compute-bound": 2}
     assert values["prediction"] is None
 
 

@@ -10,7 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
+from trainmeter.bottleneck import (
+    COMPUTE,
+    COPY,
+    DATA_STALL,
+    FETCH_STALL,
+    OVERHEAD,
+    PREP_STALL,
+    STALLS,
+    Bottleneck,
+    part_name,
+    percent,
+)
+from trainmeter.report.bounds import Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import LIMIT, costs, measured
 from trainmeter.report.points import DATA_PARALLEL, REPEATED, Point
@@ -67,27 +79,29 @@ def typed(point: Point, changed: Mapping[str, str], multirun: bool = False) -> s
 
 
 def _faster(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
-    """Key, value, and why, the most promising first."""
-    job, share = bound.point.job, f"{100 * bound.share:.0f} % of its epoch"
-    if bound.kind in (PREPROCESSING, STORAGE, DATA):
+    """Yield a key, its new value and the reason, the most promising first."""
+    job, found = bound.point.job, bound.bottleneck
+    largest = found.parts[0]
+    share = f"{percent(found.fractions[largest])} of the epoch"
+    if found.data_stall >= found.fractions[largest]:  # one stall, or prep and fetch stall together
         if _starts(bound.point) and not job.get("persistent_workers", True):
-            yield "persistent_workers", "true", "the loader's processes are started anew for every epoch"
-        yield from _supply(bound, share)
-    elif bound.kind == COMPUTE:
-        why = f"the fastest computes for {share}"
+            yield "persistent_workers", "true", "the DataLoader workers are started again for every epoch"
+        yield from _supply(bound.point, found)
+    elif largest == COMPUTE:
+        why = f"compute takes {share}"
         if precision := _halved(bound.point):
             yield "precision", precision, f"{why}, in 32 bits"
         yield "batch", _doubled("batch", points), f"{why}: larger batches may use the device better"
         if not job.get("compile", True) and _compiles(bound.point):
             yield "compile", "true", f"{why}: compiled kernels may be fewer and faster"
-    elif bound.kind == COPY:
+    elif largest == COPY:
         if job.get("pin_memory") is False:
             yield "pin_memory", "true", f"copies take {share}, from memory that is not pinned"
         yield "batch", _doubled("batch", points), f"copies take {share}: larger ones are fewer"
-    elif bound.kind == OVERHEAD:
+    elif largest == OVERHEAD:
         if job.get("timing") == "synchronous":
-            yield "timing", "deferred", f"what lies between steps takes {share}, and each step is waited for"
-        yield "batch", _doubled("batch", points), f"what lies between steps takes {share}: larger batches are fewer"
+            yield "timing", "deferred", f"overhead takes {share}, and the host waits for each step"
+        yield "batch", _doubled("batch", points), f"overhead takes {share}: larger batches are fewer"
 
 
 def _halved(point: Point) -> str | None:
@@ -105,32 +119,33 @@ def _compiles(point: Point) -> bool:
     return bool(release and int(release[0]) >= 2)
 
 
-def _supply(bound: Bound, share: str) -> Iterator[tuple[str, str, str]]:
-    """Ways to have data sooner."""
-    job, waits = bound.point.job, f"the fastest waits for data for {share}, the most for {bound.kind}"
-    if bound.kind == DATA:
-        waits = f"the fastest waits for data for {share}"
+def _supply(point: Point, found: Bottleneck) -> Iterator[tuple[str, str, str]]:
+    """Yield ways to have data sooner, by the larger of the data stalls."""
+    job, stall = point.job, max(STALLS, key=lambda part: found.fractions.get(part, 0.0))
+    mostly = "" if stall == DATA_STALL else f", mostly {part_name(stall)}"
+    waits = f"data stalls take {percent(found.data_stall)} of the epoch{mostly}"
     in_files = (job.get("dataset") or {}).get("layout") == "files"
-    if bound.kind == STORAGE and in_files:
+    if stall == FETCH_STALL and in_files:
         if job.get("cache") not in ("warm", None):
-            yield "cache", "warm", f"{waits}: what fits in memory is read from there"
+            yield "cache", "warm", f"{waits}: data that fits in memory is read from there"
         if (job.get("storage") or {}).get("name") != "nvme":
             yield "storage", "nvme", f"{waits}: an NVMe disk, if there is one (storage.root=)"
-    workers, cores = job.get("workers"), bound.point.rows[0].cores
-    most = math.inf if cores is None else cores // bound.point.ranks
+    workers, cores = job.get("workers"), point.rows[0].cores
+    most = math.inf if cores is None else cores // point.ranks
     if isinstance(workers, int) and workers < most:
         more = min(max(1, 2 * workers), most)
-        yield "workers", str(more), f"{waits}: more loader processes do more at a time"
-    if bound.kind == PREPROCESSING and in_files:
+        yield "workers", str(more), f"{waits}: more DataLoader workers load more batches at a time"
+    if stall == PREP_STALL and in_files:
         yield "dataset.layout", "memory", f"{waits}: images in memory are decoded already"
     if workers:
-        yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more ready batches even it out"
+        yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more batches in the queue absorb variation"
 
 
 def _frugal(bound: Bound, points: Sequence[Point]) -> Iterator[tuple[str, str, str]]:
     """A lower power limit, where the least energy was found at the lowest, or on a GPU without any."""
     point = bound.point
-    slows = "" if bound.kind == COMPUTE else f", and most of its epoch is {bound.kind}, which a limit hardly slows"
+    largest = bound.bottleneck.parts[0]
+    slows = "" if largest == COMPUTE else f", and {part_name(largest)} is its bottleneck, which a limit hardly slows"
     limits = [watts for each in points for watts in measured(each, LIMIT)]
     device = point.job.get("device") or {}
     if limits and min(limits) in measured(point, LIMIT):

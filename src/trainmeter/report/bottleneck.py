@@ -1,97 +1,113 @@
-"""What bounds the speed of a job, from its epochs' times under the three supplies of samples, or why that is undecided.
+"""Bottlenecks with the statistics of repeats, and by difference: synthetic batches, warm cache, cold cache.
 
-A stall counts from a share of the epoch's time on, and for sure: where its 95 % interval allows for both, the verdict
-is that it is undecided, with about how many repeats would tell.
+With T1, T3 and T2 the time per epoch on synthetic batches, with all data in the page cache and with none, the prep
+stall is T3 - T1 and the fetch stall T2 - T3 (J. Mohan et al., PVLDB 14(5), 2021).
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from trainmeter.report.estimates import MATTERS, Samples, contrast, half_width
+from trainmeter.bottleneck import (
+    COMPUTE,
+    FETCH_STALL,
+    MIN_FRACTION,
+    PREP_STALL,
+    Bottleneck,
+    find_bottleneck,
+)
+from trainmeter.report.estimates import Estimate, Samples, contrast, half_width
 from trainmeter.report.rows import Row
 from trainmeter.report.supplies import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
 
 DISTURBED = (
-    "a stall comes out far below zero, which none can be: something else disturbed some of the runs; measure them "
-    "again with sweep.again=true"
+    "a stall is significantly below zero, so something else disturbed some of the runs; measure them again with "
+    "sweep.again=true"
 )
 MOST_REPEATS = 100
 """More are not worth counting."""
-STORAGE, PREPROCESSING, COMPUTE, UNDECIDED = "storage-bound", "preprocessing-bound", "compute-bound", "undecided"
 PREPROCESSED = {FROM_CACHE: 1.0, TENSORS: -1.0}
 FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
 STALLED = {FROM_STORAGE: 1.0, TENSORS: -1.0}
-MORE_FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -2.0, TENSORS: 1.0}
-"""By how much the fetch stall is more than the preprocessing stall."""
+
+Part = Samples
+"""A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What bounds the speed; if that is undecided, why, and how many repeats of each condition would do about."""
+def decide(parts: Mapping[str, Part], e2e_s: float) -> Bottleneck | None:
+    """Decide the bottleneck with the 95 % confidence intervals that repeats allow.
 
-    bound: str
-    why: str | None = None
-    repeats: int | None = None
-    """None where no number of repeats within reason would do, or none is needed."""
+    Args:
+        parts: Part of the epoch -> its seconds, by condition and run. All parts of a condition have the same runs, so
+            that the difference of two parts is taken run by run.
+        e2e_s: Mean time per epoch.
 
+    Returns:
+        The bottleneck, or None if a part that was not measured could be the largest.
+    """
 
-def verdict(samples: Samples) -> Verdict:
-    """What bounds a job on its storage: T1, T3 and T2 of its runs."""
-    matters = MATTERS * statistics.fmean(samples[FROM_STORAGE])
-    if _impossible(FETCH, matters, samples) or _impossible(PREPROCESSED, matters, samples):
-        return Verdict(UNDECIDED, DISTURBED)
-    fetch = _weighs(FETCH, matters, samples)
-    preprocessing = _weighs(PREPROCESSED, matters, samples)
-    more_fetch = _weighs(MORE_FETCH, 0.0, samples)
-    if fetch is False and preprocessing is False:
-        return Verdict(COMPUTE)
-    # What surely matters and is surely the larger decides, whatever is not known of the other.
-    if fetch and (preprocessing is False or more_fetch):
-        return Verdict(STORAGE)
-    if preprocessing and (fetch is False or more_fetch is False):
-        return Verdict(PREPROCESSING)
-    if fetch or preprocessing:
-        return _undecided("storage and preprocessing weigh too much alike", MORE_FETCH, 0.0, samples)
-    if fetch is None:
-        return _undecided("fetch stall may matter or not", FETCH, matters, samples)
-    return _undecided("preprocessing may matter or not", PREPROCESSED, matters, samples)
+    def significant(part: str, other: str | None) -> bool:
+        told = _estimate(_difference(parts[part], parts[other] if other else {}))
+        return told.low is None or told.low > 0
+
+    found = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
+    if found is None or len(found.parts) == 1 or found.equal:
+        return found
+    return replace(found, repeats=repeats_needed(_difference(*(parts[part] for part in found.parts[:2]))))
 
 
-def verdict_in_memory(samples: Samples) -> Verdict:
-    """What bounds the same job with its dataset in memory."""
-    matters = MATTERS * statistics.fmean(samples[FROM_CACHE])
-    if _impossible(PREPROCESSED, matters, samples):
-        return Verdict(UNDECIDED, DISTURBED)
-    preprocessing = _weighs(PREPROCESSED, matters, samples)
-    if preprocessing is None:
-        return _undecided("preprocessing may matter or not", PREPROCESSED, matters, samples)
-    return Verdict(PREPROCESSING if preprocessing else COMPUTE)
+def verdict(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+    """Decide the bottleneck of a job that reads from storage.
+
+    Args:
+        times: Condition -> time per epoch of each run: T1, T3 and T2.
+        device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
+            overhead. Otherwise all of T1 counts as compute.
+    """
+    if _impossible(FETCH, times) or _impossible(PREPROCESSED, times):
+        return undecided(DISTURBED)
+    stalls = {PREP_STALL: _weighted(PREPROCESSED, times), FETCH_STALL: _weighted(FETCH, times)}
+    return _decided(stalls, times, FROM_STORAGE, device)
 
 
-def held_to_cache(found: Verdict, rows: Mapping[str, Sequence[Row]]) -> Verdict:
-    """A verdict, as far as the page cache allows for it: where it was not as asked, the fetch stall is too small."""
-    if found.bound in (STORAGE, UNDECIDED) or (was_warm(rows) and was_cold(rows)):
+def verdict_in_memory(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+    """Decide the bottleneck of the same job with its dataset in memory."""
+    if _impossible(PREPROCESSED, times):
+        return undecided(DISTURBED)
+    return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device)
+
+
+def held_to_cache(found: Bottleneck, rows: Mapping[str, Sequence[Row]]) -> Bottleneck:
+    """Withdraw a verdict that a page cache in another state than asked for does not allow.
+
+    In that case the fetch stall is larger than measured: a verdict that names it stands, the others may not.
+    """
+    if not found.parts or found.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
         return found
     wrong = "warm runs were not warm" if not was_warm(rows) else "cold runs were not cold"
-    return Verdict(UNDECIDED, f"{wrong}, so that fetch stall may be more than it seems")
+    return undecided(f"{wrong}, so the fetch stall may be larger than measured")
 
 
-def in_memory_held_to_cache(found: Verdict, rows: Mapping[str, Sequence[Row]]) -> Verdict:
-    """The same for the verdict in memory: where warm was not warm, some of its stall is storage's."""
-    if found.bound == PREPROCESSING and not was_warm(rows):
-        return Verdict(UNDECIDED, "warm runs were not warm, so that some of their stall may be the storage's")
+def in_memory_held_to_cache(found: Bottleneck, rows: Mapping[str, Sequence[Row]]) -> Bottleneck:
+    """Withdraw a verdict of prep-bound in memory if warm runs were not warm: part of their stall is fetch stall."""
+    if PREP_STALL in found.parts and not was_warm(rows):
+        return undecided("warm runs were not warm, so part of their stall may be fetch stall")
     return found
 
 
-def repeats_needed(weights: Mapping[str, float], bound: float, samples: Samples) -> int | None:
-    """About how many repeats of each condition tell a contrast from a bound; None for more than is worth it."""
-    distance = abs(contrast(weights, samples).value - bound)
-    most = max(len(samples[name]) for name in weights)
-    for count in range(max(2, most + 1), MOST_REPEATS + 1):
-        if half_width(weights, samples, dict.fromkeys(weights, count)) < distance:
+def undecided(why: str) -> Bottleneck:
+    return Bottleneck((), {}, why=why)
+
+
+def repeats_needed(part: Part) -> int | None:
+    """Return about how many repeats of each condition would tell a difference from zero; None if more than 100."""
+    distance, weights = abs(_estimate(part).value), dict.fromkeys(part, 1.0)
+    if min(map(len, part.values())) < 2:
+        return None
+    for count in range(max(map(len, part.values())) + 1, MOST_REPEATS + 1):
+        if half_width(weights, part, dict.fromkeys(weights, count)) < distance:
             return count
     return None
 
@@ -100,22 +116,33 @@ def repeated(samples: Samples) -> bool:
     return all(len(values) > 1 for values in samples.values())
 
 
-def _weighs(weights: Mapping[str, float], bound: float, samples: Samples) -> bool | None:
-    """Whether a contrast is above a bound; None where its interval spans it, or, without one, where it is the bound."""
-    told = contrast(weights, samples)
-    if told.spans(bound) or told.value == bound:
-        return None
-    return told.value > bound
+def _decided(
+    stalls: Mapping[str, Part], times: Samples, condition: str, device: Mapping[str, Sequence[float]] | None
+) -> Bottleneck:
+    on_device = device or {COMPUTE: times[TENSORS]}
+    parts = {**{part: {TENSORS: list(runs)} for part, runs in on_device.items()}, **stalls}
+    found = decide(parts, statistics.fmean(times[condition]))
+    return found or undecided("the runs on synthetic batches did not measure all parts of their epochs")
 
 
-def _impossible(weights: Mapping[str, float], matters: float, samples: Samples) -> bool:
-    """Whether a stall is below zero by more than matters, and not for want of precision."""
-    told = contrast(weights, samples)
-    return told.value < -matters and (told.high is None or told.high < 0)
+def _estimate(part: Part) -> Estimate:
+    return contrast(dict.fromkeys(part, 1.0), part)
 
 
-def _undecided(why: str, weights: Mapping[str, float], bound: float, samples: Samples) -> Verdict:
-    if not repeated(samples):
-        return Verdict(UNDECIDED, why)
-    repeats = repeats_needed(weights, bound, samples)
-    return Verdict(UNDECIDED, why if repeats else f"{why}; {MOST_REPEATS} repeats of each would not tell", repeats)
+def _weighted(weights: Mapping[str, float], times: Samples) -> Part:
+    return {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
+
+
+def _difference(part: Part, other: Part) -> Part:
+    """Return one part less another, run by run."""
+    result = {name: list(values) for name, values in part.items()}
+    for name, values in other.items():
+        result[name] = [a - b for a, b in zip(result.get(name, [0.0] * len(values)), values, strict=True)]
+    return result
+
+
+def _impossible(weights: Mapping[str, float], times: Samples) -> bool:
+    """Whether a stall is below zero by more than is neglected, and significantly."""
+    told = contrast(weights, times)
+    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
+    return told.value < -neglected_s and (told.high is None or told.high < 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmeter.report.bottleneck import COMPUTE, PREPROCESSING, STORAGE, UNDECIDED, Verdict
+from trainmeter.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 from trainmeter.report.estimates import MATTERS
 from trainmeter.report.pages import Name, Page, Section
 from trainmeter.report.stalls import Analysis, Incomplete
@@ -33,15 +33,13 @@ def page(found: Sequence[Analysis | Incomplete]) -> Page | None:
 def sentences(told: Analysis) -> list[str]:
     """All that is said of an analysis beside its tables, the answer first."""
     said = [answer(told)]
-    if told.verdict.why:
-        said.append(undecided(told.verdict))
+    if why := undecided(told.verdict):
+        said.append(why)
     if told.conditions and not told.lives_in_memory:
         said.append(f"That holds on condition: {'; '.join(told.conditions)}.")
     if not told.lives_in_memory:
-        why = (
-            f" ({undecided(told.in_memory).rstrip('.')})" if told.in_memory.why not in (None, told.verdict.why) else ""
-        )
-        said.append(f"With the dataset in memory: {told.in_memory.bound}{why}.")
+        why = f" ({told.in_memory.why})" if told.in_memory.why not in (None, told.verdict.why) else ""
+        said.append(f"With the dataset in memory: {told.in_memory.text}{why}.")
     helps = best(told)
     if helps:
         said.append(helps)
@@ -59,59 +57,51 @@ def sentences(told: Analysis) -> list[str]:
 
 
 def answer(told: Analysis) -> str:
-    """The first line: what bounds the job, and what of an epoch waits for what."""
+    """Return the first line: the bottleneck, and the stalls in seconds per epoch."""
     epoch = told.times_s[FROM_STORAGE].value
-    if told.lives_in_memory:
-        waits = f"of {seconds(epoch)} an epoch, {interval(told.preprocessing, epoch)} wait for preprocessing"
-        return f"{told.title}: {bound(told.verdict)}: {waits}. The dataset lives in memory: storage plays no part."
-    waits = (
-        f"of {seconds(epoch)} an epoch, {interval(told.fetch, epoch)} wait for storage, "
-        f"{interval(told.preprocessing, epoch)} for preprocessing"
-    )
-    return f"{told.title}: {bound(told.verdict)}: {waits}."
+    prep, fetch = (interval(stall, epoch) for stall in (told.preprocessing, told.fetch))
+    stalls = f"Prep stall {prep}" if told.lives_in_memory else f"Fetch stall {fetch}, prep stall {prep}"
+    where = " The dataset is in memory: there is no fetch stall." if told.lives_in_memory else ""
+    return f"{told.title}: {told.verdict.text}. {stalls} of {seconds(epoch)} per epoch.{where}"
 
 
-def bound(verdict: Verdict) -> str:
-    return "undecided what bounds it" if verdict.bound == UNDECIDED else verdict.bound
-
-
-def undecided(verdict: Verdict) -> str:
-    if verdict.bound != UNDECIDED:
-        return ""
-    more = f"; about {verdict.repeats} repeats of each would tell" if verdict.repeats else ""
-    return f"Undecided: {verdict.why}{more}."
+def undecided(verdict: Bottleneck) -> str | None:
+    """Return why the bottleneck is undecided, or how many repeats would decide between several; None if it is clear."""
+    if verdict.why:
+        return f"Undecided: {verdict.why}."
+    if len(verdict.parts) > 1 and verdict.repeats:
+        return f"About {verdict.repeats} repeats of each would tell the largest parts apart."
+    return None
 
 
 def best(told: Analysis) -> str | None:
-    """What would help most of all that was asked; None where the verdict does not allow for one."""
-    if told.verdict.bound == UNDECIDED:
+    """Return the change that is predicted to help most; None while the bottleneck is undecided.
+
+    More workers are judged by what they bring if the storage is saturated.
+    """
+    if not told.verdict.parts:
         return None
     epoch = told.times_s[FROM_STORAGE].value
-    wanted: tuple[str, ...] = {STORAGE: ("storage", "in memory"), PREPROCESSING: ("workers",)}.get(
-        told.verdict.bound, ()
-    )
-    if told.rates.workers == 0:
-        wanted = (*wanted, "workers")  # without any, nothing overlaps
-    asked = [prediction for prediction in told.predictions if prediction.question in wanted]
-    if told.verdict.bound == COMPUTE:
-        return "Neither storage nor more loader processes would help: a faster device or a smaller model would."
-    if not asked:
-        return None
-    first = min(asked, key=lambda prediction: prediction.epoch_s)
-    if first.epoch_s > (1 - MATTERS) * epoch:
-        if told.verdict.bound == PREPROCESSING:
-            return (
-                "More loader processes would not help, as the host has no more cores: "
-                "less preprocessing would, such as images kept at the size that they are trained at."
-            )
-        return "Of what was asked, nothing would help."
+    first_s = min(prediction.worst_s for prediction in told.predictions)
+    if first_s > (1 - MATTERS) * epoch:
+        return _no_help(told.verdict)
     # Of all that help as much, the least that is asked for.
-    least = next(other for other in asked if other.epoch_s <= first.epoch_s * 1.005)
-    choice, soon = _choice(least, told.rates.ranks), _predicted(least)
-    said = f"Most would help: {choice}, for {soon} s an epoch in place of {seconds(epoch)}."
-    if told.verdict.bound == STORAGE and told.full_cache_share is not None and 0 < told.full_cache_share < 1:
+    least = next(other for other in told.predictions if other.worst_s <= (1 + MATTERS) * first_s)
+    now, at_most = seconds(epoch), "at most " if least.at_most or least.saturated_s else ""
+    said = f"Most would help: {_choice(least, told.pipeline.ranks)}, for {at_most}{number(least.worst_s)} s per epoch "
+    said += f"instead of {now}."
+    if FETCH_STALL in told.verdict.parts and told.full_cache_share is not None and 0 < told.full_cache_share < 1:
         said += f" No fetch stall is left from {100 * told.full_cache_share:.0f} % of the dataset in memory on."
     return said
+
+
+def _no_help(verdict: Bottleneck) -> str:
+    if PREP_STALL in verdict.parts:
+        return (
+            "More DataLoader workers would not help, as the host has no more cores: "
+            "less preprocessing would, such as images stored at the size that they are trained at."
+        )
+    return "No change of data loading would help: a faster device or a smaller model would."
 
 
 def grids(told: Analysis) -> list[Grid]:
@@ -148,23 +138,24 @@ def _definitions(told: Analysis) -> Grid:
 
 
 def _what_if(told: Analysis) -> Grid:
+    limited = any(asked.saturated_s for asked in told.predictions)
     rows = []
     for asked in told.predictions:
-        now = asked.question == "workers" and asked.choice == str(told.rates.workers)
-        rows.append(
-            [asked.question, asked.choice + (" (now)" if now else ""), _predicted(asked), number(asked.energy_j)]
-        )
-    return Grid("What if (predicted)", ["what", "how much", "s an epoch", "J"], rows)
+        now = asked.question == "workers" and asked.choice == str(told.pipeline.workers)
+        cells = [asked.question, asked.choice + (" (now)" if now else ""), _predicted(asked)]
+        rows.append([*cells, *([number(asked.saturated_s)] if limited else []), number(asked.energy_j)])
+    saturated = ["s if the storage is saturated"] if limited else []
+    return Grid("What if (predicted)", ["what", "how much", "s per epoch", *saturated, "J"], rows)
 
 
 def _choice(asked: Prediction, ranks: int) -> str:
     if asked.question == "workers":
-        each = " a rank" if ranks > 1 else ""
-        return f"{asked.choice} loader process{'' if asked.choice == '1' else 'es'}{each}"
+        each = " per rank" if ranks > 1 else ""
+        return f"{asked.choice} DataLoader worker{'' if asked.choice == '1' else 's'}{each}"
     if asked.question == "storage":
-        return f"a storage {asked.choice}"
+        return f"storage {asked.choice}"
     return f"{asked.choice} of the dataset in memory"
 
 
 def _predicted(asked: Prediction) -> str:
-    return f"{asked.bound} {number(asked.epoch_s)}" if asked.bound else number(asked.epoch_s)
+    return f"at most {number(asked.epoch_s)}" if asked.at_most else number(asked.epoch_s)

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainmeter.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
 from trainmeter.report.bottleneck import (
     FETCH,
     PREPROCESSED,
     STALLED,
-    Verdict,
     held_to_cache,
     in_memory_held_to_cache,
     repeated,
@@ -38,7 +38,7 @@ from trainmeter.report.supplies import (
     naming,
     titles,
 )
-from trainmeter.report.what_if import Prediction, Rates, predictions, rates_of, share_without_stall
+from trainmeter.report.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
 from trainmeter.sweep import IN_ROUNDS
 
 
@@ -66,6 +66,8 @@ class Energy:
     fetch: Estimate | None = None
     stall_w: float | None = None
     """Power while stalled; None where the stall is too short to tell and idle power is not known."""
+    wait_w: float | None = None
+    """Power that a shorter wait saves: without the preprocessing, which remains to be done. None as above."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Analysis:
     """T1, T3, T2 by condition."""
     preprocessing: Estimate
     fetch: Estimate
-    verdict: Verdict
-    in_memory: Verdict
+    verdict: Bottleneck
+    in_memory: Bottleneck
     conditions: list[str]
     """What the verdict depends on: empty where all runs were as asked."""
     in_memory_conditions: list[str]
@@ -90,7 +92,7 @@ class Analysis:
     cold: Agreement
     warm: Agreement
     energy: Energy
-    rates: Rates
+    pipeline: Pipeline
     predictions: list[Prediction]
     full_cache_share: float | None
     """x*: share of the dataset in memory from which on no fetch stall is left; None where storage plays no part."""
@@ -125,8 +127,12 @@ def energy_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Energy:
         return Energy(reason=f"it covers different things: {', '.join(sorted(covers))}")
     joules = {name: [row.metrics["steady/energy_j"] for row in group] for name, group in rows.items()}
     e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
-    t1, t2 = (statistics.fmean(times[name]) for name in (TENSORS, FROM_STORAGE))
+    t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     idle = [row.metrics["total/idle_power_w"] for row in every if "total/idle_power_w" in row.metrics]
+    idle_w = statistics.fmean(idle) if idle else None
+    stall_w = stall_power(e1, e2, t1, t2, idle_w)
+    domains = {domain for row in every for domain in row.energy_domains}
+    only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
     return Energy(
         covers=covers.pop(),
         tensors_j=e1,
@@ -134,7 +140,8 @@ def energy_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Energy:
         cold_j=e2,
         preprocessing=contrast(PREPROCESSED, joules),
         fetch=contrast(FETCH, joules),
-        stall_w=stall_power(e1, e2, t1, t2, statistics.fmean(idle) if idle else None),
+        stall_w=stall_w,
+        wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
     )
 
 
@@ -154,14 +161,16 @@ def _told(title: str, group: Supplied) -> Analysis | Incomplete:
     times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
     in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else as_asked(rows)
-    warm_verdict = verdict_in_memory(times)
-    bound = warm_verdict if in_memory else held_to_cache(verdict(times), rows)
+    device = _device_parts(rows[TENSORS])
+    warm_verdict = verdict_in_memory(times, device)
+    bottleneck = warm_verdict if in_memory else held_to_cache(verdict(times, device), rows)
     energy = energy_of(rows, times)
-    rates = rates_of(rows, times)
-    e1, t1 = energy.tensors_j, statistics.fmean(times[TENSORS])
+    pipeline = pipeline_of(rows, times)
 
     def joules(seconds: float) -> float | None:
-        return None if e1 is None or energy.stall_w is None else e1 + energy.stall_w * (seconds - t1)
+        if energy.cold_j is None or energy.wait_w is None:
+            return None
+        return energy.cold_j - energy.wait_w * (pipeline.cold_s - seconds)
 
     return Analysis(
         title=title,
@@ -170,7 +179,7 @@ def _told(title: str, group: Supplied) -> Analysis | Incomplete:
         times_s={name: positive_mean(times[name]) for name in CONDITIONS},
         preprocessing=contrast(PREPROCESSED, times),
         fetch=contrast(FETCH, times),
-        verdict=bound,
+        verdict=bottleneck,
         in_memory=in_memory_held_to_cache(warm_verdict, rows) if not in_memory else warm_verdict,
         conditions=conditions,
         in_memory_conditions=warm_conditions,
@@ -179,10 +188,17 @@ def _told(title: str, group: Supplied) -> Analysis | Incomplete:
         cold=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
         warm=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
         energy=energy,
-        rates=rates,
-        predictions=predictions(rates, joules, storage=not in_memory),
-        full_cache_share=None if in_memory else share_without_stall(rates),
+        pipeline=pipeline,
+        predictions=predictions(pipeline, joules, storage=not in_memory),
+        full_cache_share=None if in_memory else fraction_without_stall(pipeline),
     )
+
+
+def _device_parts(rows: Sequence[Row]) -> dict[str, list[float]] | None:
+    """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
+    parts = {part: [row.steady(f"{part}_s") for row in rows] for part in (COMPUTE, COPY, OVERHEAD)}
+    known = {part: [value for value in values if value is not None] for part, values in parts.items()}
+    return known if all(len(values) == len(rows) for values in known.values()) else None
 
 
 def _notes(rows: Mapping[str, Sequence[Row]], times: Samples) -> list[str]:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from trainmeter import bottleneck
+from trainmeter.bottleneck import PARTS, part_name
 from trainmeter.report import prediction as predicted
 from trainmeter.report.advice import Try
-from trainmeter.report.bounds import COMPUTE, COPY, DATA, OVERHEAD, PREPROCESSING, STORAGE, Bound
+from trainmeter.report.bounds import Bound
 from trainmeter.report.choices import Choice
 from trainmeter.report.costs import Cost, costs, measured
 from trainmeter.report.estimates import MATTERS, positive_mean
@@ -28,7 +30,6 @@ BEST = {
 }
 LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys by which a job may need another number of epochs to learn as much."""
-KINDS = (COMPUTE, PREPROCESSING, STORAGE, DATA, COPY, OVERHEAD)
 
 
 def page(
@@ -56,7 +57,7 @@ def page(
     ]
     values = {
         "choices": [_plain(choice, known[id(choice.point)], bound_of.get(id(choice.point))) for choice in choices],
-        "bounds": Counter(bound.kind for bound in bounds),
+        "bottlenecks": Counter(bound.bottleneck.label for bound in bounds),
         "what_next": [{"command": each.command, "why": each.why} for each in what_next],
         "prediction": predicted.values(prediction) if prediction else None,
         "notes": list(notes),
@@ -130,30 +131,25 @@ def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, 
         cost, bound = known[point], bound_of.get(point)
         joules = spread(positive_mean(cost.joules)) if cost.joules else ABSENT
         runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(positive_mean(cost.times_s))
-        kind = _kind(bound.kind) if bound else ABSENT
-        rows.append([cost.title, runs, seconds, joules, number(cost.power_w), kind, "; ".join(by)])
-    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bound by", "best by"], rows)
+        found = bound.bottleneck.text if bound else ABSENT
+        rows.append([cost.title, runs, seconds, joules, number(cost.power_w), found, "; ".join(by)])
+    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bottleneck", "best by"], rows)
 
 
 def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
-    """What bounds how many, and where the time of each goes that was chosen."""
-    counts = Counter(bound.kind for bound in bounds)
-    told = [f"{count} by {_kind(kind)}" for kind, count in counts.most_common()]
-    if len(told) == 1:
-        which = "it" if len(bounds) == 1 else f"all {len(bounds)} jobs"
-        said = [f"What bounds {which}: {_kind(bounds[0].kind)}."]
-    else:
-        said = [f"What bounds {len(bounds)} jobs: {', '.join(told)}."]
+    """The bottlenecks of all configurations, and where the time of each chosen one goes."""
+    said = [bottleneck.sentence([bound.bottleneck for bound in bounds])]
     if any(bound.point.devices != 1 for bound in bounds):
         said.append("Of several devices one's stall is another's compute: who waits keeps the others waiting.")
     chosen = dict.fromkeys(id(choice.point) for choice in choices)
     of = {id(bound.point): bound for bound in bounds}
-    best = [of[point] for point in chosen if point in of]
-    kinds = [kind for kind in KINDS if any(kind in bound.shares for bound in best)]
+    best = {point: of[point].bottleneck.fractions for point in chosen if point in of}
+    parts = [part for part in PARTS if any(part in fractions for fractions in best.values())]
     rows = [
-        [names[id(bound.point)], *(number(_percent(bound.shares.get(kind)), 10) for kind in kinds)] for bound in best
+        [names[point], *(number(_percent(fractions.get(part)), 10) for part in parts)]
+        for point, fractions in best.items()
     ]
-    grids = [Grid("Where an epoch of the best goes, %", ["job", *map(_kind, kinds)], rows)] if best else []
+    grids = [Grid("Where an epoch of the best goes, %", ["job", *map(part_name, parts)], rows)] if best else []
     return Section(said, grids)
 
 
@@ -170,10 +166,6 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _kind(kind: str) -> str:
-    return "waiting for data" if kind == DATA else kind
-
-
 def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
     return {
         "name": choice.name,
@@ -184,8 +176,8 @@ def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
         "energy_j": cost.energy_j,
         "power_w": cost.power_w,
         "energy_covers": cost.covers,
-        "bound": bound.kind if bound else None,
-        "shares": dict(bound.shares) if bound else None,
+        "bottleneck": bound.bottleneck.text if bound else None,
+        "fractions": dict(bound.bottleneck.fractions) if bound else None,
         "as_good": [point.numbers for point in choice.as_good],
         "sentence": choice.sentence,
     }

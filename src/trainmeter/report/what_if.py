@@ -1,7 +1,9 @@
-"""What if: how fast an epoch would be with more loader processes, a faster storage, or more of the dataset in memory.
+"""What-if: the time per epoch with other DataLoader workers, faster storage, or more of the dataset in the page cache.
 
-After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021: an epoch's speed is the
-least of the rates at which samples are fetched, preprocessed and ingested.
+After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021, an epoch of D samples
+takes D / min(R, G), with G the rate at which the device ingests synthetic batches and R the rate at which workers
+prepare batches. A worker of torch's DataLoader reads a batch and then preprocesses it, one after the other, so W
+workers give R = W / (t_fetch / k + t_prep) on storage k times as fast.
 """
 
 from __future__ import annotations
@@ -9,154 +11,246 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainmeter.report.estimates import MATTERS, Samples
 from trainmeter.report.points import Point
 from trainmeter.report.rows import Row
-from trainmeter.report.supplies import CONDITIONS, FROM_CACHE, FROM_STORAGE, mean
+from trainmeter.report.supplies import CONDITIONS, FROM_CACHE, FROM_STORAGE, TENSORS, mean
+
+FASTER = (2.0, 10.0)
+"""Storage speed-ups that are predicted."""
+CACHED = (0.25, 0.5, 0.75, 1.0)
+"""Fractions of the dataset in the page cache that are predicted."""
 
 
 @dataclass(frozen=True)
-class Rates:
-    """The what-if model's rates, samples a second; an epoch's speed is the least of F, P and G."""
+class Pipeline:
+    """The measured pipeline of one rank: DataLoader workers that feed a device.
 
-    samples: float
-    """D: of an epoch."""
-    ingestion: float
-    """G: on ready tensors."""
-    preprocessing: float
-    """P: of the workers used, all in the page cache."""
-    storage: float
-    """S: from the storage."""
-    cache: float | None
-    """C: from the page cache; None (taken as without limit) where the loader did not time its reads apart."""
+    Attributes:
+        steps: Steps per epoch.
+        device_s: Time per epoch of the device: T1, that on synthetic batches, or what it takes while workers run.
+        cold_s: T2, the time per epoch with no data in the page cache.
+        fetch_s: Time of one worker to read a batch from storage, beyond reading it from the page cache.
+        prep_s: Time of one worker to preprocess a batch, reading it from the page cache included.
+        workers: DataLoader workers of each rank.
+        cores: Processor cores of a host, if known.
+        ranks: Ranks on a host; their workers share its cores and its storage.
+        start_s: Time per epoch to start the workers, if they do not persist between epochs.
+        host_s: Processor time per epoch that is not preprocessing, divided by the cores.
+        exact: Whether `fetch_s` and `prep_s` are known; else they are upper bounds, as training hides them.
+    """
+
+    steps: float
+    device_s: float
+    cold_s: float
+    fetch_s: float
+    prep_s: float
     workers: int
-    """Of each rank."""
-    cores: int | None
-    """Of a host."""
+    cores: int | None = None
     ranks: int = 1
-    """On a host."""
-    preprocessing_at_least: bool = False
-    """Whether P is a lower bound only, as something else bounded the warm runs."""
-    storage_at_least: bool = False
+    start_s: float = 0.0
+    host_s: float = 0.0
+    exact: bool = True
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an epoch would take."""
+    """The predicted time and energy per epoch after one change.
+
+    Attributes:
+        question: `workers`, `storage` or `in memory`.
+        choice: The value, as text.
+        epoch_s: Time per epoch.
+        saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
+        at_most: Whether `epoch_s` is an upper bound.
+        energy_j: Energy per epoch, if it was measured.
+    """
 
     question: str
     choice: str
     epoch_s: float
-    bound: str | None = None
-    """`at most` where a rate that holds it up is a lower bound only; `at least` where storage may not keep up."""
+    saturated_s: float | None = None
+    at_most: bool = False
     energy_j: float | None = None
 
+    @property
+    def worst_s(self) -> float:
+        """The time to be sure of, whatever the storage can deliver."""
+        return self.epoch_s if self.saturated_s is None else self.saturated_s
 
-def rates_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Rates:
+
+def pipeline_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Pipeline:
+    """Return the pipeline that explains the runs of a stall experiment.
+
+    Where loading is the bottleneck, the time to load a batch follows from the time per epoch; where training hides it,
+    from the timers in the workers. The difference between cold and warm runs is the time to fetch from storage.
+
+    Args:
+        rows: Condition -> its runs.
+        times: Condition -> time per epoch of each run.
+    """
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
-    samples = mean(rows[FROM_STORAGE], "samples") or 0.0
-    point = Point(rows[FROM_STORAGE])
-    workers, cached = point.job["workers"], rows[FROM_CACHE]
-    # Where decoding is not told apart, it lies in the time of reading, which is none of the page cache's then.
-    read_s = None if mean(cached, "loader_decode_s") is None else mean(cached, "loader_read_s")
-    matters = MATTERS * t2
-    return Rates(
-        samples=samples,
-        ingestion=samples / t1,
-        # Without loader processes the times add up, and each rate is that of its own share.
-        preprocessing=samples / t3 if workers else _rate(samples, t3 - t1),
-        storage=_storage_rate(rows, samples, t3, t2),
-        cache=samples * max(1, workers) * point.processes / read_s if read_s else None,
+    cold = rows[FROM_STORAGE]
+    point = Point(cold)
+    workers, cores = point.job["workers"], cold[0].cores
+    global_batch = point.job["batch"] * point.processes
+    steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
+    timers = {name: _timed_load_s(rows[name], steps * point.processes) for name in (FROM_CACHE, FROM_STORAGE)}
+    start_s = _start_s(cold, timers[FROM_STORAGE]) if workers else 0.0
+    loads = {
+        name: _load(seconds - start_s, t1, steps, workers, timers[name])
+        for name, seconds in {FROM_CACHE: t3, FROM_STORAGE: t2}.items()
+    }
+    load_s, warm_s = loads[FROM_STORAGE].load_s, loads[FROM_CACHE].load_s
+    # More workers than cores wait for each other: their timers, too, are longer than the work.
+    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * point.ranks))
+    in_files = point.job["dataset"]["layout"] == "files"
+    fetches = in_files and load_s - warm_s > MATTERS * load_s
+    return Pipeline(
+        steps=steps,
+        device_s=max(load.device_s for load in loads.values()),
+        cold_s=t2,
+        fetch_s=load_s - prep_s if fetches else 0.0,
+        prep_s=prep_s,
         workers=workers,
-        cores=rows[FROM_STORAGE][0].cores,
+        cores=cores,
         ranks=point.ranks,
-        preprocessing_at_least=t3 - t1 <= matters,
-        storage_at_least=t2 - t3 <= matters,
+        start_s=start_s,
+        host_s=_host_s(rows[TENSORS], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, point.ranks, cores)),
+        exact=all(load.exact for load in loads.values()),
     )
 
 
-def fetch_rate(rates: Rates, cached: float = 0.0, faster: float = 1.0) -> float:
-    """F = D / T_f with T_f = D x / C + D (1 - x) / S, for a share x in memory and a storage so many times as fast."""
-    seconds = (1 - cached) / (rates.storage * faster)
-    if rates.cache:
-        seconds += cached / rates.cache
-    return 1 / seconds if seconds else math.inf
+def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0) -> float:
+    """Predict the time per epoch.
 
+    The first batch is waited for in every epoch, as torch's loader starts each with empty queues; then the slower of
+    workers and device sets the pace. Without workers nothing overlaps.
 
-def speed(rates: Rates, cached: float = 0.0, faster: float = 1.0, workers: int | None = None) -> float:
-    """Samples a second: min(F, P, G); P grows with the loader's processes as far as the host's cores go.
-
-    Without any (workers=0) nothing overlaps: then the times add up.
+    Args:
+        pipeline: The measured pipeline.
+        workers: DataLoader workers of each rank; those measured, if None.
+        faster: Speed-up of the storage.
+        cached: Fraction of the dataset in the page cache, 0 to 1.
     """
-    fetched = fetch_rate(rates, cached, faster)
-    if rates.workers == 0 and not workers:
-        return 1 / (1 / fetched + 1 / rates.preprocessing + 1 / rates.ingestion)
-    preprocessed = rates.preprocessing * _scale(rates, workers)
-    return min(fetched, preprocessed, rates.ingestion)
+    workers = pipeline.workers if workers is None else workers
+    load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
+    if workers == 0:
+        return pipeline.device_s + pipeline.steps * load_s
+    if pipeline.cores:  # preprocessing takes a core each
+        load_s = max(load_s, pipeline.prep_s * workers * pipeline.ranks / pipeline.cores)
+    step_s = pipeline.device_s / pipeline.steps
+    rounds = math.ceil(pipeline.steps / workers)
+    last = pipeline.steps - workers * (rounds - 1)
+    pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * step_s)
+    cores_s = pipeline.host_s + _prep_cpu_s(pipeline.steps, pipeline.prep_s, pipeline.ranks, pipeline.cores)
+    return pipeline.start_s * workers / max(1, pipeline.workers) + max(pipelined_s, cores_s)
 
 
-def share_without_stall(rates: Rates) -> float:
-    """x*: the share in memory from which on storage holds up nothing, memory being much faster."""
-    if rates.workers == 0:
-        return 1.0
-    return max(0.0, 1 - rates.storage / min(rates.preprocessing, rates.ingestion))
+def saturated_s(pipeline: Pipeline) -> float:
+    """Return the time per epoch to read it from storage that is saturated by the workers as measured.
+
+    A worker reads for a part of its time, and during a read shares the storage with those that read as well. If the
+    storage was saturated, its rate is that of all reads under way.
+    """
+    readers = max(1, pipeline.workers) * pipeline.ranks
+    reading = min(1.0, pipeline.steps * pipeline.fetch_s / max(1, pipeline.workers) / pipeline.cold_s)
+    return pipeline.steps * pipeline.ranks * pipeline.fetch_s / (1 + (readers - 1) * reading)
 
 
-def predictions(rates: Rates, energy: Callable[[float], float | None], storage: bool = True) -> list[Prediction]:
-    """Answers to what would help: loader processes, a faster storage, more of the dataset in memory."""
+def fraction_without_stall(pipeline: Pipeline) -> float:
+    """Return the fraction of the dataset in the page cache above which there is no fetch stall."""
+    if not pipeline.fetch_s:
+        return 0.0
+    spare_s = pipeline.workers * pipeline.device_s / pipeline.steps - pipeline.prep_s
+    return min(1.0, max(0.0, 1 - spare_s / pipeline.fetch_s))
 
-    def answer(question: str, choice: str, found: float, bound: str | None) -> Prediction:
-        seconds = rates.samples / found
-        return Prediction(question, choice, seconds, bound, energy(seconds))
 
-    told = []
-    # What bounded nothing is known as a lower bound only: it is asked whether it would bound now.
-    unknown = storage and rates.storage_at_least
-    unheld = replace(rates, storage=math.inf) if rates.storage_at_least else rates
-    for workers in _workers(rates):
-        found = speed(unheld, workers=workers)
-        fewer = _scale(rates, workers) < 1 and found < rates.ingestion
-        # S is what so many processes got by reading at a time; more of them may get more from the same storage.
-        held = storage and workers > rates.workers and found < speed(replace(rates, storage=math.inf), workers=workers)
-        beyond = unknown and found > rates.storage
-        most = held or (rates.preprocessing_at_least and fewer)
-        told.append(answer("workers", str(workers), found, "at least" if beyond else "at most" if most else None))
+def predictions(pipeline: Pipeline, energy: Callable[[float], float | None], storage: bool = True) -> list[Prediction]:
+    """Predict what other workers, faster storage and a larger page cache would bring.
+
+    Args:
+        pipeline: The measured pipeline.
+        energy: Time per epoch -> energy per epoch, None if it is not known.
+        storage: Whether data is read from storage at all.
+    """
+
+    def predicted(question: str, choice: str, seconds: float, saturated: float | None = None) -> Prediction:
+        return Prediction(question, choice, seconds, saturated, not pipeline.exact, energy(seconds))
+
+    found = []
+    for workers in _workers(pipeline):
+        seconds = epoch_s(pipeline, workers)
+        least_s = saturated_s(pipeline) if workers > pipeline.workers else 0.0
+        limited = least_s > (1 + MATTERS) * seconds
+        found.append(predicted("workers", str(workers), seconds, least_s if limited else None))
     if storage:
-        ways = [("storage", f"{faster:g} times as fast", 0.0, faster) for faster in (2.0, 10.0)]
-        ways += [("in memory", f"{100 * cached:.0f} %", cached, 1.0) for cached in (0.25, 0.5, 0.75, 1.0)]
-        for question, choice, cached, faster in ways:
-            found = speed(rates, cached, faster)
-            held = unknown and cached < 1 and found < speed(unheld, cached, faster)
-            told.append(answer(question, choice, found, "at most" if held else None))
-    return told
+        found += [predicted("storage", f"{k:g} times as fast", epoch_s(pipeline, faster=k)) for k in FASTER]
+        found += [predicted("in memory", f"{100 * x:.0f} %", epoch_s(pipeline, cached=x)) for x in CACHED]
+    return found
 
 
-def _storage_rate(rows: Mapping[str, Sequence[Row]], samples: float, t3: float, t2: float) -> float:
-    job = rows[FROM_STORAGE][0].job
-    if job["dataset"]["layout"] != "files":
-        return math.inf
-    return samples / t2 if job["workers"] else _rate(samples, t2 - t3)
+class _Load(NamedTuple):
+    """The time of a worker to load a batch, if it is exact, else an upper bound; the time per epoch of the device."""
+
+    load_s: float
+    device_s: float
+    exact: bool = True
 
 
-def _rate(samples: float, seconds: float) -> float:
-    return samples / seconds if seconds > 0 else math.inf
+def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None) -> _Load:
+    """Return the load time that explains a time per epoch: the inverse of `epoch_s`.
+
+    If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's:
+    workers that run take it processor time, and batches have to be received.
+    """
+    stall_s = max(0.0, seconds - device_s)
+    if not workers:
+        return _Load(stall_s / steps, device_s)
+    rounds = math.ceil(steps / workers)
+    last = steps - workers * (rounds - 1)
+    paced_s = (max(seconds, device_s) - last * device_s / steps) / rounds
+    matters = stall_s > MATTERS * seconds
+    if timed_s is None:
+        return _Load(min(paced_s, stall_s) if matters else paced_s, device_s, exact=matters)
+    if matters and rounds * timed_s + last * device_s / steps > timed_s + device_s:
+        return _Load(paced_s, device_s)
+    return _Load(timed_s, max(device_s, seconds - timed_s))
 
 
-def _scale(rates: Rates, workers: int | None) -> float:
-    """By how much P grows with so many processes a rank: one a core works at a time, whatever their number."""
-    if workers is None:
-        return 1.0
-    asked, used = workers * rates.ranks, max(1, rates.workers) * rates.ranks
-    cores = rates.cores or max(asked, used)
-    return min(asked, cores) / min(used, cores)
+def _timed_load_s(rows: Sequence[Row], batches: float) -> float | None:
+    """Return the time that a worker took for a batch by its own timers; None if there are none."""
+    read_s, preprocess_s = mean(rows, "loader_read_s"), mean(rows, "loader_preprocess_s")
+    return None if read_s is None or preprocess_s is None else (read_s + preprocess_s) / batches
 
 
-def _workers(rates: Rates) -> list[int]:
-    """Numbers of processes a rank to ask about: doubled from one, up to the cores, and what was used."""
-    most = max(1, rates.cores // rates.ranks) if rates.cores else 2 * max(1, rates.workers)
-    counts, count = {most, rates.workers}, 1
+def _start_s(rows: Sequence[Row], timed_s: float | None) -> float:
+    """Return how long an epoch waits for its first batch beyond loading it: for workers that start anew."""
+    first_s = mean(rows, "loader_start_s")
+    if rows[0].job.get("persistent_workers", True) or first_s is None or timed_s is None:
+        return 0.0
+    return max(0.0, first_s - timed_s)
+
+
+def _host_s(rows: Sequence[Row], device_s: float, most_s: float) -> float:
+    """Return the processor time of training itself, divided by the cores; at most `most_s`, as measured epochs show."""
+    utilization = mean(rows, "cpu_utilization")
+    return max(0.0, min((utilization or 0.0) * device_s, most_s))
+
+
+def _prep_cpu_s(steps: float, prep_s: float, ranks: int, cores: int | None) -> float:
+    """Return the processor time of preprocessing, divided by the cores."""
+    return steps * ranks * prep_s / cores if cores else 0.0
+
+
+def _workers(pipeline: Pipeline) -> list[int]:
+    """Return numbers of workers of each rank: powers of two up to the cores, and the number measured."""
+    used = max(1, pipeline.workers)
+    most = max(1, pipeline.cores // pipeline.ranks) if pipeline.cores else 2 * used
+    counts, count = {most, pipeline.workers}, 1
     while count < most:
         counts.add(count)
         count *= 2

@@ -1,0 +1,149 @@
+"""The bottleneck of an epoch: its largest part. One rule and one wording for runs, reports and `experiment=stalls`.
+
+The parts are compute, prep stall, fetch stall, copy and overhead. Prep stall (waiting for preprocessing) and fetch
+stall (waiting for storage) are the data stalls of J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN
+Training, PVLDB 14(5), 2021. Where the two cannot be separated, there is one data stall.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL = "compute", "prep_stall", "fetch_stall", "data_stall"
+COPY, OVERHEAD = "copy", "overhead"
+PARTS = (COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL, COPY, OVERHEAD)
+STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
+MIN_FRACTION = 0.02
+"""Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The largest part of an epoch, and the smaller data stalls.
+
+    Attributes:
+        parts: The largest part; several if they cannot be told apart, the largest first; empty if undecided.
+        fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
+        stalls: Data stalls that are significant but not in `parts`, the largest first.
+        equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
+        why: The reason if undecided.
+        repeats: About how many repeats of each configuration would tell the parts apart, if that is known.
+    """
+
+    parts: tuple[str, ...]
+    fractions: Mapping[str, float]
+    stalls: tuple[str, ...] = ()
+    equal: bool = False
+    why: str | None = None
+    repeats: int | None = None
+
+    @property
+    def data_stall(self) -> float:
+        """The fraction of all data stalls together."""
+        return math.fsum(self.fractions.get(stall, 0.0) for stall in STALLS)
+
+    @property
+    def label(self) -> str:
+        """`compute-bound`; `compute-bound or prep-bound (about equal)`."""
+        if not self.parts:
+            return "bottleneck undecided"
+        label = " or ".join(f"{part.removesuffix('_stall')}-bound" for part in self.parts)
+        if len(self.parts) == 1:
+            return label
+        return f"{label} ({'about equal' if self.equal else 'no significant difference'})"
+
+    @property
+    def text(self) -> str:
+        """The label and the smaller stalls: `compute-bound; 3.6 % prep stall`."""
+        stalls = ", ".join(f"{percent(self.fractions[stall])} {part_name(stall)}" for stall in self.stalls)
+        return f"{self.label}; {stalls}" if stalls else self.label
+
+
+def find_bottleneck(
+    seconds: Mapping[str, float], e2e_s: float, significant: Callable[[str, str | None], bool] = lambda *_: True
+) -> Bottleneck | None:
+    """Decide which part of an epoch is the largest.
+
+    A part is larger than another if it is so by `MIN_FRACTION` of the epoch's time and significantly.
+
+    Args:
+        seconds: Part -> its time per epoch; parts that were not measured are absent. Negative times count as zero.
+        e2e_s: Time per epoch.
+        significant: Whether a part is significantly larger than another part or, for None, than zero. Without repeats
+            there is no such test, and every difference counts.
+
+    Returns:
+        The bottleneck, or None if a part that was not measured could be the largest.
+    """
+    fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
+    ordered = sorted(fractions, key=lambda part: -fractions[part])
+    if not ordered or fractions[ordered[0]] < 1 - math.fsum(fractions.values()):
+        return None
+    largest, *smaller = ordered
+
+    def is_smaller(part: str) -> bool:
+        return fractions[largest] - fractions[part] >= MIN_FRACTION and significant(largest, part)
+
+    tied = [part for part in smaller if fractions[part] >= MIN_FRACTION and not is_smaller(part)]
+    stalls = [part for part in smaller if part in STALLS and part not in tied]
+    return Bottleneck(
+        parts=(largest, *tied),
+        fractions=fractions,
+        stalls=tuple(part for part in stalls if fractions[part] >= MIN_FRACTION and significant(part, None)),
+        equal=all(fractions[largest] - fractions[part] < MIN_FRACTION for part in tied),
+    )
+
+
+def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
+    """Return the time of each part of a run's mean epoch.
+
+    The measured data stall is divided between prep stall and fetch stall in proportion to the time that DataLoader
+    workers spent preprocessing and reading. It is not divided if they did not time decoding apart from reading.
+
+    Args:
+        metrics: A run's metrics, of which `steady/` is used.
+        in_memory: Whether the dataset is in memory, so that nothing is fetched from storage.
+
+    Returns:
+        Part -> seconds per epoch; parts that were not measured are absent.
+    """
+    known = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, "fetch_stall")}
+    seconds = {name: value for name, value in known.items() if math.isfinite(value)}
+    stall_s = seconds.pop("fetch_stall", None)  # the metric's name for the whole data stall
+    if stall_s is not None:
+        shares = {PREP_STALL: 1.0} if in_memory else _stall_shares(metrics)
+        seconds.update({stall: share * stall_s for stall, share in shares.items()})
+    return seconds
+
+
+def part_name(part: str) -> str:
+    """Return a part's name in a text: `prep stall`."""
+    return part.replace("_", " ")
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as a text: `3.6 %`, `44 %`."""
+    return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
+
+
+def sentence(found: Sequence[Bottleneck]) -> str:
+    """Return the bottlenecks of several configurations in one sentence."""
+    labels = [each.label for each in found]
+    if len(found) == 1:
+        return f"Bottleneck: {found[0].text}."
+    if len(set(labels)) == 1:
+        return f"Bottleneck of all {len(found)} configurations: {labels[0]}."
+    counts = sorted(dict.fromkeys(labels), key=lambda label: -labels.count(label))
+    listed = ", ".join(f"{labels.count(label)} {label}" for label in counts)
+    return f"Bottlenecks of {len(found)} configurations: {listed}."
+
+
+def _stall_shares(metrics: Mapping[str, float]) -> dict[str, float]:
+    names = ("loader_read_s", "loader_preprocess_s", "loader_decode_s")
+    read_s, preprocess_s, decode_s = (metrics.get(f"steady/{name}") for name in names)
+    if read_s is None or preprocess_s is None or decode_s is None or read_s + preprocess_s <= 0:
+        return {DATA_STALL: 1.0}
+    fetch = read_s / (read_s + preprocess_s)
+    return {PREP_STALL: 1 - fetch, FETCH_STALL: fetch}
