@@ -8,7 +8,7 @@ import pytest
 
 from trainmeter.durable import write_json
 from trainmeter.ending import close_dead, conclude
-from trainmeter.outcome import Outcome
+from trainmeter.outcome import Outcome, no_energy
 from trainmeter.processes import this_process
 from trainmeter.record import Record
 from trainmeter.state import state
@@ -138,3 +138,10 @@ def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
     record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})
     closed()
     assert "hunter2" not in (record.folder / "summary.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "why"), [("counter", None), ("sampled", None), ("estimated", "less"), ("none", "less")]
+)
+def test_energy_that_is_measured_is_not_said_to_be_missing(source, why):
+    assert no_energy({"energy": {"source": source, "reason": "less"}}) == why

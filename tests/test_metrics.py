@@ -13,6 +13,7 @@ from trainmeter.machine.utilization import FOLDS
 from trainmeter.metrics import EPOCH, METRICS
 from trainmeter.power.consumption import Reading
 from trainmeter.power.meter import Absent, Counter, Domain, Instruments
+from trainmeter.power.meters.several import Sum
 from trainmeter.power.phases.energy import PhaseEnergy
 from trainmeter.power.series import Powers, Sampling
 from trainmeter.record import Record
@@ -105,6 +106,14 @@ class Files:
 
 METERS = {
     "counted": counters("counter"),
+    "several": Sum(
+        [
+            counters("counter"),
+            Instruments(
+                counters={"cpu0": Counter(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
+            ),
+        ]
+    ),
     "sampled": Instruments(powers=Rails(), total=["VDD_IN"], covers="module"),
     "estimated": counters("estimated"),
     "unmetered": Absent("no meter"),
@@ -169,7 +178,7 @@ def in_table(name):
     if re.match(r"rank_max/\w+_s$", name):
         return "rank_max/<part>_s"
     section, _, short = name.partition("/")
-    short = re.sub(r"^energy_(gpu0|VDD_IN)_j$", "energy_<domain>_j", short)
+    short = re.sub(r"^energy_(gpu0|cpu0|VDD_IN)_j$", "energy_<domain>_j", short)
     return f"{'epoch' if section in ('steady', 'spread') else section}/{short}"
 
 

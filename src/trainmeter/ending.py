@@ -13,7 +13,7 @@ from typing import Any
 
 from trainmeter.conversation import WorkerError
 from trainmeter.fitted import exhausted
-from trainmeter.outcome import Outcome
+from trainmeter.outcome import Outcome, is_measured, no_energy
 from trainmeter.plan import Plan, unwritten
 from trainmeter.record import Record
 from trainmeter.redaction import redacted_tree
@@ -100,7 +100,9 @@ def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: O
     windows = record.windows()
     outcome.notes = merged([*outcome.notes, *noted(windows)])
     if windows:
-        outcome.no_energy = run["energy"]["reason"]
+        outcome.no_energy = no_energy(run)
+        if is_measured(run) and (less := run["energy"]["reason"]):  # less was measured than was asked for
+            outcome.notes.append(f"energy: {less}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*untotaled(windows), *unsteady(outcome.metrics)]
         between = throughput(windows, record.steps(), job)

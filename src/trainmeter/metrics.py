@@ -51,6 +51,7 @@ EPOCH = {
         "J", "mean", "energy of one domain: VDD_IN, gpu0, cpu0, dram0; gpu0_sampled checks gpu0"
     ),
     "energy_uncertainty_j": Metric("J", "mean", "half-width of the 95 % interval of energy_j"),
+    "machine_energy_j": Metric("J", "mean", "GPUs and CPU together, where both are metered (meter=sum)"),
     "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
     "energy_per_sample_j": Metric("J", "ratio", "energy / samples"),
     "stall_energy_j": Metric("J", "mean", "energy used during fetch stall; the four phases sum to gross"),
@@ -103,6 +104,7 @@ TOTAL = {
     "energy_uncertainty_j": Metric("J", None, "half-width of the 95 % interval of total/energy_j"),
     "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
     "net_energy_j": Metric("J", None, "the same windows' net energy"),
+    "machine_energy_j": Metric("J", None, "the same windows' energy of GPUs and CPU together, where both are metered"),
     "read_bytes": Metric("B", None, "read from the dataset's block device in the same windows"),
     "edp_js": Metric("Js", None, "energy x time"),
     "idle_power_w": Metric("W", None, "power before training began, knobs held"),

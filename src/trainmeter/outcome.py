@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGTERM
+from typing import Any
 
 from trainmeter.record import Record
 
@@ -53,13 +54,13 @@ class Outcome:
         failure = summary["failure"] or {"kind": None, "message": None}
         self.state, self.kind, self.failure = summary["state"], failure["kind"], failure["message"]
         self.metrics, self.notes = summary["metrics"], summary["notes"]
-        self.rehearsal, self.no_energy = run["rehearsal"], run["energy"]["reason"]
+        self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
 
     def was_whole(self, record: Record) -> Outcome:
         """The outcome of a run that an earlier command measured."""
         run, summary = record.run(), record.summary()
         self.earlier, self.metrics = True, summary["metrics"]
-        self.rehearsal, self.no_energy = run["rehearsal"], run["energy"]["reason"]
+        self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
         return self
 
     def stops(self, stop: BaseException) -> None:
@@ -68,6 +69,17 @@ class Outcome:
 
     def fails(self, kind: str, why: str) -> None:
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
+
+
+def is_measured(run: Mapping[str, Any]) -> bool:
+    """Whether the run's energy is measured, rather than estimated or absent."""
+    return run["energy"].get("source") in ("counter", "sampled")
+
+
+def no_energy(run: Mapping[str, Any]) -> str | None:
+    """Why the run's energy is not measured; None where it is."""
+    reason: str | None = None if is_measured(run) else run["energy"].get("reason")
+    return reason
 
 
 def stopped_by(stop: BaseException, environment: Mapping[str, str]) -> str:

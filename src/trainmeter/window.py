@@ -23,7 +23,7 @@ from trainmeter.supply import Supply
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 """How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
 
-SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_j", "power_mean_w")
+SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 """What the nodes of a run add up to."""
 
 OF_RANKS = "several ranks train, each in a phase of its own."

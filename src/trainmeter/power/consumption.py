@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from trainmeter.power.series import Sampling
 
 FEWEST = 3
 """How many samples have to lie within a stretch: those at its borders tell of what was before it and after it."""
-TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "energy_uncertainty_j")
+TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """The energies that add up over stretches of time."""
 
 
@@ -77,16 +78,19 @@ def consumption(
     # A counter may well stand still in a short stretch: what it has not counted yet, it counts in the next.
     still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
     measured = _measured({**still, **known}, seconds, window_s, meter, sampling, idle_w)
-    term = {name: measured[name] for name in TERMS if name in measured}
+    machine = meter.energy.get("machine", {}).get("domains", ())
+    term = {name: value for name, value in (measured | _machine(machine, {**still, **known})).items() if name in TERMS}
     if term:
         period_s = max(staleness_s(meter.domains[name]) for name in meter.energy["domains"])
         term |= {"period_s": period_s, "shortest_s": TICKS * period_s}
     total_j = meter.total(joules)
     metrics = {} if total_j is None else measured
+    metrics |= _machine(machine, joules)
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
-    missing = [name for name in meter.domains if name in lost or (total_j is None and name not in joules)]
+    needed = meter.domains if total_j is None else machine
+    missing = [name for name in meter.domains if name in lost or (name in needed and name not in joules)]
     reasons = {name: _why(name, lost, short) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
@@ -147,10 +151,17 @@ def _measured(
     metrics = {"energy_j": total_j, "power_mean_w": mean_w}
     if idle_w is not None:
         metrics["net_energy_j"] = total_j - idle_w * seconds
-    if sampling:
+    if sampling and sampling.samples:
         metrics |= {"power_samples": sampling.samples, "power_gap_max_s": sampling.gap_max_s}
         metrics |= {} if sampling.peak_w is None else {"power_peak_w": sampling.peak_w}
     return {**metrics, "energy_uncertainty_j": half_width_j}
+
+
+def _machine(domains: Sequence[str], joules: Joules) -> dict[str, float]:
+    """The machine's energy, where it has domains and all of them have joules."""
+    if not domains or not joules.keys() >= set(domains):
+        return {}
+    return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
 
 
 def _why(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:

@@ -71,6 +71,7 @@ class Meter(Protocol):
 
     `energy` says how trustworthy the total is: its `source` (counter, sampled, estimated, none), what it `covers`,
     however that is metered, the `domains` that make it, and the `reason` where it is none or less than was asked for.
+    Where more of the machine is metered than the total, `machine` has what all of it `covers` and its `domains`.
     """
 
     domains: dict[str, Domain]

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmeter.facts import Facts, facts
 from trainmeter.job import measures
+from trainmeter.outcome import no_energy
 from trainmeter.processes import Process
 from trainmeter.record import Record
 
@@ -106,7 +107,7 @@ def note(record: Record) -> str:
         ),
         *([f"**Failed** ({failure['kind']}): {failure['message']}"] if failure else []),
         f"```\n{command}\n```",
-        *([f"No measured energy: {run['energy']['reason']}"] if run["energy"].get("reason") else []),
+        *([f"No measured energy: {why}"] if (why := no_energy(run)) else []),
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
     ]

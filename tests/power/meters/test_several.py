@@ -4,6 +4,7 @@ from array import array
 
 import pytest
 
+from trainmeter.power.consumption import Reading, consumption
 from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.power.meters.several import Sum, open_sum
 from trainmeter.power.series import NO_POWERS, Powers, Sampling
@@ -12,6 +13,7 @@ GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half
 CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
                inside={"cpu0": 40})  # fmt: skip
 NONE = {"_target_": "trainmeter.power.meter.open_none"}
+GUESSED = {"_target_": "trainmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
 
 class Scripted:
@@ -53,56 +55,58 @@ def both(gpu, cpu) -> Sum:
     )
 
 
-def test_domains_stand_side_by_side_and_totals_are_added(both):
+def test_the_first_part_is_the_total_and_all_parts_are_the_machine(both):
     assert both.domains.keys() == {"gpu0", "cpu0"}
     assert both.read() == {"gpu0": 100.0, "cpu0": 100.0}
-    assert both.total({"gpu0": 200.0, "cpu0": 50.0}) == 250.0
-    assert both.total({"gpu0": 200.0}) is None
-    covers = {"covers": "gpu0 + cpu0", "domains": ["gpu0", "cpu0"]}
-    assert both.energy == {"source": "sampled", **covers, "reason": None}
+    assert both.total({"gpu0": 200.0, "cpu0": 50.0}) == both.total({"gpu0": 200.0}) == 200.0
+    assert both.total({"cpu0": 50.0}) is None
+    machine = {"covers": "gpu0 + cpu0", "domains": ["gpu0", "cpu0"]}
+    first = {"source": "sampled", "covers": "gpu0", "domains": ["gpu0"], "reason": None}
+    assert both.energy == {**first, "machine": machine}
 
 
-def test_a_sum_is_as_good_as_its_worst_part_and_gives_all_reasons():
-    parts = {
-        source: Instruments(
-            counters={source: Counter(Domain(source, 0.1, source), float)},
-            total=[source],
-            covers=source,
-            reason=f"by a {source}.",
-        )
-        for source in ("counter", "estimated")
-    }
-    made = Sum(list(parts.values()))
-    assert made.energy["source"] == "estimated"
-    assert made.energy["reason"] == "by a counter. by a estimated."
+@pytest.mark.parametrize(
+    ("seconds", "after", "expected"),
+    [
+        (2.0, {"gpu0": 401.0, "cpu0": 101.0}, {"energy_j": 400.0, "machine_energy_j": 500.0}),
+        (2.0, {"gpu0": 401.0}, {"energy_j": 400.0}),
+        (2.0, {"cpu0": 101.0}, {}),
+        (0.5, {"gpu0": 101.0, "cpu0": 26.0}, {}),
+    ],
+    ids=["both", "no CPU", "no GPU", "too short for the GPU"],
+)
+def test_machine_energy_is_the_sum_of_gpu_and_cpu_where_both_are_measured(seconds, after, expected):
+    gpu, cpu = (
+        Instruments(counters={name: Counter(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
+        for name, tick_s in (("gpu0", 0.1), ("cpu0", 0.001))
+    )
+    used = consumption(
+        Reading(0, {"gpu0": 1.0, "cpu0": 1.0}), Reading(round(seconds * 1e9), after), Sum([gpu, cpu]), seconds
+    )
+    totals = ("energy_j", "machine_energy_j")
+    assert {name: value for name, value in used.metrics.items() if name in totals} == expected
+    if seconds < 1:
+        assert (used.term["energy_j"], used.term["machine_energy_j"]) == (100.0, 125.0)
+    if after.keys() == {"gpu0"}:
+        assert used.notes == ["no energy of cpu0: the counter gave nothing, stood still or ran backwards."]
 
 
-def test_a_stretch_is_sampled_as_its_worst_part_is_and_its_peak_is_not_known(both):
-    assert both.sampling(0, 100) == Sampling(
-        samples=40, gap_max_s=0.09, failed=3, lost={"cpu0": "unread"}, peak_w=None, half_width_j=2.5,
-        inside={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU],
-    )  # fmt: skip
+def test_a_stretch_is_sampled_as_its_first_part_is(both):
+    assert both.sampling(0, 100) == GPU._replace(
+        failed=3, lost={"cpu0": "unread"}, inside={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
+    )
+    assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
 
 
-def test_a_total_is_uncertain_by_what_its_parts_are_each_by_its_own_instruments(gpu):
-    """A counter beside samples that only check it, at their peak; and one that nothing samples."""
+def test_a_total_that_is_counted_beside_a_sampled_part_tells_of_no_samples(cpu):
     counter = Counter(Domain("counter", 0.05, "GPU board"), float)
-    checked = Instruments(counters={"gpu1": counter}, powers=gpu, total=["gpu1"], covers="gpu1")
-    plain = Instruments(
-        counters={"cpu1": Counter(Domain("counter", 0.001, "CPU", step=0.5), float)}, total=["cpu1"], covers="cpu1"
-    )
-    made = Sum([checked, plain])
-    half_width_j = made.half_width_j({"gpu1": 400.0, "cpu1": 100.0}, 4.0, made.sampling(0, 4))
-    assert half_width_j == pytest.approx(250.0 * 0.05 + 25.0 * 0.001 + 0.5)
-    assert checked.half_width_j({"gpu1": 400.0}, 4.0, GPU) == pytest.approx(250.0 * 0.05)
-
-
-def test_a_sum_of_counters_is_uncertain_by_each(both):
-    counted = Instruments(
-        counters={"cpu1": Counter(Domain("counter", 0.1, "CPU"), float)}, total=["cpu1"], covers="cpu1"
-    )
-    assert Sum([counted]).half_width_j({"cpu1": 100.0}, 4.0, None) == pytest.approx(2.5)
-    assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == pytest.approx(2.0 + 0.5)
+    counted = Instruments(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
+    made = Sum([counted, Instruments(powers=cpu, total=["cpu0"], covers="cpu0")])
+    cpu.sampled = CPU._replace(lost={})
+    borders = Reading(0, {"gpu1": 1.0, "cpu0": 1.0}), Reading(4 * 10**9, {"gpu1": 401.0, "cpu0": 101.0})
+    metrics = consumption(*borders, made, 4.0).metrics
+    assert not [name for name in metrics if name.startswith("power_") and name != "power_mean_w"]
+    assert metrics["energy_uncertainty_j"] == pytest.approx(100.0 * 0.05)
 
 
 def test_a_sum_of_counters_is_not_sampled():
@@ -112,11 +116,13 @@ def test_a_sum_of_counters_is_not_sampled():
     assert list(made.drain(100).times_ns) == []
 
 
-def test_samples_of_all_parts_stand_in_the_order_of_time_and_what_was_not_read_is_no_zero(both):
+def test_samples_of_all_parts_are_in_the_order_of_time_and_the_total_is_the_first_parts(both):
     powers = both.drain(100)
     assert list(powers.times_ns) == [10, 20, 30, 40]
-    known = {name: [None if math.isnan(value) else value for value in part] for name, part in powers.watts.items()}
-    assert known == {"gpu0": [200.0, None, 210.0, None], "cpu0": [None, 50.0, None, 55.0]}
+    columns = {**powers.watts, "total": powers.total_w}
+    known = {name: [None if math.isnan(value) else value for value in part] for name, part in columns.items()}
+    first = [200.0, None, 210.0, None]
+    assert known == {"gpu0": first, "cpu0": [None, 50.0, None, 55.0], "total": first}
     assert list(both.drain(100).times_ns) == []
 
 
@@ -125,24 +131,24 @@ def test_a_sum_closes_all_its_parts(both, gpu, cpu):
     assert (gpu.closed, cpu.closed) == (1, 1)
 
 
-def test_a_sum_that_lacks_parts_is_no_meter_and_gives_their_reasons():
-    lacking = ["There is no driver.", "RAPL is kept for root."]
-    made = open_sum(gpus=[], root="/", parts=[{**NONE, "reason": reason} for reason in lacking])
-    assert made.energy == {"source": "none", "covers": None, "domains": [], "reason": " ".join(lacking)}
+def test_a_sum_whose_first_part_is_absent_has_no_energy_and_gives_the_reason():
+    made = open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "There is no driver."}])
+    assert made.energy["source"] == "none"
+    assert made.energy["reason"].endswith("There is no driver.")
     assert "there are none" in open_sum(gpus=[], root="/", parts=[]).energy["reason"]
 
 
-def test_an_estimate_is_never_added_to_a_measurement(machine):
+@pytest.mark.parametrize("other", [{**NONE, "reason": "RAPL is kept for root."}, GUESSED], ids=["absent", "estimated"])
+def test_without_a_measured_other_part_the_first_stands_alone_with_the_reason(machine, other):
     machine.zone("intel-rapl:0", "package-0", 100.0)
     machine.ticks(busy=1000, idle=9000)
     counted = {"_target_": "trainmeter.power.meters.rapl.open_rapl"}
-    guessed = {"_target_": "trainmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
-    made = open_sum(gpus=[], root=machine.root, parts=[counted, guessed])
-    assert made.energy["source"] == "none"
-    assert made.energy["reason"].startswith(
-        "meter=sum adds no estimate to a measurement, and CPU, as its busy share of 65 W is but estimated: meter="
-    )
-    assert open_sum(gpus=[], root=machine.root, parts=[guessed]).energy["source"] == "estimated"
+    made = open_sum(gpus=[], root=machine.root, parts=[counted, other])
+    assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
+    assert made.energy["reason"].startswith("No machine_energy_j: ")
+    made.close()
+    guessed = open_sum(gpus=[], root=machine.root, parts=[GUESSED, counted])
+    assert (guessed.energy["source"], guessed.domains.keys()) == ("estimated", {"cpu"})
 
 
 def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
@@ -150,7 +156,7 @@ def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
     target = "trainmeter.power.meters.replay.open_replay"
     played = {"_target_": target, "file": str(tmp_path / "power.csv"), "period_s": 0.01}
     before = set(threading.enumerate())
-    assert open_sum(gpus=[], root="/", parts=[played, {**NONE, "reason": "none"}]).energy["source"] == "none"
+    assert open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "none"}, played]).energy["source"] == "none"
     for thread in set(threading.enumerate()) - before:
         thread.join(1)
     assert set(threading.enumerate()) <= before

@@ -1,4 +1,4 @@
-"""Several meters as one, such as a GPU's and its CPU's: domains side by side, totals added up."""
+"""Several meters side by side: the first measures the run's energy, such as the GPUs'; all measure the machine's."""
 
 from __future__ import annotations
 
@@ -9,92 +9,94 @@ from operator import itemgetter
 from os import PathLike
 from typing import Any
 
-from trainmeter.power.meter import SOURCES, Absent, Joules, Meter, open_meter
+from trainmeter.power.meter import Absent, Joules, Meter, open_meter
 from trainmeter.power.series import Powers, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
-    """The sum of the meters that `parts` specifies; absent, with the reasons, unless each of them measures, or each
-    estimates."""
+    """The meters that `parts` specifies, as one.
+
+    Args:
+        gpus: the GPUs used, by UUID.
+        root: the root of the machine's files.
+        parts: the meters; the first measures `energy_j`, all together measure `machine_energy_j`.
+
+    Returns:
+        A `Sum` where all parts measure. The first part alone where another does not, with that one's reason: an
+        estimate is never added to a measurement.
+    """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
-    if fault := unfit(meters):
-        for meter in meters:
-            meter.close()
-        return Absent(fault)
-    return Sum(meters)
-
-
-def unfit(meters: Sequence[Meter]) -> str | None:
-    """Why meters make no sum, or None where they do."""
     if not meters:
-        return "meter=sum adds up meter.parts, and there are none."
-    if absent := [meter.energy["reason"] for meter in meters if meter.energy["source"] == "none"]:
-        return " ".join(absent)
-    guessed = [meter.energy for meter in meters if meter.energy["source"] == "estimated"]
-    if 0 < len(guessed) < len(meters):
-        why = " ".join(energy["reason"] for energy in guessed if energy["reason"])
-        covers = " + ".join(energy["covers"] for energy in guessed)
-        return f"meter=sum adds no estimate to a measurement, and {covers} is but estimated: {why}"
-    return None
+        return Absent("meter=sum adds up meter.parts, and there are none.")
+    unfit = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
+    if not unfit:
+        return Sum(meters)
+    first, *others = meters
+    for meter in others:
+        meter.close()
+    reasons = [*([first.energy["reason"]] if first.energy not in unfit else []), *map(_why_no_machine, unfit)]
+    first.energy["reason"] = " ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
+    return first
+
+
+def _why_no_machine(energy: Mapping[str, Any]) -> str:
+    why = energy["reason"] or "it is estimated."
+    return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
 
 class Sum:
-    """The meter that is made of meters, whose domains all have names of their own."""
+    """Meters whose domains all have names of their own: the first makes the total, all make the machine's energy."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
         reasons = [meter.energy["reason"] for meter in meters]
         self.energy: dict[str, Any] = {
-            "source": max((meter.energy["source"] for meter in meters), key=SOURCES.index),
-            "covers": " + ".join(meter.energy["covers"] for meter in meters),
-            "domains": [name for meter in meters for name in meter.energy["domains"]],
+            **meters[0].energy,
             "reason": " ".join(reason for reason in reasons if reason) or None,
+            "machine": {
+                "covers": " + ".join(meter.energy["covers"] for meter in meters),
+                "domains": [name for meter in meters for name in meter.energy["domains"]],
+            },
         }
 
     def read(self) -> dict[str, float]:
         return {name: joules for meter in self._meters for name, joules in meter.read().items()}
 
     def total(self, values: Mapping[str, float]) -> float | None:
-        totals = [meter.total(values) for meter in self._meters]
-        return None if None in totals else math.fsum(total for total in totals if total is not None)
+        return self._meters[0].total(values)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """That of the parts that are sampled; the sum's peak is not known, for they peak at different moments."""
+        """That of the first part, with the domains of all; 0 samples where the first is not sampled."""
         parts = [meter.sampling(opened_ns, closed_ns) for meter in self._meters]
         sampled = [part for part in parts if part]
         if not sampled:
             return None
-        return Sampling(
-            samples=min(part.samples for part in sampled),
-            gap_max_s=max(part.gap_max_s for part in sampled),
+        first = parts[0] or Sampling(samples=0, gap_max_s=0.0, failed=0, lost={}, peak_w=None, half_width_j=0.0)
+        return first._replace(
             failed=sum(part.failed for part in sampled),
             lost={name: why for part in sampled for name, why in part.lost.items()},
-            peak_w=None,
-            half_width_j=sum(part.half_width_j for part in sampled),
             inside={name: count for part in sampled for name, count in part.inside.items()},
             parts=parts,
         )
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """Added up: what is wrong with one part's instruments may well be wrong with another's."""
-        parts = sampling.parts if sampling else [None] * len(self._meters)
-        return sum(meter.half_width_j(joules, seconds, part) for meter, part in zip(self._meters, parts, strict=True))
+        return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
 
     def drain(self, before_ns: int) -> Powers:
-        """The samples of all parts in the order of time; at no moment are all of them read, so the total is not."""
+        """The samples of all parts in the order of time; the total is read where the first part is."""
         parts = [meter.drain(before_ns) for meter in self._meters]
         rows = [
-            (at_ns, {name: values[row] for name, values in part.watts.items()})
-            for part in parts
-            for row, at_ns in enumerate(part.times_ns)
+            (at_ns, {name: values[row] for name, values in part.watts.items()}, math.nan if number else total_w)
+            for number, part in enumerate(parts)
+            for row, (at_ns, total_w) in enumerate(zip(part.times_ns, part.total_w, strict=True))
         ]
         rows.sort(key=itemgetter(0))
         names = [name for part in parts for name in part.watts]
         return Powers(
-            array("q", (at_ns for at_ns, _ in rows)),
-            {name: array("d", (watts.get(name, math.nan) for _, watts in rows)) for name in names},
-            array("d", [math.nan]) * len(rows),
+            array("q", (at_ns for at_ns, _, _ in rows)),
+            {name: array("d", (watts.get(name, math.nan) for _, watts, _ in rows)) for name in names},
+            array("d", (total_w for _, _, total_w in rows)),
         )
 
     def close(self) -> None:
