@@ -9,6 +9,7 @@ import torch
 
 from trainmeter import metrics, window
 from trainmeter.ending import known
+from trainmeter.machine.gauges import POWER_CAPPED, THERMAL
 from trainmeter.machine.utilization import FOLDS
 from trainmeter.metrics import EPOCH, METRICS
 from trainmeter.power.consumption import Reading
@@ -70,7 +71,7 @@ class Gauges:
     """Gauges for all that can be looked at."""
 
     def window(self, opened_ns, closed_ns):
-        return dict.fromkeys([*FOLDS, "cpu_utilization"], 0.5)
+        return dict.fromkeys([*FOLDS, "cpu_utilization", POWER_CAPPED, THERMAL], 0.5)
 
     def throttled(self, opened_ns, closed_ns):
         return []

@@ -73,6 +73,12 @@ EPOCH = {
     "cpu_utilization": Metric("0..1", "mean", "busy share of all cores"),
     "gpu_utilization": Metric("0..1", "mean", "share of the time in which the GPU was busy, by its driver"),
     "gpu_clock_mean_hz": Metric("Hz", "mean", "mean of the GPU's clock"),
+    "power_capped_fraction": Metric(
+        "0..1", "mean", "fraction of the time in which a power limit or over-current lowered the device's clocks"
+    ),
+    "thermal_throttled_fraction": Metric(
+        "0..1", "mean", "fraction of the time in which heat lowered the device's clocks"
+    ),
     "temperature_max_c": Metric("C", "max", "hottest sensor of the device"),
     "ram_peak_bytes": Metric("B", "max", "most of the machine's memory in use"),
     "gpu_memory_peak_bytes": Metric("B", "max", "largest memory allocated on the accelerator within the epoch"),

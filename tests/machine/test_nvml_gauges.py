@@ -29,15 +29,22 @@ def window(with_nvml):
 
 def test_the_gpus_used_tell_their_load_clock_and_temperature(window):
     told = window("GPU-aaaa", "bbbb")
-    assert told["metrics"] == {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
+    assert told["metrics"] == {
+        "gpu_utilization": 0.87,
+        "gpu_clock_mean_hz": 1410e6,
+        "temperature_max_c": 61,
+        "power_capped_fraction": 0,
+        "thermal_throttled_fraction": 0,
+    }
     assert told["throttled"] == []
 
 
 def test_a_gpu_at_its_power_limit_is_told_from_one_that_is_hot(window):
-    assert window("GPU-bbbb", stub="throttled")["throttled"] == [
-        "gpu1 at its power limit in 2 of 2 samples",
-        "gpu1 slowed for heat in 2 of 2 samples",
-    ]
+    told = window("GPU-bbbb", stub="throttled")
+    assert told["throttled"] == ["gpu1 at its power limit in 2 of 2 samples", "gpu1 slowed for heat in 2 of 2 samples"]
+    assert (told["metrics"]["power_capped_fraction"], told["metrics"]["thermal_throttled_fraction"]) == (1, 1)
+    capped = window("GPU-bbbb", stub="capped")["metrics"]
+    assert (capped["power_capped_fraction"], capped["thermal_throttled_fraction"]) == (1, 0)
 
 
 @pytest.mark.parametrize(

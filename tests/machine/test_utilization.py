@@ -258,6 +258,26 @@ def test_counters_that_go_on_within_the_window_tell_of_throttling(tree):
         ]
 
 
+def fractions(gauges, *inside):
+    metrics = window(gauges, *inside)
+    return {name: value for name, value in metrics.items() if name.endswith("_fraction")}
+
+
+def test_the_fraction_of_time_in_which_clocks_were_lowered_is_that_of_the_samples(tree):
+    with gauges(tree(**throttle_counts(7, 0), **over_currents(5))) as opened:
+        changes = [lambda: tree(**throttle_counts(9, 0)), lambda: tree(**over_currents(6)), lambda: None]
+        assert fractions(opened, *changes) == {"thermal_throttled_fraction": 0.25, "power_capped_fraction": 0.25}
+    with gauges(tree(**throttle_counts(7, 0)), ["GPU-00a1b2c3d4e5f607"]) as opened:
+        hot = lambda: tree(**throttle_counts(9, 0))  # noqa: E731
+        assert "thermal_throttled_fraction" not in fractions(opened, hot), "the CPU's heat is not the GPU's"
+        assert slowed(opened, lambda: tree(**throttle_counts(12, 0)))
+
+
+def test_where_nothing_tells_of_throttling_its_fractions_are_absent(tree):
+    with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", 45_000))) as opened:
+        assert fractions(opened, lambda: None) == {}
+
+
 def test_a_cooling_device_that_slows_tells_of_throttling_and_a_fan_does_not(tree):
     calm, hot = cooling(cpu_throttle_alert=0, pwm_fan=3), cooling(cpu_throttle_alert=1, pwm_fan=3)
     with gauges(tree(**calm)) as opened:

@@ -14,6 +14,9 @@
  *   wsl           the GPUs have no minor numbers, as under WSL2
  *   mig           gpu1 is in slices; else its MIG mode is off, and gpu0 knows no such mode
  *   throttled     the power cap and the temperature hold the clocks down
+ *   capped        the power cap holds the clocks down
+ *   gh200         the GPUs are called GH200
+ *   superchip     the GPUs are joined to a CPU by NVLink-C2C, as in a Grace Hopper
  *   nopermission  the power limit may not be set
  *   deaf          the power limit may be set, and stays as it was
  *
@@ -92,7 +95,10 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t *gpu) { *gpu = &gpus[index]; return SUCCESS; }
 int nvmlDeviceGetIndex(gpu_t gpu, unsigned *index) { *index = gpu->index; return SUCCESS; }
 int nvmlDeviceGetUUID(gpu_t gpu, char *uuid, unsigned room) { snprintf(uuid, room, "%s", gpu->uuid); return SUCCESS; }
-int nvmlDeviceGetName(gpu_t gpu, char *name, unsigned room) { snprintf(name, room, "Stub GPU"); return SUCCESS; }
+int nvmlDeviceGetName(gpu_t gpu, char *name, unsigned room) {
+    snprintf(name, room, "%s", stub_is("gh200") ? "NVIDIA GH200 480GB" : "Stub GPU");
+    return SUCCESS;
+}
 int nvmlDeviceGetArchitecture(gpu_t gpu, unsigned *architecture) { *architecture = AMPERE; return SUCCESS; }
 
 int nvmlDeviceGetCudaComputeCapability(gpu_t gpu, int *major, int *minor) {
@@ -111,7 +117,10 @@ int nvmlDeviceGetMinorNumber(gpu_t gpu, unsigned *minor) {
     return stub_is("wsl") ? NOT_SUPPORTED : SUCCESS;
 }
 
-int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, void *info) { return NOT_SUPPORTED; }
+int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, unsigned *enabled) {
+    *enabled = 1;
+    return stub_is("superchip") ? SUCCESS : NOT_SUPPORTED;
+}
 
 int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
     if (gpu->index == 0) return NOT_SUPPORTED;
@@ -194,7 +203,7 @@ int nvmlDeviceGetMemoryInfo(gpu_t gpu, unsigned long long *total_free_used) {
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *reasons) {
-    *reasons = stub_is("throttled") ? SW_POWER_CAP | SW_THERMAL_SLOWDOWN : 0;
+    *reasons = stub_is("throttled") ? SW_POWER_CAP | SW_THERMAL_SLOWDOWN : stub_is("capped") ? SW_POWER_CAP : 0;
     return answer(gpu);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(gpu_t gpu, unsigned long long *reasons) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +27,20 @@ AT_LIMIT = "at its power limit"
 """What is said of a device that is held down by no fault: a job that sets a limit asks for it."""
 
 
+POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
+"""Why clocks are lowered, by the metrics of the time in which that is so: a power limit or over-current; heat."""
+ELSEWHERE = "elsewhere"
+"""Clocks are lowered, but not those of the device that trains: that is a note, and in no metric."""
+
+Slowed = Mapping[str, Sequence[str]]
+"""What slows the machine, as texts by cause; nothing for a cause that is known not to, no entry for an unknown one."""
+
+
 class Gauge(NamedTuple):
     """An instrument: `read` tells the quantity, or raises OSError or ValueError.
 
     Most tell a number in the unit of the quantity's name. `cpu_utilization` is told as the ticks so far, busy and
-    all of them, and `throttling` as texts: what slows the machine now, or has since it was last read.
+    all of them, and `throttling` as `Slowed`: what slows the machine now, or has since it was last read.
     """
 
     quantity: str
@@ -48,7 +57,7 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
         if gpu in gpus:
             yield from _amd(card)
     yield from _jetson(root)
-    yield from _throttling(root)
+    yield from _throttling(root, ELSEWHERE if gpus else THERMAL)
 
 
 def _temperatures(root: Path) -> Iterator[Gauge]:
@@ -85,19 +94,21 @@ def _amd(card: Path) -> Iterator[Gauge]:
         yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(number, clock))
 
 
-def _throttling(root: Path) -> Iterator[Gauge]:
+def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
+    """What slows a board or a CPU; `by_heat` is the cause that its heat counts as."""
     packages: dict[str, Path] = {}
     for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
         packages.setdefault(text(count.parents[1] / "topology/physical_package_id"), count)
     for package, count in packages.items():
-        yield Gauge("throttling", "thermal_throttle", rises(count, f"CPU package {package} slowed for heat"))
+        yield Gauge("throttling", "thermal_throttle", rises(count, by_heat, f"CPU package {package} slowed for heat"))
     for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
         name = count.name.partition("_")[0]
-        yield Gauge("throttling", "over-current events", rises(count, f"board slowed for over-current ({name})"))
+        said = f"board slowed for over-current ({name})"
+        yield Gauge("throttling", "over-current events", rises(count, POWER_CAPPED, said))
     for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
         if found(SLOWING, text(kind)):
             said = f"{text(kind)} slowed for heat"
-            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), said))
+            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), by_heat, said))
 
 
 def number(path: Path) -> float:
@@ -137,17 +148,17 @@ def ticks(stat: Path) -> tuple[int, int]:
     return busy, busy + idle + iowait + steal
 
 
-def rises(path: Path, said: str) -> Callable[[], Sequence[str]]:
+def rises(path: Path, cause: str, said: str) -> Callable[[], Slowed]:
     """A reading of a counter that says so when it went on since the last one."""
     last: int | None = None
 
-    def read() -> Sequence[str]:
+    def read() -> Slowed:
         nonlocal last
         before, last = last, int(path.read_text())
-        return [said] if before is not None and last > before else []
+        return {cause: [said] if before is not None and last > before else []}
 
     return read
 
 
-def in_force(path: Path, said: str) -> Sequence[str]:
-    return [said] if number(path) > 0 else []
+def in_force(path: Path, cause: str, said: str) -> Slowed:
+    return {cause: [said] if number(path) > 0 else []}

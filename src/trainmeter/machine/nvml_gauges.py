@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from trainmeter.machine import nvml
-from trainmeter.machine.gauges import AT_LIMIT, Gauge
+from trainmeter.machine.gauges import AT_LIMIT, POWER_CAPPED, THERMAL, Gauge, Slowed
 
 
 def start(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
@@ -38,15 +38,21 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
     yield Gauge("throttling", f"NVML, {name}", partial(held_down, name, handle))
 
 
-def held_down(name: str, handle: Any) -> list[str]:
-    """What holds a GPU's clocks down."""
+def held_down(name: str, handle: Any) -> Slowed:
+    """What lowers a GPU's clocks now, by NVML's clocks-event reasons."""
     import pynvml
 
     reasons = {
-        pynvml.nvmlClocksThrottleReasonSwPowerCap: AT_LIMIT,
-        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "slowed for heat",
-        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "slowed for heat, by its hardware",
-        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "slowed by its power brake",
+        POWER_CAPPED: {
+            pynvml.nvmlClocksThrottleReasonSwPowerCap: AT_LIMIT,
+            pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "slowed by its power brake",
+        },
+        THERMAL: {
+            pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "slowed for heat",
+            pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "slowed for heat, by its hardware",
+        },
     }
     in_force = nvml.ask(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-    return [f"{name} {said}" for bit, said in reasons.items() if in_force & bit]
+    return {
+        cause: [f"{name} {said}" for bit, said in by_bit.items() if in_force & bit] for cause, by_bit in reasons.items()
+    }

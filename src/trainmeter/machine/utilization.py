@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from trainmeter.machine import nvml_gauges
-from trainmeter.machine.gauges import Gauge, amd_cards, find_gauges
+from trainmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, Slowed, amd_cards, find_gauges
 from trainmeter.metrics import NANOSECOND
 from trainmeter.rounds import Rounds
 
@@ -66,7 +66,7 @@ class Sample(NamedTuple):
     at_ns: int
     ticks: tuple[int, int] | None
     values: Mapping[str, float]
-    slowed: frozenset[str]
+    slowed: Slowed
 
 
 _moment = attrgetter("at_ns")
@@ -105,7 +105,8 @@ class Gauges:
         """The means and peaks between two moments; a quantity that was not read then has none.
 
         The CPU's share is exact: what was busy between the marks. Peaks count the marks too, for what was used or
-        hot at a border was so in the window; means do not, for a GPU's load there is that of the time before.
+        hot at a border was so in the window; means do not, for a GPU's load there is that of the time before. The
+        fractions of time in which clocks were lowered are those of the samples that tell of it.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
@@ -117,12 +118,16 @@ class Gauges:
             samples = around if fold is max else inside
             if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
                 metrics[quantity] = fold(values)
+        for cause in (POWER_CAPPED, THERMAL):
+            # The first sample tells of the time before.
+            if slowed := [bool(sample.slowed[cause]) for sample in around[1:] if cause in sample.slowed]:
+                metrics[cause] = fmean(slowed)
         return metrics
 
     def throttled(self, opened_ns: int, closed_ns: int) -> list[str]:
         """What slowed the machine between two moments, and in how many of the samples."""
         samples = self._around(opened_ns, closed_ns)[1:]  # the first tells of the time before
-        said = Counter(text for sample in samples for text in sample.slowed)
+        said = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
         return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(said.items())]
 
     def forget(self, before_ns: int) -> None:
@@ -158,7 +163,10 @@ class Gauges:
                 self._reasons[gauge.quantity] = str(error)
         values = {quantity: fold(readings[quantity]) for quantity, fold in FOLDS.items() if readings[quantity]}
         ticks = next(iter(readings["cpu_utilization"]), None)
-        self._samples.append(Sample(at_ns, ticks, values, frozenset(chain(*readings["throttling"]))))
+        slowed: dict[str, list[str]] = defaultdict(list)
+        for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):
+            slowed[cause] += texts
+        self._samples.append(Sample(at_ns, ticks, values, dict(slowed)))
         self._told = told
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:

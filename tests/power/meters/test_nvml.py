@@ -65,6 +65,17 @@ def test_a_window_costs_what_the_counter_of_the_gpu_used_went_on_by(window_of):
     assert window["total"] == 25.0
 
 
+@pytest.mark.parametrize("stub", ["superchip,instant", "gh200,instant"])
+def test_the_energy_of_a_superchip_is_that_of_its_module(window_of, stub):
+    window = window_of("GPU-bbbb", stub=stub)
+    assert window["energy"]["covers"] == "modules of the GPUs used (GPU and CPU of a superchip)"
+    module = "module (GPU and CPU of a superchip)"
+    assert window["domains"]["gpu1"][2] == module
+    assert window["domains"]["gpu1_sampled"][2].startswith(module)
+    usual = window_of("GPU-bbbb", stub="superchip")["domains"]["gpu1_sampled"]
+    assert usual[2].startswith("GPU board"), "the usual reading of power covers no CPU"
+
+
 def test_several_gpus_are_added_up(window_of):
     assert window_of("GPU-aaaa", "GPU-bbbb")["total"] == 37.5
 

@@ -21,6 +21,12 @@ class Gpu(NamedTuple):
     reason: str | None
     """Why it has no counter."""
 
+    @property
+    def covers(self) -> str:
+        """What its energy covers: the board, or more."""
+        instrument = self.counter or self.power
+        return instrument.domain.covers if instrument else BOARD
+
 
 def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> Gpu:
     """The GPU whose instruments these open; each raises OSError where it cannot, and so does this where neither can."""

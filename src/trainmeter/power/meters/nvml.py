@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -20,6 +21,10 @@ GA100 = (8, 0)
 """Up to this compute capability the usual reading of power is that of the moment; of any newer GPU, a mean."""
 AVERAGING_S = 1.0
 """What that mean goes back over."""
+MODULE = "module (GPU and CPU of a superchip)"
+SUPERCHIPS = ("GH200", "Grace Hopper")
+COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
+"""What the energy of several GPUs covers, by what that of each one does."""
 STEP = 0.001
 """NVML tells millijoules and milliwatts."""
 
@@ -59,7 +64,7 @@ def metered(uuids: Sequence[str], period_s: float, cross_check: bool) -> Meter:
     except OSError:
         pynvml.nvmlShutdown()
         raise
-    covers = "GPUs used (whole boards)"
+    covers = " + ".join(dict.fromkeys(COVERS[gpu.covers] for gpu in gpus))
     return meter_of(gpus, covers=covers, period_s=period_s, cross_check=cross_check, close=pynvml.nvmlShutdown)
 
 
@@ -102,7 +107,7 @@ def is_sliced(handle: Any) -> bool:
 def counter_of(uuid: str, device: Any) -> Counter:
     """The GPU's energy counter, asked by reading it: the architecture, by which zeus goes, promises Jetsons one too."""
     read = working(device.get_total_energy_consumption, f"GPU {uuid} does not say what energy it used")
-    return Counter(Domain("counter", COUNTER_PERIOD_S, BOARD, STEP), read)
+    return Counter(Domain("counter", COUNTER_PERIOD_S, scope_of(device.handle), STEP), read)
 
 
 def power_of(uuid: str, device: Any, period_s: float) -> Power:
@@ -110,13 +115,30 @@ def power_of(uuid: str, device: Any, period_s: float) -> Power:
     import pynvml
 
     complaint = f"GPU {uuid} does not say its power"
-    averaging_s = 0.0
+    averaging_s, covers = 0.0, scope_of(device.handle)
     try:
         read = working(device.get_instant_power_usage, complaint)
     except OSError:
+        covers = BOARD
         read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), complaint)
         averaging_s = AVERAGING_S if is_newer_than_ga100(device.handle) else 0.0
-    return Power(Domain("sampled", period_s, BOARD, STEP, averaging_s), read)
+    return Power(Domain("sampled", period_s, covers, STEP, averaging_s), read)
+
+
+def scope_of(handle: Any) -> str:
+    """What a GPU's counter and its power of the moment cover: on a superchip, such as Grace Hopper, all of the module.
+
+    A superchip is known by NVLink-C2C between CPU and GPU, or by its name.
+    """
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        if pynvml.nvmlDeviceGetC2cModeInfoV(handle).isC2cEnabled:
+            return MODULE
+    with suppress(pynvml.NVMLError):
+        if any(name in pynvml.nvmlDeviceGetName(handle) for name in SUPERCHIPS):
+            return MODULE
+    return BOARD
 
 
 def is_newer_than_ga100(handle: Any) -> bool:
