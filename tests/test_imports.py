@@ -26,7 +26,7 @@ FLOORS = [
     {"plan", "window", "terminal", "fitted"},
     {"rehearsal", "supply", "cooling", "course", "admission", "closing"},
     {"composing", "launch", "tracking", "power", "datasets", "sweep"},
-    {"machine"},
+    {"machine", "reuse"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
     {"manual", "conversation", "space", "values", "curve"},
     {"hints"},

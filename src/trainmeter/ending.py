@@ -69,7 +69,8 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     outcome.notes += resumable(plan) if outcome.state != "whole" else []
     try:
         summary = told(plan.record, plan.job, plan.run, outcome)
-        plan.record.conclude({**summary, "ended": datetime.now().astimezone().isoformat()}, plan.run["identity"])
+        ended = datetime.now().astimezone().isoformat()
+        plan.record.conclude({**summary, "ended": ended}, plan.run["identity"], plan.run.get("configuration"))
     except OSError as error:
         outcome.fails("exception", unwritten(error))
 
@@ -89,7 +90,7 @@ def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
                 job, run = record.job(), record.run()
                 outcome = Outcome(run["number"], run["overrides"])
                 outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
-                record.conclude(told(record, job, run, outcome), run["identity"])
+                record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
                 if place(job["tracking"]) is None:  # nothing of it is left to tell
                     queue.drop(record)
                 say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")

@@ -33,6 +33,9 @@ from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.knob import held
 from trainmeter.power.meter import Meter, open_meter
+from trainmeter.record import Record
+from trainmeter.redaction import redacted_tree
+from trainmeter.reuse import refer
 from trainmeter.stopping import foremost
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
@@ -55,8 +58,10 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
                 check_alone(plan.node, plan.record.folder)
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
-            outcome.rehearsal = plan.run["rehearsal"]
             name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
+            if completed := plan.completed_elsewhere:
+                return reused(completed, outcome, name, terminal)
+            outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
                 put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
@@ -71,6 +76,15 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
         terminal.failed(outcome)
     withdraw(order)
     return outcome
+
+
+def reused(record: Record, outcome: Outcome, name: str, terminal: Terminal) -> Outcome:
+    """The outcome of a run for which a completed one stands, to which its folder refers from now on."""
+    assert outcome.folder
+    refer(outcome.folder, record, redacted_tree(outcome.overrides))
+    outcome.reused = record.folder
+    terminal.reused(name, record)
+    return outcome.was_whole(record)
 
 
 def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:

@@ -25,6 +25,8 @@ class Outcome:
     kind: str | None = None
     failure: str | None = None
     earlier: bool = False
+    reused: Path | None = None
+    """The folder of the completed run that stands for it, measured by another command."""
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)

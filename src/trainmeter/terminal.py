@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from trainmeter import closing
+from trainmeter.job import ROOT
+from trainmeter.machine.host import commit
 from trainmeter.outcome import Outcome
 from trainmeter.pace import about, left_s
 from trainmeter.progress import draws
+from trainmeter.record import Record
 from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
 
 LINE_S = 1.0
+_warned_of: set[str] = set()
+"""The git commits of reused runs that were warned of."""
 SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """What to do for a link to this machine's own MLflow."""
 
@@ -88,6 +94,22 @@ class Terminal:
         """A run that an earlier command measured, and its record; a sweep's stands in the sweep's table."""
         if not of_sweep:
             self.say(f"Whole before: {shown_path(folder)}. sweep.again=true measures it anew.")
+
+    def reused(self, name: str, record: Record) -> None:
+        """A run for which a completed one stands; a warning where that was measured with other code, once per commit.
+
+        Args:
+            name: what the run is called.
+            record: the completed run.
+        """
+        self.say(f"{name}: reused from {shown_path(record.folder)}")
+        then, now = commit_of(record), commit(ROOT)
+        if then and now and then != now and then not in _warned_of:
+            _warned_of.add(then)
+            self.warn(
+                f"warning: reused runs were measured at git commit {then[:12]}, this is {now[:12]}; "
+                "a run's identity does not cover code\n  hint: sweep.again=true measures them again"
+            )
 
     def applied(self, settings: Mapping[str, str]) -> None:
         """What was really set, by the keys that asked for it."""
@@ -181,6 +203,14 @@ class Terminal:
             if link.startswith(LOCAL):
                 self.say(f"         {SERVED}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+
+
+def commit_of(record: Record) -> str | None:
+    """The git commit that a run was measured at; None where that is not known."""
+    with suppress(OSError, ValueError, AttributeError):
+        commit: str | None = record.host().get("git", {}).get("commit")
+        return commit
+    return None
 
 
 def shown_path(path: Path) -> str:

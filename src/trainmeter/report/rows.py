@@ -66,10 +66,13 @@ class Row:
     flaws: Sequence[str] = ()
     """What of its record could not be read, and is left out, while the rest is good."""
 
+    reused: str = ""
+    """`sweep/number` of the run that another command measured, where that stands for it."""
+
     @property
     def name(self) -> str:
         """`2026-11-20_12-00-00-1a2b3c4d/3`: no two records have the same."""
-        return f"{self.sweep}/{self.folder.name if self.folder else self.number}"
+        return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
 
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""
