@@ -29,6 +29,7 @@ from trainmeter.composing import device_of
 from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
+    from trainmeter.course import Course
     from trainmeter.outcome import Outcome
 
 
@@ -58,7 +59,7 @@ def main() -> int:
         run = learned if order.elsewhere else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
-        if outcome.stop:
+        if outcome.stop and not (outcome.state == "whole" and is_last(order, course)):
             raise outcome.stop
         ended = course.ending(order.job["sweep"]["max_failures"])
         if ended:
@@ -79,6 +80,11 @@ def main() -> int:
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
         catch_up(orders[-1])
     return int(any(outcome.state != "whole" for outcome in outcomes))
+
+
+def is_last(order: job.Order, course: "Course") -> bool:
+    """Whether no run of the command is left to measure; a search does not know before its end."""
+    return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
 
 
 def stop(number: int, frame: object) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from train import is_last
 from trainmeter import cooling, experiment, launch, plan
 from trainmeter.cluster import Node
 from trainmeter.conversation import WorkerError
@@ -18,8 +19,9 @@ from trainmeter.ending import concluded, merged, resumable
 from trainmeter.experiment import cool, run, training
 from trainmeter.outcome import Outcome
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.sweep import SENT
+from trainmeter.sweep import SENT, Points
 from trainmeter.terminal import Terminal
+from trainmeter.tracking import queue
 from trainmeter.tracking.publisher import Unpublished
 
 
@@ -155,6 +157,40 @@ def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatc
     assert record.summary()["state"] == "whole"
     assert isinstance(outcome.stop, SystemExit)
     assert outcome.stop.code == 128 + signal.SIGTERM
+
+
+class StoppedPublisher(Unpublished):
+    """A publisher during whose last call Ctrl-C is pressed."""
+
+    def close(self, limit_s=30.0, ended=None):
+        raise KeyboardInterrupt
+
+
+def test_run_that_is_stopped_while_it_is_published_is_completed_and_waits_to_be_published(order, terminal, monkeypatch):
+    the = order()
+    monkeypatch.setattr(Terminal, "concluded", lambda *told: signal.raise_signal(signal.SIGINT))  # and once more
+
+    def measure(plan, outcome, terminal, course):
+        with concluded(plan, outcome, StoppedPublisher(plan.record), terminal):
+            pass
+
+    monkeypatch.setattr(experiment, "measure", measure)
+    outcome = run(the, terminal)
+    assert (outcome.state, outcome.failure) == ("whole", None)
+    assert isinstance(outcome.stop, KeyboardInterrupt)
+    assert Record(the.folder).is_whole()
+    multirun = the.folder.parents[1]
+    assert [record.folder for record in queue.waiting(multirun)] == [the.folder]
+
+
+@pytest.mark.parametrize(
+    ("of_sweep", "points", "ended", "expected"),
+    [(False, 0, 1, True), (True, 3, 1, False), (True, 3, 3, True), (True, 0, 3, False)],
+    ids=["single run", "first of a sweep", "last of a sweep", "search"],
+)
+def test_completed_run_ends_a_stopped_command_well_only_if_it_is_the_last(of_sweep, points, ended, expected):
+    course = Course(Points([["batch=8"]] * points), [Outcome(number, []) for number in range(ended)])
+    assert is_last(SimpleNamespace(of_sweep=of_sweep), course) == expected
 
 
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():

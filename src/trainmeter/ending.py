@@ -52,13 +52,15 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
     terminal.closed()
     with held_off() as came:  # a second Ctrl-C costs no summary
         conclude(plan, outcome)
+        outcome.recorded = True
     if came and outcome.stop is None:
         outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
     try:
         shown(publish.close(ended=outcome.state), outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.unpublished = (
-            f"Stopped while publishing; the record is complete: python src/publish.py {plan.record.folder}"
+            "warning: stopped while publishing to MLflow; the record is complete\n"
+            f"  hint: the next command publishes the rest, or python src/publish.py {plan.record.folder}"
         )
         outcome.stop = outcome.stop or stop
     terminal.concluded(plan.record.windows(), plan.job, outcome, plan.of_sweep)

@@ -37,6 +37,8 @@ class Outcome:
     began_s: float = 0.0
     ended_s: float | None = None
     """By the monotonic clock, where it came so far as to use its devices."""
+    recorded: bool = False
+    """Whether the record has its end, which nothing changes from then on."""
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
 
@@ -66,7 +68,9 @@ class Outcome:
         return self
 
     def stops(self, stop: BaseException) -> None:
-        self.fails("stopped", stopped_by(stop, os.environ))
+        """Marks the run as killed, unless its end is recorded already, as while it is published."""
+        if not self.recorded:
+            self.fails("stopped", stopped_by(stop, os.environ))
         self.stop = stop
 
     def fails(self, kind: str, why: str) -> None:
