@@ -55,6 +55,7 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
         outcome.recorded = True
     if came and outcome.stop is None:
         outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+    terminal.stage("Publishing to MLflow")
     try:
         shown(publish.close(ended=outcome.state), outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -63,6 +64,7 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
             f"  hint: the next command publishes the rest, or python src/publish.py {plan.record.folder}"
         )
         outcome.stop = outcome.stop or stop
+    terminal.stage()
     terminal.concluded(plan.record.windows(), plan.job, outcome, plan.of_sweep)
 
 

@@ -52,8 +52,10 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
     outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder, began_s=time.monotonic())
     try:
         with foremost():
+            terminal.stage("Checking the machine and the dataset")
             put_back(desk_of(order), terminal.warn)
             plan = settle(order)
+            terminal.stage()
             if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
                 check_alone(plan.node, plan.record.folder)
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
@@ -65,13 +67,17 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
                 put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
+                terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.begin()
+                terminal.stage()
                 (measure if plan.node.is_first else assist)(plan, outcome, terminal, course)
                 outcome.ended_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
+        terminal.stage()
         outcome.fails("job", str(error))
         terminal.failed(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
+        terminal.stage()
         outcome.stops(stop)
         terminal.failed(outcome)
     withdraw(order)
@@ -93,9 +99,12 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         outcome.notes += publish.settle(terminal.say)
+        terminal.stage(f"Checking dataset {job['dataset']['name']}")
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
+        terminal.stage("Preparing the device and its meter")
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
@@ -103,10 +112,12 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             publish.start()
+            terminal.stage("Starting the training process")
             with training(plan) as worker:
                 messages = worker.messages()
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
+            terminal.stage()
             after_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             keep_powers(panel.meter, plan.record)
@@ -116,9 +127,12 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
     """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
     job = plan.job
     try:
+        terminal.stage(f"Checking dataset {job['dataset']['name']}")
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
+        terminal.stage("Preparing the device and its meter")
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))
@@ -166,6 +180,7 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
     """The power while nothing trains; None where it is not measured."""
+    terminal.stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.say(f"Measuring idle power for {seconds:g} s.", style="dim")
     used = rest(meter, seconds)

@@ -19,7 +19,7 @@ from trainmeter.job import ROOT
 from trainmeter.machine.host import commit
 from trainmeter.outcome import Outcome
 from trainmeter.pace import about, left_s
-from trainmeter.progress import draws
+from trainmeter.progress import Stage, draws
 from trainmeter.record import Record
 from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
@@ -62,11 +62,20 @@ class Terminal:
             transient=True,
             disable=not draws(self.console),
         )
+        self._stage: Stage | None = None
         self._opened_s: list[float] = []
         """When each epoch opened."""
         self._told_s = 0.0
         self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("trainmeter").handlers = [Voice(self)]
+
+    def stage(self, what: str = "") -> None:
+        """Begins a stage that may take long, or, without a word, ends the one that is under way."""
+        if self._stage:
+            self._stage.end()
+        self._stage = Stage(self.console) if what else None
+        if self._stage:
+            self._stage.begin(what)
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a text, if there is any, wrapped at words where a person reads it; links, and all in a file, stay in
@@ -83,6 +92,7 @@ class Terminal:
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
         """The first lines of a run; `forecast` is when it will have ended, where that is known."""
+        self.stage()
         self._rehearsal(rehearsal)
         self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
         if forecast:
@@ -117,6 +127,7 @@ class Terminal:
             self.say(f"{key} is now {setting}, and will be put back.")
 
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+        self.stage()
         verb = {"epoch": "training", "val": "evaluating"}[window]
         what = f"epoch {epoch} of {epochs}, {verb}{self._left(epochs - epoch - (window == 'val'))}"
         if window == "epoch":
@@ -132,6 +143,7 @@ class Terminal:
         self._progress.update(self._task, completed=steps, loss=told, refresh=True)
 
     def closed(self) -> None:
+        self.stage()
         self._progress.stop()
 
     def measured(self, line: Mapping[str, Any], epochs: int) -> None:
