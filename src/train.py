@@ -105,14 +105,15 @@ def catch_up(order: job.Order) -> None:
 def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
+        from trainmeter.report.tell import answer, tell, tell_pages
         from trainmeter.terminal import Terminal
 
         terminal = Terminal()
-        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number))
-        from trainmeter.report.tell import tell, tell_pages
-
+        folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
+        answers = [line for folder in folders if any(folder.glob("*/*.json")) for line in answer(folder)]
+        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
-        for folder in {outcome.folder.parent for outcome in outcomes if outcome.folder}:
+        for folder in folders:
             if folder in supplied:
                 terminal.console.print()
                 tell(folder, terminal.console)

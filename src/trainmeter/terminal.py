@@ -186,13 +186,15 @@ class Terminal:
         if reasons:
             self.say(f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}.", style="bold yellow")
 
-    def sweep(self, outcomes: Sequence[Outcome]) -> None:
-        """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
+    def sweep(self, outcomes: Sequence[Outcome], answer: Sequence[str] = ()) -> None:
+        """The table of a sweep: what varied, how each run ended, what it took; then failures, the answer and links."""
         self.console.print()
         self._whole(closing.sweep(outcomes))
         for outcome in outcomes:
             if outcome.failure:
                 self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
+        for line in answer:
+            self.say(line)
         self._closing(outcomes)
 
     def _whole(self, table: Table) -> None:
