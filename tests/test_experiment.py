@@ -16,7 +16,7 @@ from trainmeter.conversation import WorkerError
 from trainmeter.cooling import Rest
 from trainmeter.course import ALONE, Course
 from trainmeter.ending import concluded, merged, resumable
-from trainmeter.experiment import cool, run, training
+from trainmeter.experiment import check_idle, cool, run, training
 from trainmeter.outcome import Outcome
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
 from trainmeter.sweep import SENT, Points
@@ -205,3 +205,28 @@ def test_ranks_of_another_node_may_be_silent_for_as_long_as_an_epoch_takes(tmp_p
     job = {"device": {"python": None}, "sweep": {"timeout_s": 60, "hung_after_s": 1800}}
     planned = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
     assert training(planned) == (60, silence_s)
+
+
+PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
+
+
+@pytest.mark.parametrize(
+    ("load", "devices", "listed", "shared"),
+    [
+        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: it was 23% busy before training began"),
+        (0.23, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
+        (None, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
+        (0.09, ["gpu"], [], ""),
+        (0.9, ["cpu"], [], ""),
+        (None, ["gpu"], [], ""),
+    ],
+)
+def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load, devices, listed, shared):
+    marks, outcome = {}, Outcome(0, [])
+    panel = SimpleNamespace(
+        gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
+        neighbors=SimpleNamespace(look=lambda: None, take=lambda: listed),
+    )
+    check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
+    assert marks.get("gpu_shared", "") == shared
+    assert outcome.notes == ([f"{shared}."] if shared else [])

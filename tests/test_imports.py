@@ -64,6 +64,7 @@ ALONE_IN = {
     "submitit": {"trainmeter/fleet/sending.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
+        "trainmeter/machine/gpu_processes.py",
         "trainmeter/machine/nvml.py",
         "trainmeter/machine/nvml_gauges.py",
         "trainmeter/power/meters/nvml.py",

@@ -26,6 +26,7 @@ from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
 from trainmeter.listening import follow, listen, trace_notes
 from trainmeter.machine import lock
+from trainmeter.machine.gpu_processes import open_neighbors
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
@@ -42,6 +43,9 @@ from trainmeter.terminal import Terminal
 from trainmeter.throughput import check_length
 from trainmeter.tracking.publisher import publisher
 from trainmeter.window import Panel, keep_powers
+
+BUSY = 0.1
+"""The GPU's mean load at idle from which on another process is believed to use it: a desktop may have a little less."""
 
 
 def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
@@ -109,8 +113,10 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
+            idle_from_ns = time.monotonic_ns()
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
+            check_idle(plan, panel, idle_from_ns, outcome, terminal)
             publish.start()
             terminal.stage("Starting the training process")
             with training(plan) as worker:
@@ -173,9 +179,10 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
+        closing(open_neighbors(plan.gpus)) as neighbors,
     ):
         supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
-        yield Panel(meter, gauges, supply)
+        yield Panel(meter, gauges, supply, neighbors=neighbors)
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
@@ -186,3 +193,21 @@ def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -
     used = rest(meter, seconds)
     outcome.notes += [f"idle power: {note}" for note in used.notes]
     return used.metrics.get("power_mean_w")
+
+
+def check_idle(plan: Plan, panel: Panel, since_ns: int, outcome: Outcome, terminal: Terminal) -> None:
+    """Warn where another process uses the GPU before training begins.
+
+    The driver lists it, or the GPU was busy while idle power was measured: on a Jetson and on AMD GPUs nothing else
+    tells of it.
+    """
+    if not any(device.startswith("gpu") for device in plan.devices):
+        return
+    panel.neighbors.look()
+    found = panel.neighbors.take()
+    load = panel.gauges.window(since_ns, time.monotonic_ns()).get("gpu_utilization", 0.0)
+    if not found and load >= BUSY:
+        found = [f"another process uses the GPU: it was {load:.0%} busy before training began"]
+        terminal.warn(f"{found[0]}. Times and energy of this run are not its alone.")
+    plan.mark({"gpu_shared": "; ".join(found)})
+    outcome.notes += [f"{text}." for text in found]

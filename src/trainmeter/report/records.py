@@ -134,6 +134,7 @@ def row_of(
         experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
         differences=told["ran_on"],
+        disturbed=told.get("disturbed") or {},  # MLflow may have been told of the run by an earlier version
         added=[key for key in told["typed"] if key.startswith("+")],
         flaws=[*(f"{name} is no finite number" for name in infinite), *flaws],
     )

@@ -63,6 +63,8 @@ class Row:
     """What it ran on and with: `CPU`, `kernel`, `torch`, `git commit` -> what that was."""
     added: Sequence[str] = ()
     """The keys that no default has, as they were typed: `+note`."""
+    disturbed: Mapping[str, str] = field(default_factory=dict)
+    """What disturbed its measurement, by the run's tags: `gpu_shared` -> the process."""
     flaws: Sequence[str] = ()
     """What of its record could not be read, and is left out, while the rest is good."""
 
