@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+
+from trainmeter.power.phases.sensor import OFF_S, OFF_SHARE
+from trainmeter.power.phases.sensor import Sensor as Facts
 
 LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}
 """By phase, in the order of a step."""
@@ -15,6 +19,13 @@ TAIL_S = 0.003
 FOUR = (0.1, 0.3, 0.05, 0.55)
 TWO = (0.0, 0.3, 0.0, 0.7)
 """Shares of a step that its phases have: of all four, and of stall and compute alone, as on a CPU."""
+
+
+PIECES = 40
+"""Power is constant within each of so many equal parts of a phase."""
+
+Profile = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
+"""Changes watts (step, phase, piece) in place, given the duration of each phase (step, phase)."""
 
 
 class Epoch(NamedTuple):
@@ -56,6 +67,79 @@ def steps(
     return lasts_s
 
 
+def _elapsed(lasts_s: np.ndarray, phase: int) -> tuple[np.ndarray, np.ndarray]:
+    """Time since a phase began at the middle of its pieces, as a fraction of it and in seconds."""
+    fraction = (np.arange(PIECES) + 0.5) / PIECES
+    return fraction, lasts_s[:, phase, None] * fraction
+
+
+def compute_ramps_down(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """Compute falls from 18 to 9 W within each step."""
+    watts[:, 3] = 18 - 9 * _elapsed(lasts_s, 3)[0]
+
+
+def stall_works_then_waits(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A stall decodes at 12 W for two fifths of its usual time, then waits at 4 W."""
+    watts[:, 1] = np.where(_elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 12.0, 4.0)
+
+
+def workers_refill(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """DataLoader workers draw 5 W during the first part of compute, until the queue is full."""
+    full = rng.uniform(0.15, 0.6, (len(watts), 1))
+    watts[:, 3] += np.where(_elapsed(lasts_s, 3)[0] < full, 5.0, 0.0)
+
+
+def long_stalls_draw_more(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A stall's power grows with its duration."""
+    watts[:, 1] = np.clip(5 + 8 * (lasts_s[:, 1] / lasts_s[:, 1].mean() - 1), 2.0, 20.0)[:, None]
+
+
+def all_four(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """The four structures above together."""
+    compute_ramps_down(watts, lasts_s, rng)
+    workers_refill(watts, lasts_s, rng)
+    long_stalls_draw_more(watts, lasts_s, rng)
+    watts[:, 1] += np.where(_elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 5.0, 0.0)
+
+
+def compute_in_two_levels(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A forward pass at 11 W, then a backward pass at 17 W."""
+    watts[:, 3] = np.where(_elapsed(lasts_s, 3)[0] < 0.35, 11.0, 17.0)
+
+
+def stall_decays(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A stall's power falls exponentially from 10 to 3 W."""
+    watts[:, 1] = 3 + 7 * np.exp(-3 * _elapsed(lasts_s, 1)[0])
+
+
+def compute_peaks_at_its_end(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """The optimizer step draws 22 W in the last eighth of compute."""
+    watts[:, 3] = np.where(_elapsed(lasts_s, 3)[0] > 0.875, 22.0, 13.0)
+
+
+def steps_differ(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """Long compute draws less, and each step's power is scaled by a random factor."""
+    watts[:, 3] = np.clip(15 - 25 * (lasts_s[:, 3] / lasts_s[:, 3].mean() - 1), 5.0, 30.0)[:, None]
+    watts *= rng.uniform(0.7, 1.3, (len(watts), 1, 1))
+
+
+HELD_OUT: dict[str, Profile] = {
+    "compute ramps down": compute_ramps_down,
+    "stall works, then waits": stall_works_then_waits,
+    "workers refill during compute": workers_refill,
+    "longer stalls draw more": long_stalls_draw_more,
+    "all four": all_four,
+}
+"""Power with structure within the phases; no constant of the method was chosen by these."""
+CALIBRATION: dict[str, Profile] = {
+    "compute in two levels": compute_in_two_levels,
+    "stall decays": stall_decays,
+    "compute peaks at its end": compute_peaks_at_its_end,
+    "steps differ": steps_differ,
+}
+"""Power with other structure, by which the constants of the method were chosen."""
+
+
 def epoch(
     *,
     seed: int,
@@ -68,18 +152,22 @@ def epoch(
     sensor: Sensor = Sensor(),  # noqa: B008
     levels_w: dict[str, float] = LEVELS_W,
     lasts_s: np.ndarray | None = None,
+    profile: Profile | None = None,
 ) -> Epoch:
     """An epoch of about `window_s`, whose power grows by `warming` of itself until its end."""
     rng = np.random.default_rng(seed)
     if lasts_s is None:
         lasts_s = steps(window_s, step_s, shares, rng, uneven=uneven, ramp=ramp)
-    watts = np.tile(list(levels_w.values()), (len(lasts_s), 1))
+    watts = np.tile(np.array(list(levels_w.values()))[:, None], (len(lasts_s), 1, PIECES if profile else 1))
+    if profile:
+        profile(watts, lasts_s, rng)
+    pieces = watts.shape[2]
     closed_s = lasts_s.sum() + TAIL_S
-    begins_s = np.cumsum(np.append(0.0, np.append(lasts_s.ravel(), TAIL_S)))
+    begins_s = np.cumsum(np.append(0.0, np.append(np.repeat(lasts_s.ravel() / pieces, pieces), TAIL_S)))
     middles_s = (begins_s[1:] + begins_s[:-1]) / 2
     power_w = np.append(watts.ravel(), levels_w["overhead"]) * (1 + warming * middles_s / closed_s)
     joules = np.diff(begins_s) * power_w
-    by_phase = joules[:-1].reshape(-1, 4).sum(axis=0) + np.array([joules[-1], 0, 0, 0])
+    by_phase = joules[:-1].reshape(-1, 4, pieces).sum(axis=(0, 2)) + np.array([joules[-1], 0, 0, 0])
     ends_s = np.concatenate([[-AROUND_S], begins_s, [closed_s + AROUND_S]])
     until_j = np.cumsum(np.concatenate([[0.0, AROUND_S * AROUND_W], joules, [AROUND_S * AROUND_W]]))
     times_s, seen_w = read(sensor, closed_s, ends_s, until_j, rng)
@@ -115,3 +203,10 @@ def read(
         told_w = mean_w(seen_s - averaging_s, seen_s)
     told_w = told_w + sensor.noise_w * rng.standard_normal(len(times_s))
     return times_s, np.round(told_w / sensor.step_w) * sensor.step_w
+
+
+def facts(sensor: Sensor, seed: int) -> Facts:
+    """Averaging time and lag of a sensor as a datasheet states them: not exactly, and a fading mean as a plain one."""
+    averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s or sensor.held_s
+    wider, later = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * (OFF_SHARE * averaging_s + OFF_S)
+    return Facts(max(0.0, averaging_s + wider), max(0.0, sensor.lag_s + later))

@@ -256,14 +256,15 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
 
 
 def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
-    found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, "direct", 0.02, 0.01)
+    found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
     monkeypatch.setattr(window, "phase_energy", lambda *given: found)
     meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
     meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
-    line = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter).line
+    closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    line = closed.line
+    assert "epoch window 3: no energy of some phases: copy: why" in closed.notes
     assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
     assert line["phases"] == {
-        "method": "direct",
         "averaging_s": 0.02,
         "lag_s": 0.01,
         "half_width_j": {"stall": 0.2, "compute": 0.1},
@@ -368,29 +369,3 @@ def test_a_short_window_of_several_nodes_is_a_term_where_each_of_them_has_one(re
 
     assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
     assert term(there, {}) == {}
-
-
-class Watched:
-    """Neighbors of which one was seen at either border."""
-
-    def __init__(self):
-        self.looks = 0
-
-    def look(self):
-        self.looks += 1
-
-    def take(self):
-        return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
-
-
-def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
-    watched = Watched()
-    panel = Panel(meter("gpu0"), Scripted(), Shelf(), neighbors=watched)
-    borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-    elsewhere = {**of_a_node(), "neighbors": ["process 9 also computes on gpu1"]}
-    found = closed(OPENED, {"ranks": [MEASURED], "nodes": [elsewhere]}, *borders, panel, record)
-    here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
-    assert f"epoch window 3: {here}." in found.notes
-    assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
-    told = shared("n1", {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}, *borders, panel)
-    assert told["neighbors"] == [here.replace("1.0", "2.0")]

@@ -26,7 +26,8 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
     """A GPU's gauges, named by its number in PCI order; OSError where NVML does not know it."""
     import pynvml
 
-    name, handle = nvml.named(uuid)
+    handle = nvml.handle_of(uuid)
+    name = f"gpu{nvml.ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}"
     calls = {
         "gpu_utilization": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
         "gpu_clock_mean_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,

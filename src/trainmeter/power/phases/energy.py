@@ -1,77 +1,102 @@
-"""The energy used during each phase of a window: stall, copy, compute and overhead, which sum to its gross energy.
+"""The energy used during each phase of a window: stall, copy, compute and overhead.
 
-During a phase, not because of it; and only where the samples of power tell it: docs/measuring.md says when they do.
+It is the energy used during a phase by everything that is metered, not because of the phase; docs/measuring.md states
+the method and when a phase has no energy.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmeter.metrics import NANOSECOND
 
-if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all else that a start imports
+if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all other imports of a start
     import numpy as np
 
-    from trainmeter.power.phases.levels import Equations
     from trainmeter.power.phases.sensor import Sensor
     from trainmeter.power.phases.timeline import Timeline
 
+NORMAL_95 = 1.96
 FEWEST_SAMPLES = 50
 """In either half of the window."""
-FEWEST_STRETCHES, STRETCH = 20, 10
-"""A regression needs so many stretches of the window, each so many times longer than the sensor averages."""
+THIRDS, FEWEST_IN_THIRD = (0, 1 / 3, 2 / 3, 1), 5
+"""Each third of a phase's time needs so many samples: sampling in step with the training is not representative."""
 LARGEST_MISFIT = 0.01
 """The share of a window by which its steps may last longer than it does."""
 MOST_SAMPLES, STRETCHES = 20_000, 20
-"""Less than a second's work for one core, in which the worker waits; of more samples so many stretches are taken."""
-RESOLVED, LASTING = 0.8, 0.05
-"""Sampling resolves the phases where so much of the power that is booked on each is its own; phases that last for a
-smaller share of the window than `LASTING` are not asked."""
-KEPT = 4
-"""The equations of so many sensors are kept: waves are solved in the order of theirs."""
-LARGEST_CONDITION = 100
-LEAST_EXPLAINED = 0.2
+"""Less than a second of one core's time; of more samples this many stretches are used."""
+RESOLVED = 0.5
+"""A phase is resolved if this share of the power in the readings taken during it is its own."""
+LEAST_EXPLAINED = 0.7
+"""Where the sensor is estimated: a poor fit may be a wrong sensor."""
+EDGE = 2.5
+"""How far a phase's power near its borders may be from its mean, in standard deviations of the residuals."""
+MOST_SENSORS = 16
+"""Plausible sensors through which the energies are computed again."""
 LARGEST_DISAGREEMENT = 0.2
-"""The share of the gross energy by which the samples may add up to another."""
-LEAST_COVERED = 0.8
-"""The share of known waves that their intervals must hold."""
+"""The share of the gross energy by which the sum of the samples may differ from it."""
 WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
 """The largest half width, as a share of the phase's energy; for a phase with less than a `SMALL` share of the gross
-energy, as a share of that."""
+energy, as a share of the gross energy."""
 
 
 class PhaseEnergy(NamedTuple):
-    """Joules by phase, with the half widths of their 95 % intervals; or the `reason` why there are none."""
+    """Energy by phase.
+
+    Attributes:
+        energy_j: Joules of each phase whose energy is known well enough. They sum to gross if all phases are there.
+        half_width_j: Half widths of their 95 % intervals.
+        averaging_s: Averaging time of the sensor.
+        lag_s: Lag of the sensor.
+        reason: Why phases are missing; None if none is.
+    """
 
     energy_j: Mapping[str, float] = MappingProxyType({})
     half_width_j: Mapping[str, float] = MappingProxyType({})
-    method: str | None = None
-    """`direct`, where the sampling resolves the phases, or `regression`."""
     averaging_s: float | None = None
     lag_s: float | None = None
-    """What the sensor does to power, as far as the samples show."""
     reason: str | None = None
 
     def evidence(self) -> dict[str, Any]:
         """What the record keeps beside the joules."""
-        told = {"method": self.method, "averaging_s": self.averaging_s, "lag_s": self.lag_s}
-        return {**told, "half_width_j": dict(self.half_width_j)}
+        return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
 
 
 class UnresolvedError(Exception):
     """Why the samples do not tell the phases apart."""
 
 
-def phase_energy(
-    rows: array, opened_ns: int, closed_ns: int, times_ns: array, watts: array, gross_j: float, seed: int = 0
-) -> PhaseEnergy:
-    """The energy by phase of a window with these steps (`rows` of `INTERVALS`), in which `gross_j` were used.
+class _Solution(NamedTuple):
+    """By phase: energy by the samples alone, and the half width of that by the sampling and the sensor."""
 
-    The samples are of the total power, NaN where it was not read, from about the window's open to about its close.
+    energy_j: np.ndarray
+    half_width_j: np.ndarray
+
+
+def phase_energy(
+    rows: array,
+    opened_ns: int,
+    closed_ns: int,
+    times_ns: array,
+    watts: array,
+    gross_j: float,
+    gross_half_width_j: float = 0.0,
+    sensor: Sensor | None = None,
+) -> PhaseEnergy:
+    """The energy used during each phase of a window.
+
+    Args:
+        rows: The window's steps, as rows of `INTERVALS` in seconds.
+        opened_ns: When the window was opened, monotonic clock.
+        closed_ns: When the window was closed.
+        times_ns: When the samples were taken, from about the window's open to about its close.
+        watts: Sampled total power; NaN where it was not read.
+        gross_j: Energy of the window, to which the phases sum.
+        gross_half_width_j: Half width of the 95 % interval of `gross_j`.
+        sensor: The sensor's averaging time and lag; estimated from the samples if None.
     """
     try:
         import numpy as np
@@ -81,17 +106,17 @@ def phase_energy(
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
     kept = _some(len(times_s))
-    rng = np.random.default_rng(seed)
+    window_s = (closed_ns - opened_ns) * NANOSECOND
     try:
-        return _solved(rows, (closed_ns - opened_ns) * NANOSECOND, times_s[kept], power[read][kept], gross_j, rng)
+        return _solved(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, sensor)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
-        return PhaseEnergy(reason="the shares of the phases do not vary apart from each other.")
+        return PhaseEnergy(reason="the sensor mixes the phases equally.")
 
 
 def _some(samples: int) -> np.ndarray:
-    """Which samples are looked at: all, or of a long window's stretches from all over it, which are as telling."""
+    """Which samples are used: all, or stretches from all over a long window."""
     import numpy as np
 
     if samples <= MOST_SAMPLES:
@@ -102,71 +127,111 @@ def _some(samples: int) -> np.ndarray:
 
 
 def _solved(
-    rows: array, window_s: float, times_s: np.ndarray, watts: np.ndarray, gross_j: float, rng: np.random.Generator
+    rows: array,
+    window_s: float,
+    times_s: np.ndarray,
+    watts: np.ndarray,
+    gross_j: float,
+    gross_half_width_j: float,
+    sensor: Sensor | None,
 ) -> PhaseEnergy:
-    from trainmeter.power.phases import levels, waves
+    import numpy as np
+
     from trainmeter.power.phases.sensor import Search
-    from trainmeter.power.phases.timeline import PHASES, Timeline
+    from trainmeter.power.phases.timeline import Timeline
 
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
-    _require(fewest >= FEWEST_SAMPLES, f"{fewest} samples of power in a half of it, and it takes {FEWEST_SAMPLES}.")
+    _require(fewest >= FEWEST_SAMPLES, f"{fewest} samples of power in a half of it; at least {FEWEST_SAMPLES} needed.")
     _require(len(rows) > 0, "the window has no steps.")
     timeline = Timeline(rows, window_s)
     too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
-    search = Search(timeline, times_s, watts)
-    name, method = _method(timeline, search.found, times_s)
-    case = waves.Case(timeline, times_s, watts, gross_j, search, lru_cache(KEPT)(method))
-    equations = case.equations(search.found)
-    _require_evidence(levels.condition(equations), levels.explained(equations, watts))
-    solution = levels.solve(equations, watts, gross_j, rng)
-    _require_agreement(float(solution.sampled_j.sum()), gross_j)
-    trial = waves.trial(case, rng)
-    covered = f"on known waves, its intervals hold the truth in {trial.coverage():.0%} of cases only."
-    _require(trial.coverage() >= LEAST_COVERED, covered)
-    energy_j, half_width_j = timeline.split(solution.energy_j, trial.widened(solution.half_width_j))
-    energy, half_width = dict(zip(PHASES, energy_j, strict=True)), dict(zip(PHASES, half_width_j, strict=True))
-    _require_precision(energy, half_width, gross_j)
-    return PhaseEnergy(energy, half_width, name, search.found.averaging_s, search.found.lag_s)
+    if sensor:
+        sensors = [sensor, *sensor.similar()]
+    else:
+        search = Search(timeline, times_s, watts)
+        fit = f"the sensor is not known, and the best fit explains {search.explained:.0%} of how the power varies"
+        _require(search.explained >= LEAST_EXPLAINED, f"{fit}; {LEAST_EXPLAINED:.0%} is the least.")
+        sensors = [search.found, *search.found.similar(), *_spread(search.plausible)]
+    solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
+    scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
+    sampled_j = solutions[0].energy_j.sum()
+    differs = f"the samples add up to {sampled_j:.4g} J and the window used {gross_j:.4g} J."
+    _require(abs(sampled_j - gross_j) <= LARGEST_DISAGREEMENT * gross_j, differs)
+    between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
+    half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
+    return _precise(scaled_j[0], half_width_j, gross_j, sensors[0])
 
 
-def _method(timeline: Timeline, sensor: Sensor, times_s: np.ndarray) -> tuple[str, Callable[[Sensor], Equations]]:
-    """The method that fits the sampling, and its equations through a sensor."""
+def _spread(sensors: list[Sensor]) -> list[Sensor]:
+    """The extremes in age and in averaging time, and some between them."""
+    by_age = sorted(sensors, key=lambda sensor: sensor.center_s)
+    by_width = sorted(sensors, key=lambda sensor: sensor.averaging_s)
+    every = max(1, len(sensors) * 2 // MOST_SENSORS)
+    return list(dict.fromkeys([*by_age[::every], by_age[-1], *by_width[::every], by_width[-1]]))
+
+
+def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
+    """Energy by phase through a sensor.
+
+    A reading is booked on the phase at the mean age of its power. Near borders the sensor averages power of other
+    phases into it: how much of them is known, and is solved for one level of power per phase. The residuals show how
+    far power near a border may be from its phase's mean, which bounds the error of that.
+
+    A phase that is not resolved is given the level of the longest one that is. It may draw from nothing to twice the
+    largest level, and so may the part of it that the sensor averages into other phases.
+    """
     import numpy as np
 
-    from trainmeter.power.phases import levels
+    within = sensor.within(timeline, times_s)
+    times_s, watts = times_s[within], watts[within]
+    shares = sensor.shares(timeline, times_s)
+    booked, elapsed = timeline.at(times_s - sensor.center_s)
+    resolved = _resolved(shares, booked, elapsed)
+    short = f"all phases are too short for a sensor that averages over {sensor.averaging_s:.3g} s."
+    _require(bool(resolved.any()), short)
+    phases = np.arange(len(resolved))
+    level = np.where(resolved, phases, (timeline.phases_s * resolved).argmax())
+    levels = np.eye(len(phases))[level][:, resolved]  # which level each phase has
+    belongs = levels[booked]
+    counts = belongs.sum(axis=0)
+    seen = (belongs.T @ shares) / counts[:, None]  # the mean share of each phase in the readings of each level
+    mixed, lasts_s = seen @ levels, timeline.phases_s @ levels
+    joules_per_watt = lasts_s[:, None] * np.linalg.inv(mixed)
+    levels_w = np.linalg.solve(mixed, belongs.T @ watts / counts)
+    rms_w = np.sqrt(belongs.T @ (watts - shares @ levels @ levels_w) ** 2 / counts)
+    unknown_w = levels_w.max() * ~resolved
+    smeared_w = abs(np.eye(len(mixed)) - mixed) @ (EDGE * rms_w / np.diag(mixed)) + seen @ unknown_w
+    half_width_j = timeline.phases_s * unknown_w
+    half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))
+    half_width_j[resolved] += abs(joules_per_watt) @ smeared_w
+    return _Solution(timeline.phases_s * (levels @ levels_w), half_width_j)
 
-    lasting = timeline.columns_s >= LASTING * timeline.window_s
-    if levels.resolution(levels.direct(timeline, sensor, times_s))[lasting].min() >= RESOLVED:
-        return "direct", lambda sensor: levels.direct(timeline, sensor, times_s)
-    spacing_s = float(np.median(np.diff(times_s)))
-    width_s = STRETCH * max(sensor.averaging_s, spacing_s)
-    few = f"the sensor averages over {sensor.averaging_s:.3g} s and is read every {spacing_s:.3g} s, which takes"
-    few += f" {FEWEST_STRETCHES * width_s:.3g} s for a regression, and the window lasts {timeline.window_s:.3g} s."
-    _require(timeline.window_s >= FEWEST_STRETCHES * width_s, few)
-    return "regression", lambda sensor: levels.regression(timeline, sensor, times_s, width_s)
+
+def _resolved(shares: np.ndarray, booked: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+    """Which phases have readings all over them that are mostly of their own power."""
+    import numpy as np
+
+    phases = np.arange(shares.shape[1])
+    counts = np.array([np.histogram(elapsed[booked == phase], THIRDS)[0] for phase in phases])
+    own = (shares * (booked[:, None] == phases)).sum(axis=0)
+    return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= FEWEST_IN_THIRD)
+
+
+def _precise(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
+    """The phases whose energy is known well enough, and why the others are missing."""
+    from trainmeter.power.phases.timeline import PHASES
+
+    energy, half_width, missing = {}, {}, []
+    for phase, joules, wide_j in zip(PHASES, energy_j.tolist(), half_width_j.tolist(), strict=True):
+        most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
+        if joules >= 0 and wide_j <= most_j:
+            energy[phase], half_width[phase] = joules, wide_j
+        else:
+            missing.append(f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (at most {most_j:.3g} J)")
+    return PhaseEnergy(energy, half_width, sensor.averaging_s, sensor.lag_s, ", ".join(missing) or None)
 
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise UnresolvedError(otherwise)
-
-
-def _require_evidence(condition: float, explained: float) -> None:
-    varies = f"the shares of the phases hardly vary, or only together: condition {condition:.0f}"
-    _require(condition <= LARGEST_CONDITION, f"{varies}, and at most {LARGEST_CONDITION} is trusted.")
-    tells = f"the phases explain {max(explained, 0):.0%} of how the power varies"
-    _require(explained >= LEAST_EXPLAINED, f"{tells}, and {LEAST_EXPLAINED:.0%} is the least.")
-
-
-def _require_agreement(sampled_j: float, gross_j: float) -> None:
-    differs = f"the samples add up to {sampled_j:.4g} J and the window used {gross_j:.4g} J: they tell of other things."
-    _require(abs(sampled_j - gross_j) <= LARGEST_DISAGREEMENT * gross_j, differs)
-
-
-def _require_precision(energy: dict[str, float], half_width: dict[str, float], gross_j: float) -> None:
-    for phase, joules in energy.items():
-        _require(joules >= 0, f"{phase} comes out at {joules:.3g} J, and no phase gives energy back.")
-        most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
-        known = f"{phase} is known to {half_width[phase]:.3g} J of {joules:.3g} J, and {most_j:.3g} J is the most."
-        _require(half_width[phase] <= most_j, known)
