@@ -9,21 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from boards import Tree, write
 from played import Curve, play, ramp, square
 from rich.console import Console
 from rich.table import Table
+from simulated import CASES, WAVES, Case, errors, simulated
 from tools import Plan, Window
-from waves import WAVES, errors, simulated
 
 from trainmeter.job import ROOT
 from trainmeter.metrics import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
-SIMULATED = {1: 1000, 10: 200}
+SIMULATED = {1: 600, 10: 200}
 """How many windows of so many seconds."""
 MEMORY = Path("/dev/shm")
 TOOLS = {"ours": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
@@ -32,16 +32,27 @@ EVERY_S, LASTS = 1.013, (1, 10)
 """Windows begin a second apart, and not quite: at all phases of what is periodic."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
 TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), 61
-COST_S, COSTS = 4.0, 3
+COST_S, COSTS = 8.0, 5
+READ_S = {"memory": 0.0, "I2C": 0.0005}
+"""How long reading a register takes: at once, or as over a board's bus, whose driver waits (AGX Orin: 0.55 ms)."""
 SAMPLING = """
 import sys, time
+from trainmeter.power.meters import rails
+number = rails._number
+def slow(file):
+    time.sleep(float(sys.argv[4]))
+    return number(file)
+if float(sys.argv[4]):
+    rails._number = slow
 from trainmeter.power.meter import open_meter
 spec = {"_target_": "trainmeter.power.meters.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
 meter = open_meter({**spec, "period_s": float(sys.argv[2])}, gpus=[], root=sys.argv[1])
-meter.read()
+time.sleep(1)
+meter.drain(time.monotonic_ns())
 begun, used = time.monotonic(), time.process_time()
 time.sleep(float(sys.argv[3]))
-print((time.process_time() - used) / (time.monotonic() - begun))
+share = (time.process_time() - used) / (time.monotonic() - begun)
+print(share, len(meter.drain(time.monotonic_ns()).times_ns) / (time.monotonic() - begun))
 """
 
 
@@ -55,28 +66,34 @@ def main() -> None:
 
 
 def show_simulated() -> None:
-    """Our arithmetic on a simulated clock, for a sensor that rounds as a board's does."""
-    table = new_table("Error of energy in percent, simulated clock", "power", "period ms")
+    """Our arithmetic on a simulated clock: sensors that tell the power of the moment, and those that do not."""
+    moment = {f"{name}, {1000 * period_s:g} ms": Case(wave, period_s=period_s)
+              for name, wave in WAVES.items() for period_s in PERIODS_S}  # fmt: skip
+    show_coverage("Error of energy in percent, sensor without delay: power, sampling period", moment)
+    show_coverage("Error of energy in percent: sensor, load", CASES)
+
+
+def show_coverage(title: str, cases: Mapping[str, Case]) -> None:
+    """For each case: the error that 95 % of windows stay below, the stated half-width, and how many it covers."""
+    table = new_table(title, "case")
     for window_s in SIMULATED:
-        add_columns(table, f"{window_s} s", "95 %")
-    for name in WAVES:
-        for period_s in PERIODS_S:
-            found = [simulated(name, window_s=length, period_s=period_s, windows=n) for length, n in SIMULATED.items()]
-            each = [cell for of in found for cell in (signed(of.bias), percent(of.p95), tenths(of.held))]
-            table.add_row(name, f"{1000 * period_s:g}", *each)
-    Console().print(table)
+        for column in (f"{window_s} s: 95 %", "stated (median)", "covered"):
+            table.add_column(column, justify="right")
+    for name, case in cases.items():
+        found = [simulated(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
+        table.add_row(name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.held))))
+    Console(width=140).print(table)
 
 
 def show_cost(tree: Tree) -> None:
-    """The share of a core that a process takes which samples a board's three rails, and does nothing else."""
-    shares: dict[float, list[float]] = {period_s: [] for period_s in reversed(PERIODS_S)}
-    for _ in range(COSTS):
-        for period_s, some in shares.items():
-            command = [sys.executable, "-c", SAMPLING, str(tree.root), str(period_s), str(COST_S)]
-            some.append(float(subprocess.check_output(command)))
-    table = new_table("Cost of sampling", "samples a second", "percent of a core")
-    for period_s, some in shares.items():
-        table.add_row(f"{1 / period_s:g}", percent(statistics.median(some)))
+    """The fraction of a core that sampling a board's three rails takes, in all threads of a process."""
+    table = new_table("Cost of sampling", "registers in", "configured period ms", "achieved ms", "percent of a core")
+    for place, read_s in READ_S.items():
+        for period_s in PERIODS_S:
+            command = [sys.executable, "-c", SAMPLING, str(tree.root), str(period_s), str(COST_S), str(read_s)]
+            runs = [[float(word) for word in subprocess.check_output(command).split()] for _ in range(COSTS)]
+            share, rate = (statistics.median(column) for column in zip(*runs, strict=True))
+            table.add_row(place, f"{1000 * period_s:g}", f"{1000 / rate:.1f}", percent(share))
     Console().print(table)
 
 

@@ -67,7 +67,7 @@ def show(rows: Iterable["Row"]) -> None:
     table = Table("quantity", "here", "every", "from where, and what it covers; or why not", box=None, pad_edge=False)
     for row in rows:
         here = "[green]yes[/]" if row.offered else "[yellow]no[/]"
-        every = "" if row.period_s is None else f"{row.period_s:g} s"
+        every = "" if row.period_s is None else f"{row.period_s:.3g} s"
         table.add_row(escape(row.quantity), here, every, escape(told(row)))
     Console(highlight=False).print(table)
 
@@ -76,6 +76,7 @@ def told(row: "Row") -> str:
     """All that a row says behind its first columns."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
+        row.period_range_s and "sampled every {:.3g} to {:.3g} s, median in column 3".format(*row.period_range_s),
         row.now and f"now {row.now}",
         row.choices and f"can be {row.choices}",
         row.why,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +28,11 @@ from trainmeter.power.knobs.fan import open_fan
 from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from trainmeter.power.knobs.knob import Knob
 from trainmeter.power.knobs.permission import permission
-from trainmeter.power.meter import Domain, Meter, lasts, open_meter
+from trainmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from trainmeter.processes import boot_id
 
-LOOK_S = 0.6
-"""How long the meter is watched."""
+LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
+"""How long the meter is watched: longer where a power sensor averages for longer."""
 TORCH_LIMIT_S = 20
 QUANTITIES = {
     "cpu_utilization": ("CPU utilization", "all cores"),
@@ -53,6 +55,8 @@ class Row(NamedTuple):
     covers: str | None = None
     now: str | None = None
     choices: str | None = None
+    period_range_s: tuple[float, float] | None = None
+    """The shortest and the longest period that were measured, where `period_s` is their median."""
     why: str | None = None  # it is not to be had, or is less than was asked for
     remedy: str | None = None
 
@@ -115,16 +119,22 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
     if source == "none":
         yield Row("energy", False, why=reason)
         return
+    sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
     before = reading(meter)
-    time.sleep(LOOK_S)
+    time.sleep(min(LONGEST_LOOK_S, max([LOOK_S, *(1.05 * shortest for shortest in sampled_s)])))
     after = reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     told = consumption(before, after, meter, seconds)
+    achieved_s = periods_s(meter.drain(after.at_ns).times_ns, before.at_ns)
 
     def row(quantity: str, joules: float | None, parts: Collection[Domain], source: str, covers: str, why: str) -> Row:
-        watts = joules is not None and all(lasts(part, seconds) for part in parts) and f"{joules / seconds:.3g} W"
-        offered, period_s = joules is not None and source != "estimated", max(part.period_s for part in parts)
-        return Row(quantity, offered, f"{source} (meter={name})", period_s, covers, watts or None, why=why or None)
+        long_enough = all(seconds >= shortest_s(part) for part in parts)
+        watts = f"{joules / seconds:.3g} W" if joules is not None and long_enough else None
+        offered, period_s, range_s = joules is not None and source != "estimated", max(p.period_s for p in parts), None
+        if achieved_s and all(part.source == "sampled" for part in parts):
+            period_s, range_s = statistics.median(achieved_s), (min(achieved_s), max(achieved_s))
+        text = f"{source} (meter={name})"
+        return Row(quantity, offered, text, period_s, covers, watts, period_range_s=range_s, why=why or None)
 
     total = meter.total(told.joules)
     lacking = "" if total is not None else "a part of it tells nothing"
@@ -134,6 +144,12 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
         joules = told.joules.get(domain)
         lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")
         yield row(f"power: {domain}", joules, [part], part.source, part.covers, lacking)
+
+
+def periods_s(times_ns: Sequence[int], since_ns: int) -> list[float]:
+    """The time between one sample and the next, in seconds, of the samples since a moment."""
+    times_ns = [at_ns for at_ns in times_ns if at_ns >= since_ns]
+    return [(after - before) * NANOSECOND for before, after in pairwise(times_ns)]
 
 
 def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:

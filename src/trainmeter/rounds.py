@@ -46,26 +46,36 @@ class Rounds:
         return not self._thread.is_alive()
 
     def _go(self) -> None:
-        usual_s = 0.0  # of a core's time
-        chance = random.Random()
+        cost_s = took_s = 0.0  # of a core's time, and of time: one look with its waiting, on average
+        chance, used_s = random.Random(), time.thread_time()
         while True:
-            begun_s, cost_s = time.monotonic(), time.thread_time()
+            begun_s = time.monotonic()
             with self._turn:
                 asked = self._asked
             self._look()
             with self._turn:
                 self._answered = asked
                 self._turn.notify_all()
-                usual_s += (time.thread_time() - cost_s - usual_s) / 16
-                self.pace_s = max(self._period_s, usual_s / MOST)
-                pause_s = next(pauses(self.pace_s, chance))
-                left_s = begun_s + pause_s - time.monotonic()
+                lasted_s, used_before_s, used_s = time.monotonic() - begun_s, used_s, time.thread_time()
+                cost_s += (used_s - used_before_s - cost_s) / 16
+                took_s += (lasted_s - took_s) / 16
+                self.pace_s = max(self._period_s, cost_s / MOST, 1.5 * took_s)
+                left_s = next(pauses(self.pace_s, chance, took_s=lasted_s)) - lasted_s
                 self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, left_s))
                 if self._closed:
                     return
 
 
-def pauses(period_s: float, chance: random.Random) -> Iterator[float]:
-    """The time from one look to the next, `period_s` on average, evenly spread from half to one and a half of it."""
+def pauses(period_s: float, chance: random.Random, took_s: float = 0.0) -> Iterator[float]:
+    """Yield the time from one look to the next: `period_s` on average, uniform from half to one and a half of it.
+
+    A look that lasts for most of the period would leave nothing of this jitter, and the looks would have a fixed period
+    that a load can be in step with. So at least a random part of the time that the look took is waited after it.
+
+    Args:
+        period_s: the mean time, in seconds.
+        chance: the random numbers.
+        took_s: how long the look took, in seconds.
+    """
     while True:
-        yield chance.uniform(0.5, 1.5) * period_s
+        yield max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)

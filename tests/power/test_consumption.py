@@ -119,7 +119,7 @@ def test_domains_that_lack_energy_for_one_reason_share_a_line():
 
 def test_a_cross_check_that_takes_longer_windows_is_not_missed():
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
-    meter = Instruments(counters=parts, powers=Scripted(gpu0_sampled=1.0), total=["gpu0"], covers="all")
+    meter = Instruments(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
     found = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}, 2.0)
     assert energies(found) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert found.notes == []

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power.meter import TICKS, Domain, Joules, Meter, lasts, staleness_s
+from trainmeter.power.meter import MEMORIES, TICKS, Domain, Joules, Meter, shortest_s
 from trainmeter.power.series import Sampling
 
 FEWEST = 3
@@ -70,8 +70,10 @@ def consumption(
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
     unread = sampling.lost if sampling else {}
-    lost = {name: why for name, why in unread.items() if meter.domains[name].source == "sampled"}
+    lost = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
     used = spent(before.joules, after.joules, meter.domains)
+    moved = sampling.moved_j if sampling else {}
+    used = {name: joules + moved.get(name, 0.0) * _is_sampled(meter, name) for name, joules in used.items()}
     known = {name: used[name] for name in sorted(used) if name not in lost}
     short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
     joules = {name: value for name, value in known.items() if name not in short}
@@ -99,6 +101,10 @@ def consumption(
     return Consumption(known, metrics, notes, silent, term)
 
 
+def _is_sampled(meter: Meter, name: str) -> bool:
+    return meter.domains[name].source == "sampled"
+
+
 def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
     """The joules between two readings, of each domain that has any.
 
@@ -116,10 +122,12 @@ def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[
 def too_short(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
     """Why a stretch is too short for a domain's instrument; None where it is not."""
     domain = meter.domains[name]
-    if not lasts(domain, seconds):
-        how = "averaged over" if domain.source == "sampled" else "renewed every"
-        period_s = staleness_s(domain)
-        return f"{seconds:.3g} s is too short for what is {how} {period_s:g} s, it takes {TICKS} times that."
+    if seconds < shortest_s(domain):
+        if domain.source == "sampled":
+            how = f"a sensor whose readings depend on the last {domain.response.memory_s:.3g} s: it needs {MEMORIES}"
+        else:
+            how = f"what is renewed every {domain.period_s:g} s, it takes {TICKS}"
+        return f"{seconds:.3g} s is too short for {how} times that."
     inside = sampling.inside.get(name, 0) if sampling else 0
     if domain.source == "sampled" and inside < FEWEST:
         return f"of the samples of its power {inside} lie within these {seconds:.3g} s, and it takes {FEWEST}."

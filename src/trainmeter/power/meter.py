@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from trainmeter.build import build
 from trainmeter.power.series import NO_POWERS, Powers, Sampling
+from trainmeter.power.uncertainty import Response, part_time_j
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +24,11 @@ SOURCES = ("counter", "sampled", "estimated")
 """Where joules come from, the most trustworthy first: a sum is as good as its worst part."""
 
 TICKS = 10
-"""How many times longer than an instrument's reading may be old a window must be, to have joules by it.
+"""A window has a counter's joules if it is this many renewal periods long: their error is 10 % at most."""
+MEMORIES = 2
+"""A window has joules of sampled power if it is this many times longer than a reading's memory of past power.
 
-Those are wrong by up to so much time's worth: here by 10 % at most.
+Its error is part of the stated uncertainty; in a shorter window most readings are about the power before it.
 """
 
 
@@ -38,18 +43,24 @@ class Domain(NamedTuple):
         period_s: how often a counter renews its value, or how often power is sampled, in seconds.
         covers: the part of the machine.
         step: resolution: joules of a counter, watts of a power; 0: unknown.
-        averaging_s: the time over which the sensor averages power, in seconds; 0: unknown, or not at all.
-        lag_s: the delay from the end of that time to the earliest reading, in seconds; 0: unknown, or none.
-        renewal_s: how often the sensor renews a power reading, in seconds; 0: unknown, or at each reading.
+        averaging_s: the time over which the sensor averages power, in seconds; None: unknown.
+        lag_s: the delay from the end of that time to the earliest reading, in seconds.
+        renewal_s: how often the sensor renews a power reading, in seconds; 0: at each read; None: unknown, estimated
+            from the samples.
     """
 
     source: str
     period_s: float
     covers: str
     step: float = 0.0
-    averaging_s: float = 0.0
+    averaging_s: float | None = 0.0
     lag_s: float = 0.0
-    renewal_s: float = 0.0
+    renewal_s: float | None = 0.0
+
+    @property
+    def response(self) -> Response:
+        """How the sensor responds. A counter renews its value every `period_s`."""
+        return Response(self.averaging_s, self.lag_s, self.period_s if self.source == "counter" else self.renewal_s)
 
 
 class Counter(NamedTuple):
@@ -194,11 +205,29 @@ class Instruments:
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
         half_width_j = sum(
-            joules[name] / seconds * over_mean * domain.period_s + domain.step for name, domain in counted.items()
+            joules[name] / seconds * over_mean * (domain.period_s + domain.lag_s) + domain.step
+            for name, domain in counted.items()
         )
         if sampling and len(counted) < len(self._total):
             half_width_j += sampling.half_width_j
-        return half_width_j
+        part_time = {name: domain for name, domain in counted.items() if part_time_of(domain)}
+        return half_width_j + self._missed_j(part_time, joules, seconds, sampling)
+
+    def _missed_j(
+        self, part_time: Mapping[str, Domain], joules: Joules, seconds: float, sampling: Sampling | None
+    ) -> float:
+        """What counters miss that add up readings of a sensor which measures a part of the time only.
+
+        The sampled power beside them tells how much power varies. Without it, power may be anything between 0 and twice
+        its mean: its standard deviation is the mean at most.
+        """
+        if not part_time:
+            return 0.0
+        if sampling and sampling.samples > 1:
+            return sampling.structure_j
+        means_w = ((domain, joules[name] / seconds) for name, domain in part_time.items())
+        extremes = ((domain, np.array([0.0, 1.0, 2.0]) * watts) for domain, watts in means_w)
+        return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
 
     def drain(self, before_ns: int) -> Powers:
         powers = self._powers.drain(before_ns) if self._powers else NO_POWERS
@@ -223,11 +252,11 @@ def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) ->
     return Absent(reason)
 
 
-def lasts(domain: Domain, seconds: float) -> bool:
-    """Whether a window is long enough for what a domain's instrument says of it."""
-    return seconds >= TICKS * staleness_s(domain)
+def part_time_of(domain: Domain) -> float:
+    """The fraction of time in which a counter's sensor does not measure; 0 for one that integrates all the time."""
+    return 0.0 if domain.averaging_s == 0 else domain.response.unsampled
 
 
-def staleness_s(domain: Domain) -> float:
-    """How old what an instrument tells may be: a power that is sampled at both borders is as old as its averaging."""
-    return domain.averaging_s if domain.source == "sampled" else domain.period_s
+def shortest_s(domain: Domain) -> float:
+    """The shortest window that a domain's instrument can measure, in seconds."""
+    return MEMORIES * domain.response.memory_s if domain.source == "sampled" else TICKS * domain.period_s

@@ -18,6 +18,8 @@ LONGEST_SILENCE_S = 0.8
 BRIDGED = 3
 """So many of its pauses are bridged where they last longer than that: what is dear to read is read seldom."""
 
+SLACK = 1.5
+"""How many sampling periods after a moment the next sample is taken, at the latest."""
 LOOK_S = 0.1
 """How often it is looked whether a power is lost."""
 PATIENCE_S = 0.8
@@ -27,18 +29,22 @@ PATIENCE_S = 0.8
 class Sampler:
     """Reads powers every `period_s` or so, and at once when asked to; the first time before it is handed out.
 
-    `total` names those that together are the total power.
+    `total` names those that together are the total power. Where they only check a counter (`checks`), nothing waits
+    for a sensor that lags.
     """
 
-    def __init__(self, powers: Mapping[str, Power], *, total: Sequence[str], period_s: float) -> None:
+    def __init__(
+        self, powers: Mapping[str, Power], *, total: Sequence[str], period_s: float, checks: bool = False
+    ) -> None:
         self.domains = {name: power.domain for name, power in powers.items()}
         self._powers = powers
+        self._checks = checks
         self._series = Series(
             powers,
             total=total,
             bridge_s=bridge_s(period_s),
             steps_w={name: domain.step for name, domain in self.domains.items()},
-            averaging_s=max((domain.averaging_s for domain in self.domains.values()), default=0.0),
+            responses={name: domain.response for name, domain in self.domains.items()},
         )
         self._told: set[str] = set()
         self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
@@ -52,7 +58,13 @@ class Sampler:
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled."""
+        """How well the stretch between two moments was sampled.
+
+        Returns after the sensor has reported all power up to the end, which takes as long as its memory.
+        """
+        if not self._checks and (settled_s := self._series.settled_s):
+            wait_s = settled_s + SLACK * self._rounds.pace_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
+            time.sleep(max(0.0, wait_s))
         return self._series.sampling(opened_ns, closed_ns)
 
     def drain(self, before_ns: int) -> Powers:

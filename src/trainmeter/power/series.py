@@ -10,9 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from trainmeter.metrics import NANOSECOND
+import numpy as np
 
-NORMAL_95 = 1.96
+from trainmeter.metrics import NANOSECOND
+from trainmeter.power.uncertainty import RENEWAL_S, Response, border_j, interior, moved_j, renewal_s, slowest
+
+CONTEXT_S = 10.0
+"""How much before a window counts as its context: samples that show what structure its power may have."""
 UNTAKEN = "no sample was taken"
 """Why nothing is known since the last sample, where no read has failed since."""
 
@@ -29,7 +33,11 @@ class Sampling(NamedTuple):
     """Why a domain has no energy in this stretch."""
     peak_w: float | None
     half_width_j: float
-    """What the total's energy may be wrong by, in 95 of 100 stretches, for being sampled and rounded."""
+    """Half-width of the 95 % interval of the total's energy: sampling, rounding, and the sensor's response."""
+    structure_j: float = 0.0
+    """The part of it that power which the samples miss contributes: it applies to a counter that samples, too."""
+    moved_j: Mapping[str, float] = MappingProxyType({})
+    """Joules to add to each domain's energy between its readings: the sensor's delay, and what came after a reading."""
     inside: Mapping[str, int] = MappingProxyType({})
     """How many times each domain was read in it."""
     parts: Sequence[Sampling | None] = ()
@@ -87,9 +95,16 @@ class Series:
     """Samples of several domains, added by one thread and asked for by another.
 
     A read that failed is bridged by a straight line from the good sample before it to the one after; not over more
-    than `bridge_s`, for in such a gap nothing is known. `total` names the domains that together are the total power;
-    `steps_w` is how finely each is told, `averaging_s` over how long each is averaged before, and `late_s` how long
-    before a border the last sample may lie, where none is taken there.
+    than `bridge_s`, for in such a gap nothing is known.
+
+    Args:
+        domains: names of what is sampled.
+        total: the domains that together are the total power.
+        bridge_s: the longest gap that is bridged, in seconds.
+        steps_w: the resolution of each domain's readings, in watts.
+        responses: the sensors' responses, by domain; a domain that is missing has none.
+        pace_s: the fixed period at which another process samples, in seconds, which takes no sample at a border; 0:
+            the samples are taken here, with jitter.
     """
 
     def __init__(
@@ -99,18 +114,30 @@ class Series:
         total: Sequence[str],
         bridge_s: float,
         steps_w: Mapping[str, float] | None = None,
-        averaging_s: float = 0.0,
-        late_s: float = 0.0,
+        responses: Mapping[str, Response] | None = None,
+        pace_s: float = 0.0,
     ) -> None:
         self.bridge_s = bridge_s
         self._lines = {name: Line() for name in domains}
         self._total = tuple(total)
         self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
-        self._averaging_s, self._late_s = averaging_s, late_s
+        self._responses = {name: (responses or {}).get(name, Response()) for name in self._lines}
+        self._pace_s = pace_s
+        self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
+        self._handed = 0
+        """How many of the first samples were drained, and are kept as context."""
         self._lock = threading.Lock()
+
+    @property
+    def settled_s(self) -> float:
+        """How long after a window's end a sample has to be taken, so that readings tell all about the window."""
+        return max(self._total_response().settled_s, self._pace_s)
+
+    def _total_response(self) -> Response:
+        return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
 
     def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
         """Adds what was read at a moment, and why the rest was not."""
@@ -140,36 +167,67 @@ class Series:
         return {name: joules for name, joules in known.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled, as far as its samples were not drained."""
+        """How well the stretch between two moments was sampled, as far as its samples were not forgotten."""
         with self._lock:
             first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
             inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
-            around = slice(max(0, first - 1), last + 1)
-            times_ns, watts = self._times_ns[around], [self._watts[name][around] for name in self._total]
+            around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
+            times_s = np.array(self._times_ns[around]).astype(float) * NANOSECOND
+            watts = {name: np.array(values[around]) for name, values in self._watts.items()}
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
-        told = tally(times_ns, map(sum, zip(*watts, strict=True)), opened_ns, closed_ns)
-        seconds = (closed_ns - opened_ns) * NANOSECOND
+            around = slice(max(0, first - 1), last + 1)
+            near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
+        told = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
+        total_w = np.sum([watts[name] for name in self._total], axis=0)
+        borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *borders_s)
         return Sampling(
             samples=told.samples,
             gap_max_s=told.gap_max_ns * NANOSECOND,
             failed=len(inside) * (last - first) - sum(inside.values()),
             lost={name: why for name, why in reasons.items() if why},
             peak_w=told.peak_w if told.samples else None,
-            # A sensor that averages shifts what happens near a border over it, and one that is read late misses it;
-            # one that rounds may always do so to the same side.
-            half_width_j=NORMAL_95 * math.sqrt(told.variance_j2)
-            + (self._averaging_s / 2 + self._late_s) * told.swing_w
-            + self._step_w / 2 * seconds,
+            half_width_j=half_width_j,
+            structure_j=structure_j,
+            moved_j={name: self._moved_j(name, times_s, watts[name], *borders_s) for name in watts},
             inside=inside,
         )
 
+    def _uncertainty_j(
+        self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
+    ) -> tuple[float, float]:
+        """The half-width of the total's energy, and what structure that samples miss contributes to it."""
+        good = np.isfinite(total_w)
+        times_s, total_w = times_s[good], total_w[good]
+        self._renewal_s = renewal_s(times_s, total_w) or self._renewal_s
+        response = self._total_response()
+        pace_s, unsampled = (self._pace_s, 1.0) if self._pace_s else (response.held_s, response.unsampled)
+        delayed = opened_s + response.delay_s, closed_s + response.delay_s
+        within = interior(times_s, total_w, *delayed, pace_s, unsampled)
+        borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
+        unread_s = closed_s - float(times_s[-1]) if self._pace_s and len(times_s) else 0.0
+        unread_j = max(0.0, unread_s) * float(np.ptp(total_w)) if len(times_s) else 0.0
+        # A sensor that rounds may always do so to the same side.
+        random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
+        return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
+
+    def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
+        good = np.isfinite(watts)
+        if not good.any():
+            return 0.0
+        delay_s = self._responses[name].resolved(self._renewal_s).delay_s
+        opening_j, closing_j = (moved_j(times_s[good], watts[good], at_s, delay_s) for at_s in (opened_s, closed_s))
+        return closing_j - opening_j
+
     def drain(self, before_ns: int) -> Powers:
-        """Hands over the samples before a moment, and forgets them."""
+        """Hands over the samples before a moment, once; the last of them are kept as context of the next window."""
         with self._lock:
-            count = bisect_left(self._times_ns, before_ns)
-            times_ns, self._times_ns = self._times_ns[:count], self._times_ns[count:]
-            watts = {name: values[:count] for name, values in self._watts.items()}
-            self._watts = {name: values[count:] for name, values in self._watts.items()}
+            handed, self._handed = self._handed, max(self._handed, bisect_left(self._times_ns, before_ns))
+            times_ns = self._times_ns[handed : self._handed]
+            watts = {name: values[handed : self._handed] for name, values in self._watts.items()}
+            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._handed)
+            self._times_ns, self._handed = self._times_ns[old:], self._handed - old
+            self._watts = {name: values[old:] for name, values in self._watts.items()}
             for line in self._lines.values():
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
@@ -186,32 +244,13 @@ class Tally(NamedTuple):
     samples: int
     gap_max_ns: int
     peak_w: float
-    swing_w: float
-    """From the least to the most, its neighbors included."""
-    variance_j2: float
-    """Of the energy, for being sampled."""
 
 
 def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
-    """Goes once through the samples of a stretch and its neighbors; NaN where the total was not read.
-
-    Each sample stands for half of the time to either neighbor. What it departs from the straight line between them is
-    what a straight line may be wrong by: for noise two thirds of its square are the error's variance, for a step a
-    sixth. The greater holds for both, and a ramp has none.
-    """
-    samples, gap_max_ns, last_ns, variance_j2 = 0, 0, opened_ns, 0.0
-    peak_w, low_w, high_w = -math.inf, math.inf, -math.inf
-    before, here = None, None
+    """Goes once through the samples of a stretch and its neighbors; NaN where the total was not read."""
+    samples, gap_max_ns, last_ns, peak_w = 0, 0, opened_ns, -math.inf
     for at_ns, now_w in zip(times_ns, watts, strict=True):
-        if math.isnan(now_w):
-            continue
-        if before and here:
-            span_ns = at_ns - before[0]
-            off_w = here[1] - before[1] - (now_w - before[1]) * (here[0] - before[0]) / span_ns
-            variance_j2 += (off_w * span_ns * NANOSECOND / 2) ** 2 * 2 / 3
-        before, here = here, (at_ns, now_w)
-        low_w, high_w = min(low_w, now_w), max(high_w, now_w)
-        if opened_ns <= at_ns <= closed_ns:
+        if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):
             samples, peak_w = samples + 1, max(peak_w, now_w)
             gap_max_ns, last_ns = max(gap_max_ns, at_ns - last_ns), at_ns
-    return Tally(samples, max(gap_max_ns, closed_ns - last_ns), peak_w, max(0.0, high_w - low_w), variance_j2)
+    return Tally(samples, max(gap_max_ns, closed_ns - last_ns), peak_w)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[3] / "src"
+UNKNOWN = [None, 0.0, None]
 
 OPEN = """
 import json, logging, sys, time
@@ -60,7 +61,7 @@ def test_a_window_costs_what_the_counter_of_the_gpu_used_went_on_by(window_of):
     window = window_of("GPU-bbbb", cross_check=False)
     covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
     assert window["energy"] == {"source": "counter", **covers, "reason": None}
-    assert window["domains"] == {"gpu1": ["counter", 0.1, "GPU board", 0.001, 0.0]}
+    assert window["domains"] == {"gpu1": ["counter", 0.1, "GPU board", 0.001, None, 0.0, 0.0]}
     assert window["joules"] == {"gpu1": 25.0}
     assert window["total"] == 25.0
 
@@ -92,7 +93,7 @@ def test_power_sampled_beside_the_counter_checks_it_and_is_no_part_of_the_total(
         0.02,
         "GPU board, by sampled power: a cross-check",
         0.001,
-        0,
+        *UNKNOWN,
     ]
     assert window["total"] == 12.5
     watts = second_of("GPU-aaaa", stub="ticks,instant")["watts"]
@@ -108,7 +109,7 @@ def test_a_gpu_that_tells_no_power_is_counted_all_the_same(window_of):
 
 def test_where_there_is_no_counter_sampled_power_makes_the_total_and_says_why(second_of, window_of):
     window = window_of("GPU-aaaa", stub="nocounter,ga100")
-    assert window["domains"] == {"gpu0": ["sampled", 0.05, "GPU board", 0.001, 0.0]}
+    assert window["domains"] == {"gpu0": ["sampled", 0.05, "GPU board", 0.001, *UNKNOWN]}
     assert window["energy"]["source"] == "sampled"
     assert window["energy"]["reason"] == (
         "GPU GPU-aaaa does not say what energy it used: Not Supported. Its power is sampled instead."
@@ -119,11 +120,15 @@ def test_where_there_is_no_counter_sampled_power_makes_the_total_and_says_why(se
 
 
 @pytest.mark.parametrize(
-    ("stub", "averaging_s"), [("", 1.0), ("ga100", 0.0), ("instant", 0.0)], ids=["usual", "of GA100", "of the moment"]
+    ("stub", "response"),
+    [("", [1.0, 0.0, 0.1]), ("ga100", [0.025, 0.0, 0.1]), ("instant", UNKNOWN)],
+    ids=["usual", "of GA100", "of the moment"],
 )
-def test_power_that_is_a_mean_over_a_second_says_so(window_of, stub, averaging_s):
-    *_, told = window_of("GPU-aaaa", stub=stub)["domains"]["gpu0_sampled"]
-    assert told == averaging_s
+def test_power_that_is_a_mean_over_a_second_says_so_and_the_device_table_tells_the_others(window_of, stub, response):
+    sensors = {"8.0": {"averaging_s": 0.025, "renewal_s": 0.1}}
+    domains = window_of("GPU-aaaa", stub=stub, sensors=sensors)["domains"]
+    assert domains["gpu0_sampled"][4:] == response
+    assert domains["gpu0"][4] == (0.025 if stub == "ga100" else None), "the counter adds up the same sensor's readings"
 
 
 @pytest.mark.parametrize(

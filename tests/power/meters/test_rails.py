@@ -15,6 +15,7 @@ from trainmeter.power.meter import Absent
 from trainmeter.power.meters import rails
 from trainmeter.power.meters.module import total_of
 from trainmeter.power.meters.rails import find_rails, open_rails
+from trainmeter.power.uncertainty import Response, response_of
 
 CONF = Path(__file__).parents[3] / "conf/device"
 
@@ -126,19 +127,70 @@ def test_how_finely_an_ina238_tells_is_not_known(tmp_path):
     assert [rail.step_w for rail in find_rails(tmp_path) if rail.name == "VIN"] == [0.0]
 
 
+TABLE = {"ina3221": {"averaging_s": 0.2, "renewal_s": 0.3, "lag_s": 0.01}}
+MEAN16 = Response(0.1056, 0.0, 0.1056)
+
+
 @pytest.mark.parametrize(
-    ("samples", "update_interval", "averaging_s"), [(16, 106, 0.106), (1, 7, 0.0), (None, 7, 0.0), (16, None, 0.0)]
+    ("samples", "update_interval", "response"),
+    [
+        pytest.param(16, 106, MEAN16, id="Linux before 6.7: the time of all conversions"),
+        pytest.param(16, 7, MEAN16, id="Linux from 6.7 on: the time of one round"),
+        pytest.param(64, 422, Response(0.4224, 0.0, 0.4224), id="64 averages"),
+        pytest.param(1, 7, Response(0.0, 0.0, 0.0066), id="no averaging"),
+        pytest.param(None, 7, Response(0.2, 0.01, 0.3), id="no samples file: the device's table"),
+        pytest.param(16, None, Response(0.2, 0.01, 0.3), id="no interval file: the device's table"),
+        pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="no time that the chip has"),
+    ],
 )
-def test_a_chip_that_makes_a_mean_of_several_samples_averages_over_the_time_they_take(
-    tmp_path, samples, update_interval, averaging_s
-):
+def test_the_driver_s_files_tell_over_how_long_a_chip_averages(tmp_path, samples, update_interval, response):
     folder = write(tmp_path, "orin_nano").folder(0)
     for name, value in {"samples": samples, "update_interval": update_interval}.items():
         (folder / name).unlink()
         if value is not None:
             (folder / name).write_text(f"{value}\n")
-    with opened(tmp_path, table_of("orin_nano")) as meter:
-        assert {domain.averaging_s for domain in meter.domains.values()} == {averaging_s}
+    assert {rail.name: rail.response for rail in find_rails(tmp_path, None, TABLE)} == {
+        "VDD_IN": pytest.approx(response, rel=0.12),
+        "VDD_CPU_GPU_CV": pytest.approx(response, rel=0.12),
+        "VDD_SOC": pytest.approx(response, rel=0.12),
+    }
+
+
+@pytest.mark.parametrize(
+    ("board", "layout", "responses"),
+    [
+        ("nano", "iio", {Response(0.4224, 0.0, 0.4224)}),
+        ("nx", "iio", {Response(0.4224, 0.0, 0.4224)}),
+        ("nx", "hwmon", {Response(0, 0.0, 0.0066)}),
+        ("thor", "hwmon", {Response(0.0505, 0.0, 0.0505), Response(0, 0.0, 0.0066)}),
+    ],
+)
+def test_each_board_s_file_has_what_its_drivers_do_not_show(tmp_path, board, layout, responses):
+    write(tmp_path, board, layout)
+    sensors = yaml.safe_load((CONF / f"{board}.yaml").read_text())["sensors"]
+    with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of(board), sensors=sensors)) as meter:
+        assert {domain.response for domain in meter.domains.values()} == responses
+
+
+@pytest.mark.parametrize("entry", [{"averaging": 0.1}, {"averaging_s": -1}, {"lag_s": None}, {"renewal_s": "0.1"}])
+def test_a_table_with_another_key_or_no_time_is_refused_by_the_key(entry):
+    with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is no sensor property"):
+        response_of({"ina3221": entry}, "ina3221")
+
+
+def test_a_board_that_averages_waits_for_its_sensor_and_finds_the_energy_of_a_step_near_the_border(tmp_path):
+    """JetPack 4: each reading is the mean of the last 0.4224 s, so that readings up to the end miss most of a step."""
+    tree = write(tmp_path, "nano")
+    response = {"ina3221x": {"averaging_s": 0.1, "renewal_s": 0.1}}
+    with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of("nano"), sensors=response)) as meter:
+        before = reading(meter)
+        time.sleep(0.5)
+        after = reading(meter)
+        tree.show(2.0)  # the chip tells it 0.1 s late: in truth it lies before the border
+        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+    assert (time.monotonic_ns() - after.at_ns) * NANOSECOND > 0.2
+    assert used.metrics["energy_j"] == pytest.approx(0.5 * 5.0 + 0.1 * 5.0, abs=0.1)
+    assert used.metrics["energy_uncertainty_j"] > 0.1 * 5.0 * 0.16
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])

@@ -6,7 +6,7 @@ amdsmi is asked here and not through zeus, which knows a GPU by HIP's number alo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from os import PathLike
@@ -16,6 +16,7 @@ from typing import Any
 from trainmeter.machine.amd import Card, board_of, find_cards
 from trainmeter.power.meter import Absent, Counter, Domain, Meter, Power
 from trainmeter.power.meters.gpu import BOARD, meter_of, open_gpu
+from trainmeter.power.uncertainty import UNKNOWN, response_of
 
 COUNTER_PERIOD_S = 0.001
 """The GPU's firmware renews its counter about this often."""
@@ -26,20 +27,25 @@ BELIEVED = 3.0
 
 
 def open_amd(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.05, cross_check: bool = True
+    *,
+    gpus: Sequence[str],
+    root: str | PathLike[str],
+    period_s: float = 0.05,
+    cross_check: bool = True,
+    sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
     """The energy of the GPUs used, by UUID or else PCI address; absent, with the reason, unless each tells its energy
     or its power.
 
     Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
-    `gpu0` itself.
+    `gpu0` itself. `sensors` is the device's table of sensor responses, by the name of the driver's file.
     """
     if not gpus:
         return Absent("meter=amd meters the AMD GPUs that a run uses, and none is used.")
     try:
         boards = dict.fromkeys(board_of(name, find_cards(Path(root))) for name in gpus)
         opened = [
-            open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s))
+            open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s, sensors))
             for card in boards
         ]
     except OSError as error:
@@ -52,14 +58,15 @@ def covered(card: Card) -> str:
     return f"{BOARD}, both its dies" if card.dual else BOARD
 
 
-def power_of(card: Card, period_s: float) -> Power:
+def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = None) -> Power:
     """The GPU's power as its driver tells it, in microwatts: that of the moment, or else a mean; OSError without."""
     for kind in ("power1_input", "power1_average"):
         for file in sorted(card.folder.glob(f"hwmon/hwmon*/{kind}")):
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # then it tells none, or not as a number
                 if read() > 0:
-                    return Power(Domain("sampled", period_s, covered(card)), read)
+                    response = response_of(sensors, kind, UNKNOWN)
+                    return Power(Domain("sampled", period_s, covered(card), 0.0, *response), read)
     raise OSError(f"The driver of GPU {card.bus} tells no power below {card.folder}/hwmon.")
 
 

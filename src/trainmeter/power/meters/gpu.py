@@ -52,9 +52,10 @@ def meter_of(
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}
     if cross_check:
         powers |= {f"{gpu.name}_sampled": _checking(gpu.power) for gpu in gpus if gpu.power and gpu.counter}
+    checks = all(gpu.counter for gpu in gpus)
     return Instruments(
         counters={gpu.name: gpu.counter for gpu in gpus if gpu.counter},
-        powers=Sampler(powers, total=list(powers), period_s=period_s) if powers else None,
+        powers=Sampler(powers, total=list(powers), period_s=period_s, checks=checks) if powers else None,
         sampled_in_part=len(powers) < len(gpus),
         total=[gpu.name for gpu in gpus],
         covers=covers,

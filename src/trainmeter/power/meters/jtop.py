@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LIMIT_S = 5.0
 """How long the service may take to answer: a client that waits for one that hangs would wait for ever."""
+WAIT = 2
+"""So many periods after a window its energy is told without a sample after it."""
 SILENCES = 3
 """After so many periods without a new sample the service is lost."""
 
@@ -115,7 +117,7 @@ def open_jtop(
         if fault := unfit(found, total.rails):
             return Absent(fault)
         held_s = client.interval  # what the service tells holds until its next sample
-        domains = {name: Domain("sampled", held_s, covered(name, total, table), averaging_s=held_s) for name in found}
+        domains = {name: Domain("sampled", held_s, covered(name, total, table), renewal_s=held_s) for name in found}
         return Instruments(
             powers=Feed(client, domains, total=total.rails),
             total=total.rails,
@@ -153,9 +155,8 @@ class Feed:
         self.domains = dict(domains)
         self._client = client
         self._bridge_s = SILENCES * client.interval
-        # At a border the last sample may be as old as that.
-        how = {"averaging_s": client.interval, "late_s": client.interval}
-        self._series = Series(domains, total=total, bridge_s=self._bridge_s, **how)
+        # The service stamps its samples: they lag by nothing, and no sample is taken at a border.
+        self._series = Series(domains, total=total, bridge_s=self._bridge_s, pace_s=client.interval)
         self._uptime_s, self._last_ns = 0.0, 0
         self._lost = False
         self._closed = threading.Event()
@@ -167,7 +168,10 @@ class Feed:
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled."""
+        """How well the stretch between two moments was sampled; returns once the service has sampled after it."""
+        until_ns = closed_ns + round(WAIT * self._client.interval / NANOSECOND)
+        while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._lost:
+            time.sleep(self._client.interval / 20)
         return self._series.sampling(opened_ns, closed_ns)
 
     def drain(self, before_ns: int) -> Powers:

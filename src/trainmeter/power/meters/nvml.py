@@ -6,7 +6,7 @@ Sampled power checks the counter, and stands in for it where a GPU has none. Not
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -14,13 +14,14 @@ from typing import Any
 
 from trainmeter.power.meter import Absent, Counter, Domain, Meter, Power
 from trainmeter.power.meters.gpu import BOARD, Gpu, meter_of, open_gpu
+from trainmeter.power.uncertainty import UNKNOWN, Response, response_of
 
 COUNTER_PERIOD_S = 0.1
 """The counter ticks about this often: windows of seconds are good, single steps are noise."""
 GA100 = (8, 0)
 """Up to this compute capability the usual reading of power is that of the moment; of any newer GPU, a mean."""
-AVERAGING_S = 1.0
-"""What that mean goes back over."""
+MEAN = Response(averaging_s=1.0, renewal_s=0.1)
+"""Of that mean (NVML's documentation); renewed like the reading of the moment."""
 MODULE = "module (GPU and CPU of a superchip)"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
@@ -30,12 +31,17 @@ STEP = 0.001
 
 
 def open_nvml(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.05, cross_check: bool = True
+    *,
+    gpus: Sequence[str],
+    root: str | PathLike[str],
+    period_s: float = 0.05,
+    cross_check: bool = True,
+    sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
     """The energy of the GPUs used, by UUID; absent, with the reason, unless each tells its energy or its power.
 
     Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
-    `gpu0` itself.
+    `gpu0` itself. `sensors` is the device's table of sensor responses, by compute capability.
     """
     if not gpus:
         return Absent("meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used.")
@@ -44,14 +50,16 @@ def open_nvml(
     except OSError:
         return Absent("There is no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded.")
     try:
-        return metered(gpus, period_s, cross_check)
+        return metered(gpus, period_s, cross_check, sensors)
     except ImportError as error:
         return Absent(f"NVML is read through zeus, which does not import ({error}): pip install 'zeus>=0.16'")
     except OSError as error:
         return Absent(str(error))
 
 
-def metered(uuids: Sequence[str], period_s: float, cross_check: bool) -> Meter:
+def metered(
+    uuids: Sequence[str], period_s: float, cross_check: bool, sensors: Mapping[str, Any] | None = None
+) -> Meter:
     """The meter of the GPUs; OSError says which of them tells nothing, and why."""
     import pynvml
 
@@ -60,7 +68,7 @@ def metered(uuids: Sequence[str], period_s: float, cross_check: bool) -> Meter:
     except pynvml.NVMLError as error:
         raise OSError(f"The NVIDIA driver is here, but NVML does not start: {error}.") from error
     try:
-        gpus = [gpu_of(uuid, period_s) for uuid in uuids]
+        gpus = [gpu_of(uuid, period_s, sensors) for uuid in uuids]
     except OSError:
         pynvml.nvmlShutdown()
         raise
@@ -68,11 +76,12 @@ def metered(uuids: Sequence[str], period_s: float, cross_check: bool) -> Meter:
     return meter_of(gpus, covers=covers, period_s=period_s, cross_check=cross_check, close=pynvml.nvmlShutdown)
 
 
-def gpu_of(uuid: str, period_s: float) -> Gpu:
+def gpu_of(uuid: str, period_s: float, sensors: Mapping[str, Any] | None = None) -> Gpu:
     """What a GPU tells of its energy; OSError where that is nothing, or not of what is used of it alone."""
     device = device_of(uuid)
-    name = f"gpu{device.gpu_index}"
-    return open_gpu(name, partial(counter_of, uuid, device), partial(power_of, uuid, device, period_s))
+    name, response = f"gpu{device.gpu_index}", response_of(sensors, capability_of(device.handle), UNKNOWN)
+    counter, power = partial(counter_of, uuid, device, response), partial(power_of, uuid, device, period_s, response)
+    return open_gpu(name, counter, power)
 
 
 def device_of(uuid: str) -> Any:
@@ -104,25 +113,29 @@ def is_sliced(handle: Any) -> bool:
     return mode == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
-def counter_of(uuid: str, device: Any) -> Counter:
-    """The GPU's energy counter, asked by reading it: the architecture, by which zeus goes, promises Jetsons one too."""
+def counter_of(uuid: str, device: Any, response: Response = UNKNOWN) -> Counter:
+    """The GPU's energy counter, asked by reading it: the architecture, by which zeus goes, promises Jetsons one too.
+
+    It adds up the readings of the GPU's power sensor, so it misses what this sensor does not measure.
+    """
     read = working(device.get_total_energy_consumption, f"GPU {uuid} does not say what energy it used")
-    return Counter(Domain("counter", COUNTER_PERIOD_S, scope_of(device.handle), STEP), read)
+    covers = scope_of(device.handle)
+    return Counter(Domain("counter", COUNTER_PERIOD_S, covers, STEP, response.averaging_s, response.lag_s), read)
 
 
-def power_of(uuid: str, device: Any, period_s: float) -> Power:
+def power_of(uuid: str, device: Any, period_s: float, response: Response = UNKNOWN) -> Power:
     """The GPU's power: that of the moment where the driver tells it, or else the usual reading."""
     import pynvml
 
     complaint = f"GPU {uuid} does not say its power"
-    averaging_s, covers = 0.0, scope_of(device.handle)
+    covers = scope_of(device.handle)
     try:
         read = working(device.get_instant_power_usage, complaint)
     except OSError:
         covers = BOARD
         read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), complaint)
-        averaging_s = AVERAGING_S if is_newer_than_ga100(device.handle) else 0.0
-    return Power(Domain("sampled", period_s, covers, STEP, averaging_s), read)
+        response = MEAN if is_newer_than_ga100(device.handle) else response
+    return Power(Domain("sampled", period_s, covers, STEP, *response), read)
 
 
 def scope_of(handle: Any) -> str:
@@ -149,6 +162,16 @@ def is_newer_than_ga100(handle: Any) -> bool:
         return pynvml.nvmlDeviceGetCudaComputeCapability(handle) > GA100
     except pynvml.NVMLError:
         return False
+
+
+def capability_of(handle: Any) -> str:
+    """The GPU's compute capability, such as 8.0; empty where the driver does not say."""
+    import pynvml
+
+    try:
+        return ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
+    except pynvml.NVMLError:
+        return ""
 
 
 def working(ask: Callable[[], int], complaint: str) -> Callable[[], float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -18,33 +19,46 @@ from trainmeter.power.meter import Absent, Domain, Instruments, Meter, Power
 from trainmeter.power.meters.jtop import open_jtop
 from trainmeter.power.meters.module import covered, total_of
 from trainmeter.power.sampler import Sampler
+from trainmeter.power.uncertainty import Response, response_of
 from trainmeter.slurm import company
 
 SHUNT_STEP_V = 40e-6
 """The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""
 
 
+INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
+"""The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
+INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
+"""Those of an INA238, for its bus voltage, its shunt and its temperature (its datasheet)."""
+
+
 class Rail(NamedTuple):
-    """A rail: its name on the board, its watts now, how finely they are told, and over how long its chip averages."""
+    """A rail: its name on the board, its watts now, their resolution, and how its chip responds."""
 
     name: str
     read: Callable[[], float]
     step_w: float = 0.0  # unknown
-    averaging_s: float = 0.0  # not at all, or unknown
+    response: Response = Response()
 
 
 def open_rails(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float, rails: Mapping[str, Any] | None = None
+    *,
+    gpus: Sequence[str],
+    root: str | PathLike[str],
+    period_s: float,
+    rails: Mapping[str, Any] | None = None,
+    sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
     """All rails of the board below `root` as domains, sampled every `period_s`.
 
     `rails` is the board's table: `total`, the rails that together are the module, or what else it `covers`, and what
     the others cover, such as `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else
-    the sum of all rails. A board that shows no sensor is asked through jtop's service.
+    the sum of all rails. A board that shows no sensor is asked through jtop's service. `sensors` is the device's
+    table of sensor responses, by the chip's name in the kernel, for drivers that do not show them.
     """
     if others := company(os.environ):
         return Absent(others)
-    found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"))}
+    found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
     if not found:
         other = open_jtop(gpus=gpus, root=root, rails=rails)
         why = f"No INA3221 or INA238 shows a rail below {root}."
@@ -59,7 +73,7 @@ def open_rails(
             "device.rails.total=[...]"
         )
     powers = {
-        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, rail.averaging_s), rail.read)
+        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, *rail.response), rail.read)
         for name, rail in found.items()
     }
     return Instruments(
@@ -70,43 +84,51 @@ def open_rails(
     )
 
 
-def find_rails(root: Path, shunt_ohm: float | None = None) -> Iterator[Rail]:
-    """Every rail that a sensor below `root` measures, by shunts of `shunt_ohm` where its files do not tell them."""
+def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str, Any] | None = None) -> Iterator[Rail]:
+    """Find every rail that a sensor below `root` measures.
+
+    Args:
+        root: the machine's root folder.
+        shunt_ohm: the shunts' resistance, for drivers that do not show it.
+        sensors: the responses of chips by name, for drivers that do not show them.
+    """
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = _text(sensor / "name")
+        response = response_of(sensors, kind)
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
-                yield from _iio_rails(folder, shunt_ohm)
+                yield from _iio_rails(folder, shunt_ohm, response)
             for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                yield from _hwmon_rails(folder)
+                yield from _hwmon_rails(folder, _shown_response(folder, INA3221_US, _channels(folder)) or response)
         elif kind.startswith("ina238"):
             for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                yield _ina238_rail(folder)
+                yield _ina238_rail(folder, _shown_response(folder, INA238_US, 1) or response)
 
 
-def _iio_rails(folder: Path, shunt_ohm: float | None) -> Iterator[Rail]:
+def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
     """JetPack 4: channels 0 to 2, milliwatts ready made."""
     for channel in range(3):
         name = _text(folder / f"rail_name_{channel}")
         milliwatts = str(folder / f"in_power{channel}_input")
         if name and name != "NC" and os.path.exists(milliwatts):
             step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
-            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), step_w)
+            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), step_w, response)
 
 
-def _hwmon_rails(folder: Path) -> Iterator[Rail]:
+def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
     """JetPack 5 and later: channels 1 to 3, millivolts and milliamperes; what follows them are shunts."""
     for channel in range(1, 4):
         name = _text(folder / f"in{channel}_label")
         if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
             step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
-            yield Rail(name, partial(_watts, files, 1e-6), step_w, _averaging_s(folder))
+            yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
 
 
-def _ina238_rail(folder: Path) -> Rail:
+def _ina238_rail(folder: Path, response: Response) -> Rail:
     """Thor's input, in microwatts."""
-    return Rail(_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6))
+    name, read = _text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
+    return Rail(name, read, response=response)
 
 
 def _watts(files: Sequence[str], unit: float) -> float:
@@ -129,13 +151,34 @@ def _shunt_ohm(folder: Path, channel: int) -> float | None:
         return None
 
 
-def _averaging_s(folder: Path) -> float:
-    """Over how long a chip that makes a mean of several samples takes them; 0 where it takes one, or does not say."""
+def _channels(folder: Path) -> int:
+    """How many channels of an INA3221 are enabled: it converts one after the other."""
+    return sum(_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
+
+
+def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
+    """The response of a chip by its driver's files `samples` and `update_interval`; None where it has none.
+
+    The chip renews its registers when it has converted every channel so many times. Linux before 6.7 shows the time of
+    all conversions as `update_interval`, later versions (and stable ones since) that of one round. The conversion times
+    that the chip has tell them apart; where both are possible, the longer is assumed.
+
+    Args:
+        folder: the chip's hwmon folder.
+        conversions_us: for each quantity that a round converts, the conversion times that can be set, in microseconds.
+        channels: how many channels a round converts.
+    """
     try:
-        several = _number(str(folder / "samples")) > 1
-        return _number(str(folder / "update_interval")) / 1e3 if several else 0.0
+        samples, interval_ms = _number(str(folder / "samples")), _number(str(folder / "update_interval"))
     except (OSError, ValueError):
-        return 0.0
+        return None
+    rounds_us = [channels * sum(times) for times in product(*conversions_us)]
+    possible_us = [us * samples for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
+    if samples <= 0 or not possible_us or not interval_ms:
+        return None
+    # One sample is no mean: a channel's conversion lasts a sixth of the round.
+    renewal_s = max(possible_us) / 1e6
+    return Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s)
 
 
 def _number(file: str) -> int:

@@ -49,7 +49,7 @@ def open_rapl(
         name: Power(Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), rate(counter.read))
         for name, counter in counters.items()
     }
-    sampler = Sampler(powers, total=list(zones), period_s=period_s)
+    sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
     return Instruments(counters=counters, powers=sampler, total=list(zones), covers=covers)
 

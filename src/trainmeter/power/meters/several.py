@@ -76,6 +76,7 @@ class Sum:
         return first._replace(
             failed=sum(part.failed for part in sampled),
             lost={name: why for part in sampled for name, why in part.lost.items()},
+            moved_j={name: joules for part in sampled for name, joules in part.moved_j.items()},
             inside={name: count for part in sampled for name, count in part.inside.items()},
             parts=parts,
         )

@@ -1,0 +1,303 @@
+"""The uncertainty of energy that is integrated from power samples: sampling, averaging, lag and renewal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NORMAL_95 = 1.96
+MARGIN = 0.16
+"""Largest error at a border, per second of sensor memory and watt of swing around it.
+
+A single step gives 1/8 at most: a moving mean errs by `averaging / 8`, a mean that is renewed once per averaging time
+by `averaging / 4`, and their memories are `averaging` and `2 x averaging`. Several steps within one averaging time are
+partly averaged out of the readings, so that the swing of the readings is smaller than that of the power: hence more.
+"""
+HIDDEN = 0.1
+"""The same per watt of mean power, for a load whose cycles are shorter than the averaging time.
+
+Its readings are flat, so no bound follows from them. Power is never below 0 W, so a load of mean power P swings by P at
+most around it. For a square wave from 0 to 2 P, a border inside a cycle then errs by 0.07 (cycle: half the averaging
+time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
+"""
+RENEWAL_S = 0.1
+"""The longest renewal period of a GPU's power reading that is known (Yang et al., SC24): assumed until measured."""
+LONG_GAP = 3.0
+"""A gap is a hole if it is this much longer than the median interval; jitter alone reaches 1.5."""
+NOISY = 0.4
+"""The share of the samples' variance in reversals from which on the samples count as independent of each other."""
+
+
+class Response(NamedTuple):
+    """How a power sensor responds: see `Domain`, whose fields these are.
+
+    Attributes:
+        averaging_s: the time that a reading averages over, in seconds; None: unknown.
+        lag_s: the fixed delay of a reading, in seconds.
+        renewal_s: how often a new reading appears, in seconds; 0: at each read; None: unknown, estimated from samples.
+    """
+
+    averaging_s: float | None = 0.0
+    lag_s: float = 0.0
+    renewal_s: float | None = 0.0
+
+    def resolved(self, estimated_s: float) -> Response:
+        """The response with the estimated renewal period where it is unknown."""
+        return self._replace(renewal_s=estimated_s) if self.renewal_s is None else self
+
+    @property
+    def held_s(self) -> float:
+        """The renewal period; the longest known one where it is unknown."""
+        return RENEWAL_S if self.renewal_s is None else self.renewal_s
+
+    @property
+    def memory_s(self) -> float:
+        """How much past power a reading may depend on, without the lag; an unknown averaging time is a renewal."""
+        return self.held_s + (self.held_s if self.averaging_s is None else self.averaging_s)
+
+    @property
+    def delay_s(self) -> float:
+        """The mean age of the power in a reading; for an unknown averaging time, the middle of what is possible."""
+        averaging_s = self.held_s / 2 if self.averaging_s is None else self.averaging_s
+        return self.lag_s + (self.held_s + averaging_s) / 2
+
+    @property
+    def delay_error_s(self) -> float:
+        """How far the mean age may be from `delay_s`."""
+        return self.held_s / 4 if self.averaging_s is None else 0.0
+
+    @property
+    def unsampled(self) -> float:
+        """The fraction of time in which the sensor does not measure; 1 where its averaging time is unknown."""
+        if not self.held_s:
+            return 0.0
+        return max(0.0, 1 - (self.averaging_s or 0.0) / self.held_s)
+
+    @property
+    def settled_s(self) -> float:
+        """After this time no reading depends on earlier power."""
+        return self.lag_s + self.memory_s
+
+
+NONE, UNKNOWN = Response(), Response(None, 0.0, None)
+
+
+def response_of(sensors: Mapping[str, Any] | None, name: str, default: Response = NONE) -> Response:
+    """The response of a sensor by the device's table (`sensors` in conf/device); the default without an entry.
+
+    Raises:
+        ValueError: an entry has a key that no response has, or a value that is no time.
+    """
+    entry = (sensors or {}).get(name)
+    if entry is None:
+        return default
+    if odd := [key for key, value in entry.items() if key not in Response._fields or not _is_time(key, value)]:
+        known = ", ".join(Response._fields)
+        raise ValueError(f"device.sensors.{name}.{odd[0]} is no sensor property in seconds: it has {known}")
+    return Response(**entry)
+
+
+def _is_time(key: str, value: Any) -> bool:
+    unknown = value is None and key != "lag_s"
+    return unknown or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf)
+
+
+def slowest(responses: list[Response]) -> Response:
+    """The largest value of each field; unknown where any is unknown."""
+    if not responses:
+        return Response()
+    averaging = [response.averaging_s for response in responses]
+    renewal = [response.renewal_s for response in responses]
+    return Response(
+        None if None in averaging else max(value for value in averaging if value is not None),
+        max(response.lag_s for response in responses),
+        None if None in renewal else max(value for value in renewal if value is not None),
+    )
+
+
+def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
+    """Estimate a sensor's renewal period from runs of identical readings.
+
+    Two successive changes of the reading are a renewal period or a multiple of it apart. They lie between the last
+    sample before the first change and the first sample after the second. The 10th percentile of these spans is an upper
+    estimate of the period: spans between changes that samples missed are longer.
+
+    Args:
+        times_s: sample times in seconds.
+        watts: the readings.
+
+    Returns:
+        The estimate in seconds; None with fewer than 4 changes.
+    """
+    changes = np.flatnonzero(np.diff(watts))
+    if len(changes) < 4:
+        return None
+    return float(np.percentile(times_s[changes[1:] + 1] - times_s[changes[:-1]], 10))
+
+
+class Interior(NamedTuple):
+    """95 % half-widths of the energy between the borders, in joules, by cause."""
+
+    steps_j: float
+    """Changes of power between two samples, at an unknown moment."""
+    structure_j: float
+    """Power that varies faster than the samples, or while the sensor does not measure."""
+    holes_j: float
+    """Bridged gaps, at worst."""
+
+    @property
+    def half_width_j(self) -> float:
+        return math.hypot(*self)
+
+
+def interior(
+    times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, pace_s: float, unsampled: float
+) -> Interior:
+    """Estimate what the samples of a window may miss.
+
+    Samples before the window count as context: structure that they show may be in the window too.
+
+    Args:
+        times_s: times of the samples of the window and of its context, in seconds.
+        watts: power at these times.
+        opened_s: begin of the window.
+        closed_s: end of the window.
+        pace_s: the fixed period at which the sensor renews its reading; 0: none.
+        unsampled: the fraction of this period in which it does not measure.
+    """
+    if len(times_s) < 3:
+        return Interior(0.0, 0.0, 0.0)
+    spans_s, jumps_w = np.diff(times_s), np.diff(watts)
+    typical_s = float(np.median(spans_s))
+    long = spans_s > LONG_GAP * typical_s
+    inside = (times_s[1:] > opened_s) & (times_s[:-1] < closed_s)
+    structure_j = _structure_j(times_s, watts, opened_s, closed_s, long)
+    if pace_s >= 0.9 * typical_s:  # otherwise the jitter of the samples makes them independent of its period
+        within = watts[(times_s >= opened_s) & (times_s <= closed_s)]
+        structure_j = math.hypot(structure_j, part_time_j(within, closed_s - opened_s, pace_s, unsampled))
+    holes = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
+    return Interior(_steps_j((jumps_w * spans_s)[inside & ~long]), structure_j, math.hypot(*holes))
+
+
+def _steps_j(jumps_j: np.ndarray) -> float:
+    """For power that changes once between two samples, at any moment: uniform errors of up to half its jump each.
+
+    The sum of all is the hard limit; a few dominating jumps have Student's quantile for as many.
+    """
+    variances = jumps_j**2 / 12
+    variance = float(variances.sum())
+    if not variance > 0:
+        return 0.0
+    freedom = variance**2 / float((variances**2).sum())
+    return min(float(np.abs(jumps_j).sum()) / 2, student_95(freedom) * math.sqrt(variance))
+
+
+def _structure_j(times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, long: np.ndarray) -> float:
+    """For power that goes up and down again between samples, which shows in samples that reverse direction.
+
+    For independent samples the mean of minus the product of successive jumps is the samples' variance; for a level that
+    stays it is 0. Each counts with the time that its sample stands for. Rare events, such as spikes that few samples
+    hit, have a term for one more event than was hit.
+    """
+    spans_s, jumps_w = np.diff(times_s), np.diff(watts)
+    weights_s = np.where(long[:-1] | long[1:], 0.0, (spans_s[:-1] + spans_s[1:]) / 2)
+    reversals = np.maximum(0.0, -jumps_w[:-1] * jumps_w[1:]) * weights_s**2
+    middle_s = times_s[1:-1]
+    within = (middle_s >= opened_s) & (middle_s <= closed_s)
+    variance, event = _sums(reversals[within])
+    if within.sum() > 2:
+        readings = watts[1:-1][within]
+        independent = float(np.var(readings, ddof=1) * (weights_s[within] ** 2).sum())
+        if variance > NOISY * independent:
+            variance = max(variance, independent * (1 + 2 * max(0.0, _correlation(readings))))
+    before = middle_s < opened_s
+    if before.any():
+        earlier, earlier_event = _sums(reversals[before])
+        rate = earlier / (opened_s - float(times_s[0]))
+        variance, event = max(variance, rate * (closed_s - opened_s)), max(event, earlier_event)
+    return NORMAL_95 * math.sqrt(variance) + math.sqrt(event)
+
+
+def _correlation(readings: np.ndarray) -> float:
+    """The correlation of successive readings that are not all equal."""
+    off = readings - readings.mean()
+    return float((off[1:] * off[:-1]).sum() / (off**2).sum())
+
+
+def _sums(variances: np.ndarray) -> tuple[float, float]:
+    """Their sum, and their mean size, each weighted by itself."""
+    total = float(variances.sum())
+    return total, float((variances**2).sum()) / total if total > 0 else 0.0
+
+
+def part_time_j(watts: np.ndarray, seconds: float, pace_s: float, unsampled: float) -> float:
+    """For a sensor that measures only a part of each renewal period: the readings are a random sample of the power.
+
+    That the readings change slowly is no evidence of a slow load: one whose cycle is nearly a multiple of the fixed
+    renewal period looks the same. So the readings' whole variance counts. A load in exact step with the renewal gives
+    constant readings and cannot be detected by any statistic.
+    """
+    readings = seconds / pace_s if pace_s else 0.0
+    if not unsampled or len(watts) < 2 or readings < 1:
+        return 0.0
+    spread_j = float(np.std(watts, ddof=1)) * pace_s
+    return spread_j * (student_95(readings - 1) * math.sqrt(readings * unsampled) + 1)
+
+
+def _hole_j(times_s: np.ndarray, watts: np.ndarray, first: int) -> float:
+    """The largest error of a straight line over a hole, if power stays in the range that it has around the hole."""
+    span_s = float(times_s[first + 1] - times_s[first])
+    from_, to = np.searchsorted(times_s, [times_s[first] - LONG_GAP * span_s, times_s[first + 1] + LONG_GAP * span_s])
+    around, mean_w = watts[from_:to], float(watts[first] + watts[first + 1]) / 2
+    return span_s * max(float(around.max()) - mean_w, mean_w - float(around.min()))
+
+
+def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: Response) -> float:
+    """Bound what a sensor with memory attributes to the wrong side of a window's border.
+
+    The energy is integrated `delay_s` later than the window, which corrects the mean delay. What remains is the
+    smoothing by averaging and renewal, which depends on how power varies within the sensor's memory of the border.
+
+    Args:
+        times_s: sample times in seconds, from before the border on.
+        watts: the readings.
+        border_s: the border.
+        response: the sensor's.
+    """
+    memory_s, at_s = response.memory_s, border_s + response.delay_s
+    if not memory_s or not len(watts):
+        return 0.0
+    first = max(0, int(np.searchsorted(times_s, at_s - 1.5 * memory_s)) - 1)
+    near = watts[first : int(np.searchsorted(times_s, at_s + 1.5 * memory_s)) + 1]
+    if times_s[-1] < border_s + 0.9 * response.settled_s:
+        # No later reading tells of the power at the border: between 0 and twice what was read.
+        return (response.lag_s + memory_s) * max(float(np.ptp(watts)), float(np.mean(near)))
+    swing_w = float(np.ptp(near))
+    return memory_s * max(MARGIN * swing_w, HIDDEN * float(np.mean(near))) + response.delay_error_s * swing_w
+
+
+def moved_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_s: float) -> float:
+    """Integrate from a border to `delay_s` after it, and correct what was extrapolated up to the border.
+
+    Before later samples were known, the energy up to the border went on from the last sample at its power.
+
+    Returns:
+        Joules to add to the energy up to the border, so that it is the energy up to `delay_s` later.
+    """
+    last = int(np.searchsorted(times_s, border_s, side="right")) - 1
+    if last < 0:
+        return 0.0
+    until_s = border_s + delay_s
+    inner = (times_s > times_s[last]) & (times_s < until_s)
+    at_s = np.concatenate([times_s[last : last + 1], times_s[inner], [until_s]])
+    at_w = np.interp(at_s, times_s, watts)
+    return float((np.diff(at_s) * (at_w[1:] + at_w[:-1]) / 2).sum() - watts[last] * (border_s - times_s[last]))
+
+
+def student_95(freedom: float) -> float:
+    """The 97.5th percentile of Student's t, by the first terms of its series in `1 / freedom`; at least 1 degree."""
+    n = max(freedom, 1.0)
+    return NORMAL_95 + 2.372 / n + 2.82 / n**2 + 2.56 / n**3
