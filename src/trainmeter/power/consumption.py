@@ -83,8 +83,10 @@ def consumption(
     machine = meter.energy.get("machine", {}).get("domains", ())
     term = {name: value for name, value in (measured | _machine(machine, {**still, **known})).items() if name in TERMS}
     if term:
-        period_s = max(staleness_s(meter.domains[name]) for name in meter.energy["domains"])
-        term |= {"period_s": period_s, "shortest_s": TICKS * period_s}
+        slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
+        # What a power sensor holds back is in the half-width of its own samples, however short the stretch is.
+        period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
+        term |= {"period_s": period_s, "shortest_s": shortest_s(slowest)}
     total_j = meter.total(joules)
     metrics = {} if total_j is None else measured
     metrics |= _machine(machine, joules)
