@@ -73,6 +73,8 @@ ALONE_IN = {
     "jtop": {"trainmeter/power/meters/jtop.py"},
     "numpy": {
         "trainmeter/worker/randomness.py",
+        "trainmeter/power/series.py",
+        "trainmeter/power/uncertainty.py",
         *(name for name in SOURCES if name.startswith(("trainmeter/power/phases/", "trainmeter/datasets/"))),
     },
     "sklearn": {"trainmeter/datasets/digits.py", "trainmeter/report/gaussian.py"},

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from trainmeter.build import build
 from trainmeter.power.series import NO_POWERS, Powers, Sampling
 from trainmeter.power.uncertainty import Response, part_time_j
@@ -226,7 +224,7 @@ class Instruments:
         if sampling and sampling.samples > 1:
             return sampling.structure_j
         means_w = ((domain, joules[name] / seconds) for name, domain in part_time.items())
-        extremes = ((domain, np.array([0.0, 1.0, 2.0]) * watts) for domain, watts in means_w)
+        extremes = ((domain, (0.0, watts, 2 * watts)) for domain, watts in means_w)
         return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
 
     def drain(self, before_ns: int) -> Powers:

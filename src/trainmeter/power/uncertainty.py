@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,7 +233,7 @@ def _sums(variances: np.ndarray) -> tuple[float, float]:
     return total, float((variances**2).sum()) / total if total > 0 else 0.0
 
 
-def part_time_j(watts: np.ndarray, seconds: float, pace_s: float, unsampled: float) -> float:
+def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: float, unsampled: float) -> float:
     """For a sensor that measures only a part of each renewal period: the readings are a random sample of the power.
 
     That the readings change slowly is no evidence of a slow load: one whose cycle is nearly a multiple of the fixed
