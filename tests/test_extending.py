@@ -1,0 +1,69 @@
+"""The example of docs/extending.md, as it is written there, is probed and trained."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose
+
+from trainmeter import admission, job
+from trainmeter.datasets.ready import ready
+
+torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: nothing can be trained")
+
+from trainmeter.build import build  # noqa: E402
+from trainmeter.worker.data.loader import loaders  # noqa: E402
+from trainmeter.worker.learner import Learner  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """The example's files in a folder of their own, importable."""
+    text = (ROOT / "docs" / "extending.md").read_text()
+    for name, content in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {name}\n{content}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("my_package", None)
+
+
+@pytest.fixture
+def plain(written, composed):
+    composed()  # Hydra knows its resolvers from here on
+    typed = [
+        f"hydra.searchpath=[file://{written}/conf]",
+        "dataset=squares",
+        "epochs=2",
+        "workers=0",
+        "optimizer.lr=0.1",
+    ]
+    return job.plain(compose("train", overrides=typed))
+
+
+def test_the_example_is_admitted_probed_and_learns(plain):
+    choices = {group: plain[group]["name"] for group in ("dataset", "task", "model")}
+    assert choices == {"dataset": "squares", "task": "attributes", "model": "net"}
+    admission.admit(plain, choices, [])
+    torch.manual_seed(0)
+    strategy, task = build(plain["strategy"]), build(plain["task"])
+    facts = ready(plain["dataset"], plain["storage"], ROOT, print)
+    training, validation = loaders(plain, facts, task, strategy, cuda=False)
+    learner = Learner(plain, task, strategy, torch.device("cpu"))
+    assert learner.facts()["flops_per_sample"] == 2 * (3 * (256 * 32 + 32 * 2) - 256 * 32)
+    tallies = [learner.learn(training).sums() for _ in range(plain["epochs"])]
+    judged = learner.judge(validation).sums()
+    assert [tally["weight"] for tally in tallies] == [2 * 400] * 2
+    assert tallies[1]["loss_sum"] < tallies[0]["loss_sum"]
+    assert judged["right"] / judged["weight"] > 0.9
+
+
+def test_the_example_names_what_does_not_fit(plain):
+    strategy, task = build(plain["strategy"]), build(plain["task"])
+    wrong = {**plain, "model": {**plain["model"], "size": 8}}
+    with pytest.raises(ValueError, match="model net cannot take the images, 1 x 16 x 16, of dataset squares"):
+        Learner(wrong, task, strategy, torch.device("cpu"))
