@@ -72,3 +72,10 @@ def test_training_on_a_jetson_needs_the_light_environment_alone():
 @pytest.mark.parametrize("board", ["agx", "agx_orin", "nano", "nx", "orin_nano", "orin_nx", "thor"])
 def test_a_jetson_trains_by_its_own_python_for_which_there_is_a_torch(composed, board):
     assert composed(f"device={board}").device.python == "/usr/bin/python3"
+
+
+def test_the_readmes_first_screen_links_what_has_been_validated():
+    first = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert "**Validation status.**" in first
+    assert "(docs/results.md)" in first
+    assert len(first.splitlines()) < 25
