@@ -43,6 +43,10 @@ def test_the_defaults_are_in_range(made):
             "dataset=polynomial target_accuracy=0.9",
             "target_accuracy=0.9: task=regression knows no right and wrong: give target_loss",
         ),
+        (
+            "deterministic=true cudnn_benchmark=true",
+            "cudnn_benchmark=true: the algorithms it picks may change, so give deterministic=false",
+        ),
         ("throughput.start=5", "throughput.start=5: give throughput.stop too"),
         ("throughput.stop=5", "throughput.stop=5: give throughput.start too"),
         ("throughput={start:5,stop:5}", "throughput.start=5: give 0 or more, and less than throughput.stop=5"),

@@ -123,6 +123,7 @@ class Schema:
     precision: Precision = MISSING
     compile: bool = MISSING
     channels_last: bool = MISSING
+    cudnn_benchmark: bool = MISSING
     deterministic: bool = MISSING
     drop_last: bool = MISSING
     lr_scaling: LrScaling = MISSING

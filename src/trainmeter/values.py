@@ -45,6 +45,8 @@ def check(job: Mapping[str, Any]) -> None:
         wrong.append("throughput.exit=true: give dataset.on_bad=error, since a batch that is skipped is no step")
     if job["strategy"]["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
         wrong.append(f"precision={job['precision']}: the threads of strategy=dp do not take it up: give strategy=ddp")
+    if job["deterministic"] and job["cudnn_benchmark"]:
+        wrong.append("cudnn_benchmark=true: the algorithms it picks may change, so give deterministic=false")
     watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
     if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
         wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")

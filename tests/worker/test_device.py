@@ -5,7 +5,17 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import torch
 
-from trainmeter.worker.device import accelerator, count, description, each, memory, mover, settle, timeline
+from trainmeter.worker.device import (
+    accelerator,
+    choose_algorithms,
+    count,
+    description,
+    each,
+    memory,
+    mover,
+    settle,
+    timeline,
+)
 from trainmeter.worker.timeline import EventTimeline, HostTimeline
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -72,6 +82,22 @@ def test_the_peak_of_memory_is_the_largest_of_the_gpus_that_a_process_trains_on(
 def test_what_trains_is_told_with_its_versions(gpu):
     assert description(CPU).keys() == {"python", "torch", "accelerator", "threads"}
     assert description(CUDA)["gpu"] == {"name": "NVIDIA H200", "memory_bytes": 150, "uuid": "6d5a4f3e"}
+
+
+@pytest.fixture
+def algorithms():
+    """Leaves torch's choice of algorithms as it was."""
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = False
+
+
+@pytest.mark.parametrize(("deterministic", "benchmark"), [(False, False), (False, True), (True, False)])
+def test_algorithms_are_chosen_as_asked_and_the_choice_is_recorded(gpu, algorithms, deterministic, benchmark):
+    choose_algorithms(deterministic, cudnn_benchmark=benchmark)
+    assert torch.are_deterministic_algorithms_enabled() is deterministic
+    assert torch.backends.cudnn.benchmark is benchmark
+    assert description(CUDA)["cudnn_benchmark"] is benchmark
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

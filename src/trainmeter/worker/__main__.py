@@ -27,7 +27,7 @@ from trainmeter.worker import randomness
 from trainmeter.worker.checkpoint import Checkpoint
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data.loader import loaders, notes
-from trainmeter.worker.device import description, determined, timeline
+from trainmeter.worker.device import choose_algorithms, description, timeline
 from trainmeter.worker.failures import failure, is_of_another_rank, message, words
 from trainmeter.worker.learner import Learner
 from trainmeter.worker.link import Link, Together, die_with_parent, tell_where
@@ -60,8 +60,7 @@ def work(record, link):
     """All that the worker does, for `record`'s job."""
     job = record.job()
     randomness.seed(job["seed"])
-    if job["deterministic"]:
-        determined()
+    choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
     strategy, task = build(job["strategy"]), build(job["task"])
     device = strategy.device(job["device"]["accelerator"])
     training, *validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")

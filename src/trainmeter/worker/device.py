@@ -23,11 +23,19 @@ def accelerator(name):
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
-def determined():
-    """Algorithms alone that give the same numbers each time, from now on: what has none raises RuntimeError."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA begins
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
+def choose_algorithms(deterministic, cudnn_benchmark):
+    """Sets how torch chooses its algorithms in this process.
+
+    Args:
+        deterministic: Only algorithms that give the same numbers each time; an operation that has none raises
+            RuntimeError.
+        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms whenever it meets a new shape, and
+            keeps the fastest. Which one that is may change from run to run, and the last bits of the results with it.
+    """
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA begins
+        torch.use_deterministic_algorithms(True)
 
 
 def timeline(device):
@@ -141,6 +149,7 @@ def description(device):
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
         known["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
+        known["cudnn_benchmark"] = torch.backends.cudnn.benchmark
         if hasattr(gpu, "uuid"):
             known["gpu"]["uuid"] = str(gpu.uuid)
     return known
