@@ -26,6 +26,14 @@ def test_lenet_has_the_61706_parameters_of_lenet_5():
     assert parameters(LeNet(channels=1, classes=10)) == 61_706
 
 
+def test_padding_has_lenet_take_the_28_by_28_pixels_of_mnist():
+    padded = LeNet(1, classes=10, padding=2)
+    images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    around = LeNet(1, classes=10)
+    around.load_state_dict(padded.state_dict())
+    torch.testing.assert_close(padded(images), around(nn.functional.pad(images, (2, 2, 2, 2))))
+
+
 def test_lenets_scores_are_unbounded_as_cross_entropy_wants_them():
     torch.manual_seed(0)
     scores = LeNet(1, 10)(torch.randn(8, 1, 32, 32) * 100)
@@ -88,6 +96,46 @@ def test_instance_norm_takes_the_place_of_batch_norm(architecture):
     assert nn.InstanceNorm2d in kinds
     assert nn.BatchNorm2d not in kinds
     assert model(torch.empty(1, 3, 64, 64, device="meta")).shape == (1, 10)
+
+
+@pytest.mark.parametrize(("architecture", "pixels"), [("resnet18", 4), ("resnext50_32x4d", 4)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_stem_for_small_images_keeps_all_pixels_for_the_first_stage(architecture, pixels, channels):
+    seen = {}
+    with torch.device("meta"):
+        model = classifier(architecture, channels, 10, stem="cifar")
+        for name in ("layer1", "layer4"):
+            model.get_submodule(name).register_forward_hook(
+                lambda _, inputs, outputs, name=name: seen.update({name: (inputs[0].shape[-2:], outputs.shape[-2:])})
+            )
+        assert model(torch.empty(2, channels, 32, 32)).shape == (2, 10)
+    assert seen["layer1"][0] == (32, 32)
+    assert seen["layer4"][1] == (pixels, pixels)
+
+
+def test_resnet_18_with_the_stem_for_small_images_has_the_parameters_of_the_edge_studys():
+    with torch.device("meta"):
+        assert parameters(classifier("resnet18", 3, 10, norm="instance", stem="cifar")) == 11_173_962
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stem", "says"),
+    [
+        ("vgg11", "cifar", r"only torchvision's ResNets have this option, and vgg11 is none. Set model.stem=imagenet"),
+        ("googlenet", "cifar", r"and googlenet is none"),
+        ("resnet18", "small", r"model.stem=small: give one of imagenet, cifar"),
+    ],
+)
+def test_a_stem_that_there_is_not_is_refused(architecture, stem, says):
+    with pytest.raises(ValueError, match=says):
+        classifier(architecture, 3, 10, stem=stem)
+
+
+def test_inception_without_its_auxiliary_classifier_has_one_output_and_takes_smaller_images():
+    with torch.device("meta"):
+        model = classifier("inception_v3", 3, 1000, aux_logits=False)
+        assert model.train()(torch.empty(2, 3, 80, 80)).shape == (2, 1000)
+    assert parameters(model) == 23_834_568
 
 
 @pytest.mark.parametrize(

@@ -47,5 +47,7 @@ def test_schedules_of_the_configuration_step_once_an_epoch(composed):
 
     step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
     assert rates(step, 5) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+    multistep = plain(composed("scheduler=multistep", "scheduler.milestones=[1,3]"))["scheduler"]
+    assert rates(multistep, 5) == pytest.approx([1, 0.1, 0.1, 0.01, 0.01])
     cosine = plain(composed("scheduler=cosine", "epochs=4"))["scheduler"]
     assert rates(cosine, 5) == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])

@@ -9,13 +9,20 @@ from torch import nn
 
 
 class LeNet(nn.Module):
-    """(N, channels, 32, 32) -> (N, classes); `activation` is the name of one in `torch.nn`."""
+    """LeNet-5: (N, channels, 32, 32) -> (N, classes).
 
-    def __init__(self, channels, classes, activation="Tanh"):
+    Args:
+        channels: Channels of the images.
+        classes: Number of classes.
+        activation: Name of an activation in `torch.nn`.
+        padding: Zeros around the images; with 2, images have 28 x 28 pixels.
+    """
+
+    def __init__(self, channels, classes, activation="Tanh", padding=0):
         super().__init__()
         bent = getattr(nn, activation)
         self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 5),
+            nn.Conv2d(channels, 6, 5, padding=padding),
             bent(),
             nn.MaxPool2d(2),
             nn.Conv2d(6, 16, 5),

@@ -15,20 +15,31 @@ def instance_norm(features):
 
 
 NORMS = {"batch": None, "instance": instance_norm}
+STEMS = ("imagenet", "cifar")
 
 
-def classifier(architecture, channels, classes, norm="batch"):
-    """torchvision's `architecture` without weights, its first convolution made for `channels`.
+def classifier(architecture, channels, classes, norm="batch", stem="imagenet", aux_logits=True):
+    """Builds a torchvision classifier with random weights.
 
-    `norm`: `batch`, which is what torchvision has, or `instance`, where it lets one choose. ValueError for what it has
-    not.
+    Args:
+        architecture: Name of the function in `torchvision.models`.
+        channels: Channels of the images; the first convolution is adapted to them.
+        classes: Number of classes.
+        norm: `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer.
+        stem: `imagenet`, which is torchvision's, or `cifar`, for ResNets: see `small_stem`.
+        aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
+
+    Raises:
+        ValueError: An unknown architecture, or an option that the architecture does not have.
     """
     from torchvision import models
 
     check_name(architecture)
     if norm not in NORMS:
         raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
-    how = {"aux_logits": True, "init_weights": True} if architecture in INCEPTION else {}
+    if stem not in STEMS:
+        raise ValueError("model.stem={}: give one of {}.".format(stem, ", ".join(STEMS)))
+    how = {"aux_logits": aux_logits, "init_weights": True} if architecture in INCEPTION else {}
     if NORMS[norm]:
         how["norm_layer"] = NORMS[norm]
     try:
@@ -41,7 +52,35 @@ def classifier(architecture, channels, classes, norm="batch"):
                 norm, architecture
             )
         ) from error
+    if stem == "cifar":
+        small_stem(model, architecture)
     return model if channels == 3 else with_channels(model, channels)
+
+
+def small_stem(model, architecture):
+    """Gives a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
+
+    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, begin their networks for CIFAR-10
+    in this way. torchvision's stem leaves a quarter of the pixels of each side.
+
+    Args:
+        model: A `torchvision.models.ResNet`; it is changed in place.
+        architecture: The model's name, for the message.
+
+    Raises:
+        ValueError: The model is no ResNet.
+    """
+    from torchvision.models import ResNet
+
+    if not isinstance(model, ResNet):
+        raise ValueError(
+            "model.stem=cifar: only torchvision's ResNets have this option, and {} is none. "
+            "Set model.stem=imagenet.".format(architecture)
+        )
+    first = model.conv1
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision draws them
+    model.maxpool = nn.Identity()
 
 
 def with_channels(model, channels):
