@@ -20,7 +20,7 @@ QUICKEST = {"edge/lenet_mnist"}
 )
 def test_an_experiment_runs_to_its_end(project, composed, name):
     asked = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
-    is_sweep = "hydra" in OmegaConf.load(ROOT / f"{name}.yaml")
+    is_sweep = OmegaConf.select(OmegaConf.load(ROOT / f"{name}.yaml"), "hydra.mode") == "MULTIRUN"
     asked |= {"sweep.sample": 2} if is_sweep else {}
     done = project.run("train", *project.quick(**{"experiment": name, **asked}))
     assert done.returncode == 0, done.stdout + done.stderr
