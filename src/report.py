@@ -128,7 +128,9 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
-        return linked(sweep, links({row.sweep for row in sweep.rows}, asked["experiment"], asked.get("uri")))
+        return linked(
+            sweep, links({row.name.partition("/")[0] for row in sweep.rows}, asked["experiment"], asked.get("uri"))
+        )
     return sweep
 
 

@@ -29,6 +29,7 @@ from trainmeter.composing import device_of
 from trainmeter.redaction import redacted
 
 if TYPE_CHECKING:
+    from trainmeter.course import Course
     from trainmeter.outcome import Outcome
 
 
@@ -58,7 +59,7 @@ def main() -> int:
         run = learned if order.elsewhere else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
-        if outcome.stop:
+        if outcome.stop and not (outcome.state == "whole" and is_last(order, course)):
             raise outcome.stop
         ended = course.ending(order.job["sweep"]["max_failures"])
         if ended:
@@ -81,6 +82,11 @@ def main() -> int:
     return int(any(outcome.state != "whole" for outcome in outcomes))
 
 
+def is_last(order: job.Order, course: "Course") -> bool:
+    """Whether no run of the command is left to measure; a search does not know before its end."""
+    return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
+
+
 def stop(number: int, frame: object) -> None:
     """A signal ends the run as an exception does, so that all that was begun is ended in order."""
     sys.exit(128 + number)
@@ -99,14 +105,15 @@ def catch_up(order: job.Order) -> None:
 def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
+        from trainmeter.report.tell import answer, tell, tell_pages
         from trainmeter.terminal import Terminal
 
         terminal = Terminal()
-        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number))
-        from trainmeter.report.tell import tell, tell_pages
-
+        folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
+        answers = [line for folder in folders if any(folder.glob("*/*.json")) for line in answer(folder)]
+        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
-        for folder in {outcome.folder.parent for outcome in outcomes if outcome.folder}:
+        for folder in folders:
             if folder in supplied:
                 terminal.console.print()
                 tell(folder, terminal.console)

@@ -9,17 +9,19 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from train import is_last
 from trainmeter import cooling, experiment, launch, plan
 from trainmeter.cluster import Node
 from trainmeter.conversation import WorkerError
 from trainmeter.cooling import Rest
 from trainmeter.course import ALONE, Course
 from trainmeter.ending import concluded, merged, resumable
-from trainmeter.experiment import cool, run, training
+from trainmeter.experiment import check_idle, cool, run, training
 from trainmeter.outcome import Outcome
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.sweep import SENT
+from trainmeter.sweep import SENT, Points
 from trainmeter.terminal import Terminal
+from trainmeter.tracking import queue
 from trainmeter.tracking.publisher import Unpublished
 
 
@@ -157,6 +159,40 @@ def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatc
     assert outcome.stop.code == 128 + signal.SIGTERM
 
 
+class StoppedPublisher(Unpublished):
+    """A publisher during whose last call Ctrl-C is pressed."""
+
+    def close(self, limit_s=30.0, ended=None):
+        raise KeyboardInterrupt
+
+
+def test_run_that_is_stopped_while_it_is_published_is_completed_and_waits_to_be_published(order, terminal, monkeypatch):
+    the = order()
+    monkeypatch.setattr(Terminal, "concluded", lambda *told: signal.raise_signal(signal.SIGINT))  # and once more
+
+    def measure(plan, outcome, terminal, course):
+        with concluded(plan, outcome, StoppedPublisher(plan.record), terminal):
+            pass
+
+    monkeypatch.setattr(experiment, "measure", measure)
+    outcome = run(the, terminal)
+    assert (outcome.state, outcome.failure) == ("whole", None)
+    assert isinstance(outcome.stop, KeyboardInterrupt)
+    assert Record(the.folder).is_whole()
+    multirun = the.folder.parents[1]
+    assert [record.folder for record in queue.waiting(multirun)] == [the.folder]
+
+
+@pytest.mark.parametrize(
+    ("of_sweep", "points", "ended", "expected"),
+    [(False, 0, 1, True), (True, 3, 1, False), (True, 3, 3, True), (True, 0, 3, False)],
+    ids=["single run", "first of a sweep", "last of a sweep", "search"],
+)
+def test_completed_run_ends_a_stopped_command_well_only_if_it_is_the_last(of_sweep, points, ended, expected):
+    course = Course(Points([["batch=8"]] * points), [Outcome(number, []) for number in range(ended)])
+    assert is_last(SimpleNamespace(of_sweep=of_sweep), course) == expected
+
+
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
     assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more like it)", "no trace"]
@@ -169,3 +205,28 @@ def test_ranks_of_another_node_may_be_silent_for_as_long_as_an_epoch_takes(tmp_p
     job = {"device": {"python": None}, "sweep": {"timeout_s": 60, "hung_after_s": 1800}}
     planned = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
     assert training(planned) == (60, silence_s)
+
+
+PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
+
+
+@pytest.mark.parametrize(
+    ("load", "devices", "listed", "shared"),
+    [
+        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: it was 23% busy before training began"),
+        (0.23, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
+        (None, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
+        (0.09, ["gpu"], [], ""),
+        (0.9, ["cpu"], [], ""),
+        (None, ["gpu"], [], ""),
+    ],
+)
+def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load, devices, listed, shared):
+    marks, outcome = {}, Outcome(0, [])
+    panel = SimpleNamespace(
+        gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
+        neighbors=SimpleNamespace(look=lambda: None, take=lambda: listed),
+    )
+    check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
+    assert marks.get("gpu_shared", "") == shared
+    assert outcome.notes == ([f"{shared}."] if shared else [])

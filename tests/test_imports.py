@@ -26,7 +26,7 @@ FLOORS = [
     {"plan", "window", "terminal", "fitted"},
     {"rehearsal", "supply", "cooling", "course", "admission", "closing"},
     {"composing", "launch", "tracking", "power", "datasets", "sweep"},
-    {"machine"},
+    {"machine", "reuse"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
     {"manual", "conversation", "space", "values", "curve"},
     {"hints"},
@@ -64,6 +64,7 @@ ALONE_IN = {
     "submitit": {"trainmeter/fleet/sending.py"},
     "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
+        "trainmeter/machine/gpu_processes.py",
         "trainmeter/machine/nvml.py",
         "trainmeter/machine/nvml_gauges.py",
         "trainmeter/power/meters/nvml.py",

@@ -369,3 +369,29 @@ def test_a_short_window_of_several_nodes_is_a_term_where_each_of_them_has_one(re
 
     assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
     assert term(there, {}) == {}
+
+
+class Watched:
+    """Neighbors of which one was seen at either border."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+
+    def take(self):
+        return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
+
+
+def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
+    watched = Watched()
+    panel = Panel(meter("gpu0"), Scripted(), Shelf(), neighbors=watched)
+    borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
+    elsewhere = {**of_a_node(), "neighbors": ["process 9 also computes on gpu1"]}
+    found = closed(OPENED, {"ranks": [MEASURED], "nodes": [elsewhere]}, *borders, panel, record)
+    here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
+    assert f"epoch window 3: {here}." in found.notes
+    assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
+    told = shared("n1", {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}, *borders, panel)
+    assert told["neighbors"] == [here.replace("1.0", "2.0")]

@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 from hydra_plugins.grid import check, loading
 from trainmeter.durable import write_json
 from trainmeter.record import Record
+from trainmeter.reuse import record_of, reference
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
 from trainmeter.space import Axis, Interval, WholeInterval, choices
 from trainmeter.sweep import IN_ROUNDS
@@ -126,20 +127,21 @@ def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[tuple[str, ...]]:
 
 def tried(folder: Path, asked: Search) -> dict[int, Point | None]:
     """What the runs that have a number are of, in the order of these; None of what is no point of this search."""
-    numbers = sorted(int(run.name) for run in folder.iterdir() if run.name.isdecimal() and (run / "job.json").exists())
-    return {number: point_of(Record(folder / str(number)), asked) for number in numbers}
+    runs = [run for run in folder.iterdir() if run.name.isdecimal()]
+    numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or reference(run))
+    return {number: point_of(folder / str(number), asked) for number in numbers}
 
 
-def point_of(record: Record, asked: Search) -> Point | None:
+def point_of(folder: Path, asked: Search) -> Point | None:
     try:
-        return asked.point_of(record.run()["overrides"])
+        return asked.point_of((reference(folder) or Record(folder).run())["overrides"])
     except (OSError, ValueError, KeyError):  # it was cut short, or is of another form
         return None
 
 
 def measured(folder: Path) -> Measured:
     """What the run of a folder tells."""
-    record = Record(folder)
+    record = record_of(folder)
     summary = record.summary()
     if summary is None or summary["state"] != "whole":
         return Measured()

@@ -146,6 +146,8 @@ def _pair(override: str) -> tuple[str, str]:
 
 def _state(outcome: Outcome) -> str:
     state = f"[{STATES[outcome.state]}]{outcome.state}[/]"
+    if outcome.reused:
+        return f"{state}, reused from {escape('/'.join(outcome.reused.parts[-2:]))}"
     return state + (" before" if outcome.earlier else "") + (" [yellow]rehearsal[/]" if outcome.rehearsal else "")
 
 

@@ -109,6 +109,11 @@ class Worker:
         if not self._lines:
             raise self.death()
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that have joined: its ranks, and what started them."""
+        return [self.pid, *self._pids]
+
     def messages(self) -> Iterator[dict]:
         """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
         lines = list(self._lines)

@@ -52,15 +52,19 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
     terminal.closed()
     with held_off() as came:  # a second Ctrl-C costs no summary
         conclude(plan, outcome)
+        outcome.recorded = True
     if came and outcome.stop is None:
         outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+    terminal.stage("Publishing to MLflow")
     try:
         shown(publish.close(ended=outcome.state), outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.unpublished = (
-            f"Stopped while publishing; the record is complete: python src/publish.py {plan.record.folder}"
+            "warning: stopped while publishing to MLflow; the record is complete\n"
+            f"  hint: the next command publishes the rest, or python src/publish.py {plan.record.folder}"
         )
         outcome.stop = outcome.stop or stop
+    terminal.stage()
     terminal.concluded(plan.record.windows(), plan.job, outcome, plan.of_sweep)
 
 
@@ -69,7 +73,8 @@ def conclude(plan: Plan, outcome: Outcome) -> None:
     outcome.notes += resumable(plan) if outcome.state != "whole" else []
     try:
         summary = told(plan.record, plan.job, plan.run, outcome)
-        plan.record.conclude({**summary, "ended": datetime.now().astimezone().isoformat()}, plan.run["identity"])
+        ended = datetime.now().astimezone().isoformat()
+        plan.record.conclude({**summary, "ended": ended}, plan.run["identity"], plan.run.get("configuration"))
     except OSError as error:
         outcome.fails("exception", unwritten(error))
 
@@ -89,7 +94,7 @@ def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
                 job, run = record.job(), record.run()
                 outcome = Outcome(run["number"], run["overrides"])
                 outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
-                record.conclude(told(record, job, run, outcome), run["identity"])
+                record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
                 if place(job["tracking"]) is None:  # nothing of it is left to tell
                     queue.drop(record)
                 say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")

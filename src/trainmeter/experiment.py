@@ -26,6 +26,7 @@ from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
 from trainmeter.listening import follow, listen, trace_notes
 from trainmeter.machine import lock
+from trainmeter.machine.gpu_processes import open_neighbors
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
@@ -33,12 +34,18 @@ from trainmeter.power.consumption import rest
 from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.knob import held
 from trainmeter.power.meter import Meter, open_meter
+from trainmeter.record import Record
+from trainmeter.redaction import redacted_tree
+from trainmeter.reuse import refer
 from trainmeter.stopping import foremost
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
 from trainmeter.throughput import check_length
 from trainmeter.tracking.publisher import publisher
 from trainmeter.window import Panel, keep_powers
+
+BUSY = 0.1
+"""The GPU's mean load at idle from which on another process is believed to use it: a desktop may have a little less."""
 
 
 def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
@@ -49,28 +56,45 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
     outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder, began_s=time.monotonic())
     try:
         with foremost():
+            terminal.stage("Checking the machine and the dataset")
             put_back(desk_of(order), terminal.warn)
             plan = settle(order)
+            terminal.stage()
             if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
                 check_alone(plan.node, plan.record.folder)
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
-            outcome.rehearsal = plan.run["rehearsal"]
             name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
+            if completed := plan.completed_elsewhere:
+                return reused(completed, outcome, name, terminal)
+            outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
                 put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
+                terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.begin()
+                terminal.stage()
                 (measure if plan.node.is_first else assist)(plan, outcome, terminal, course)
                 outcome.ended_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
+        terminal.stage()
         outcome.fails("job", str(error))
         terminal.failed(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
+        terminal.stage()
         outcome.stops(stop)
         terminal.failed(outcome)
     withdraw(order)
     return outcome
+
+
+def reused(record: Record, outcome: Outcome, name: str, terminal: Terminal) -> Outcome:
+    """The outcome of a run for which a completed one stands, to which its folder refers from now on."""
+    assert outcome.folder
+    refer(outcome.folder, record, redacted_tree(outcome.overrides))
+    outcome.reused = record.folder
+    terminal.reused(name, record)
+    return outcome.was_whole(record)
 
 
 def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
@@ -79,20 +103,27 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
     publish = publisher(plan.record, **job["tracking"])
     with concluded(plan, outcome, publish, terminal):
         outcome.notes += publish.settle(terminal.say)
+        terminal.stage(f"Checking dataset {job['dataset']['name']}")
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
+        terminal.stage("Preparing the device and its meter")
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
+            idle_from_ns = time.monotonic_ns()
             before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w})
+            check_idle(plan, panel, idle_from_ns, outcome, terminal)
             publish.start()
+            terminal.stage("Starting the training process")
             with training(plan) as worker:
                 messages = worker.messages()
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
+            terminal.stage()
             after_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             keep_powers(panel.meter, plan.record)
@@ -102,9 +133,12 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
     """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
     job = plan.job
     try:
+        terminal.stage(f"Checking dataset {job['dataset']['name']}")
         plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
+        terminal.stage("Preparing the device and its meter")
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
             panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))
@@ -145,15 +179,35 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
+        closing(open_neighbors(plan.gpus)) as neighbors,
     ):
         supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
-        yield Panel(meter, gauges, supply)
+        yield Panel(meter, gauges, supply, neighbors=neighbors)
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
     """The power while nothing trains; None where it is not measured."""
+    terminal.stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.say(f"Measuring idle power for {seconds:g} s.", style="dim")
     used = rest(meter, seconds)
     outcome.notes += [f"idle power: {note}" for note in used.notes]
     return used.metrics.get("power_mean_w")
+
+
+def check_idle(plan: Plan, panel: Panel, since_ns: int, outcome: Outcome, terminal: Terminal) -> None:
+    """Warn where another process uses the GPU before training begins.
+
+    The driver lists it, or the GPU was busy while idle power was measured: on a Jetson and on AMD GPUs nothing else
+    tells of it.
+    """
+    if not any(device.startswith("gpu") for device in plan.devices):
+        return
+    panel.neighbors.look()
+    found = panel.neighbors.take()
+    load = panel.gauges.window(since_ns, time.monotonic_ns()).get("gpu_utilization", 0.0)
+    if not found and load >= BUSY:
+        found = [f"another process uses the GPU: it was {load:.0%} busy before training began"]
+        terminal.warn(f"{found[0]}. Times and energy of this run are not its alone.")
+    plan.mark({"gpu_shared": "; ".join(found)})
+    outcome.notes += [f"{text}." for text in found]

@@ -48,11 +48,20 @@ class Facts(TypedDict):
     """`CPU`, `kernel`, `torch`, `git commit` -> what that was."""
     epochs: dict[int, dict[str, float]]
     """Number of an epoch -> what is told of it."""
+    disturbed: dict[str, str]
+    """What disturbed it, by the names of the tags in `DISTURBED`."""
     state: str
     """How it ended, as its summary says; `unfinished` while it has none."""
 
 
 UNFINISHED = "unfinished"
+DISTURBED = {
+    "gpu_shared": "another process used the GPU",
+    "throttled": "heat or over-current lowered the clocks",
+    "knob_changed": "a device setting was changed by somebody else",
+    "paused": "the run was paused",
+}
+"""What may disturb a measurement, by the tags that runs are marked with."""
 
 
 def facts(
@@ -79,6 +88,7 @@ def facts(
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},
         "ran_on": {**({"host": run["host"]} if run.get("host") else {}), **ran_on(host, run.get("training") or {})},
+        "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
         "epochs": {epoch["epoch"]: told_of(epoch["metrics"]) for epoch in whole},
         "state": summary["state"] if summary else UNFINISHED,
     }

@@ -31,10 +31,14 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 plan.describe(model=message["model"], training=message["training"])
                 outcome.notes += message.get("notes", [])
                 check_metered(plan, panel.meter)
+                panel.neighbors.own.update(worker.pids)
+                terminal.stage("Waiting for MLflow")
                 publish.between(FIRST_WAIT_S)
+                terminal.stage("Loading samples")
                 worker.answer()
             case "open":
                 opened = message
+                terminal.stage("Preparing the page cache")
                 prepared = panel.supply.prepare(opened["epoch"]) if opened["window"] == "epoch" else []
                 terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
                 before = panel.before()
@@ -54,6 +58,7 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 publish.between()
                 worker.answer(stop=ends(job, window.line))
             case "trained":
+                terminal.stage("Saving results and recording the profiler's trace")
                 worker.answer()
                 return
 
@@ -76,6 +81,7 @@ def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -
             case "built":
                 plan.describe(training=message["training"])
                 check_metered(plan, panel.meter)
+                panel.neighbors.own.update(worker.pids)
                 worker.answer()
             case "open":
                 if message["window"] == "epoch":

@@ -25,6 +25,8 @@ class Outcome:
     kind: str | None = None
     failure: str | None = None
     earlier: bool = False
+    reused: Path | None = None
+    """The folder of the completed run that stands for it, measured by another command."""
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -35,6 +37,8 @@ class Outcome:
     began_s: float = 0.0
     ended_s: float | None = None
     """By the monotonic clock, where it came so far as to use its devices."""
+    recorded: bool = False
+    """Whether the record has its end, which nothing changes from then on."""
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
 
@@ -64,7 +68,9 @@ class Outcome:
         return self
 
     def stops(self, stop: BaseException) -> None:
-        self.fails("stopped", stopped_by(stop, os.environ))
+        """Marks the run as killed, unless its end is recorded already, as while it is published."""
+        if not self.recorded:
+            self.fails("stopped", stopped_by(stop, os.environ))
         self.stop = stop
 
     def fails(self, kind: str, why: str) -> None:

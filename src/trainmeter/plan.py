@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from trainmeter import reuse
 from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
@@ -33,6 +34,7 @@ from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.summary import marked
 from trainmeter.supply import in_memory
+from trainmeter.sweep import measures_all
 from trainmeter.tracking import queue
 
 OF_GPUS = ("none", "nvml", "amd", "replay")
@@ -62,6 +64,17 @@ class Plan:
     def whole_already(self) -> bool:
         """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
         return self.record.is_whole(self.run["identity"]) and self.record.run()["rehearsal"] == self.run["rehearsal"]
+
+    @property
+    def completed_elsewhere(self) -> Record | None:
+        """A completed run of the same identity that another command measured, if its sweep may reuse any.
+
+        Rehearsals, runs on several nodes and sweeps begun by `sweep.again=true` reuse none.
+        """
+        folder = self.record.folder
+        if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or measures_all(folder.parent):
+            return None
+        return reuse.found(folder, self.run["identity"], self.run["configuration"], self.job["repeat"])
 
     @property
     def ranks(self) -> int | None:
@@ -120,7 +133,7 @@ class Plan:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
         self.run.update(facts)
         if self.run["dataset"]:
-            self.run["identity"] = identity(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models)
+            self.run.update(_identities(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models))
         self.record.describe(redacted_tree(self.job), redacted_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
@@ -247,6 +260,14 @@ def command() -> str:
     return redacted(shlex.join([os.path.basename(sys.executable), *sys.argv]))
 
 
+def _identities(job: Mapping[str, Any], dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
+    """The identity of a run, and that of the first repeat of its configuration."""
+    return {
+        "identity": identity(job, dataset, nodes, models),
+        "configuration": identity({**job, "repeat": 0}, dataset, nodes, models),
+    }
+
+
 def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> dict[str, Any]:
     job = order.job
     return {
@@ -254,7 +275,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "name": _name(order),
-        "identity": identity(job, digest(job["dataset"], job["storage"], ROOT), nodes, models),
+        **_identities(job, digest(job["dataset"], job["storage"], ROOT), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Item = TypeVar("Item")
+REFRESHES_PER_S = 1
+"""How often a live line is drawn while a stage lasts: rarely, as the work may be on the same cores."""
 PATIENCE_S = 1.0
 """How long work may take before it is mentioned."""
 
@@ -47,3 +50,48 @@ def counted(
                 due_s = clock() + wait_s
             yield item
             live.advance(task)
+
+
+class Stage:
+    """Says what is under way once that has lasted for `PATIENCE_S`: live in a terminal, as one line in a file.
+
+    There is one stage at a time. It has to be over before anything else draws live lines on the same console.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._live: Progress | None = None
+
+    def begin(self, what: str) -> None:
+        """Ends the stage before and begins another.
+
+        Args:
+            what: what is done in it, such as "Starting the training process".
+        """
+        self.end()
+        self._timer = threading.Timer(PATIENCE_S, self._say, (what,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Ends the stage, if there is one; its live line vanishes."""
+        with self._lock:
+            if self._timer:
+                self._timer.cancel()
+            if self._live:
+                self._live.stop()
+            self._timer = self._live = None
+
+    def _say(self, what: str) -> None:
+        with self._lock:
+            if self._timer is not threading.current_thread():  # ended meanwhile
+                return
+            if not draws(self._console):
+                self._console.print(f"{what} ...", soft_wrap=True)
+                return
+            columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+            self._live = Progress(*columns, console=self._console, transient=True, refresh_per_second=REFRESHES_PER_S)
+            self._live.add_task(what, total=None)
+            self._live.start()

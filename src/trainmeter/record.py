@@ -96,12 +96,16 @@ class Record:
         with added(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
-    def conclude(self, summary, identity):
-        """Writes the summary, and, last, where the run was measured to its end, that it is whole."""
+    def conclude(self, summary, identity, configuration=None):
+        """Writes the summary, and, last, where the run was measured to its end, that it is whole.
+
+        `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
+        """
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / "summary.json", summary)
         if summary["state"] == "whole":
-            write_json(self.folder / "whole.json", {"identity": identity, "finished": now})
+            kind = {"configuration": configuration} if configuration else {}
+            write_json(self.folder / "whole.json", {"identity": identity, "finished": now, **kind})
             if (self.folder / CHECKPOINT).exists():
                 (self.folder / CHECKPOINT).unlink()
 

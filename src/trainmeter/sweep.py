@@ -20,6 +20,7 @@ from typing import NamedTuple
 from trainmeter.durable import hold, read_json, write_json
 from trainmeter.job import digest_of, measures
 from trainmeter.redaction import redacted_tree
+from trainmeter.reuse import REFERENCE
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
@@ -30,6 +31,8 @@ ELSEWHERE = "hydra/launcher=slurm"
 """Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
 POINTS = "points.json"
 SENT = "slurm/jobs.json"
+AGAIN = ".again"
+"""Marks the folder of a sweep that was begun by `sweep.again=true`, also for the command that resumes it."""
 STAMP = "%Y-%m-%d_%H-%M-%S"
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
 """How the names of folders begin: the stamp, and which of its second."""
@@ -57,7 +60,10 @@ def folder(
             if _hold(earlier):
                 return earlier
             say(f"Another process is at work on the same in {earlier.name}, which is left to it.")
-    return _made(multirun, now.strftime(STAMP), key)
+    made = _made(multirun, now.strftime(STAMP), key)
+    if again and many:
+        (made / AGAIN).touch()
+    return made
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
@@ -120,8 +126,13 @@ def points(folder: Path) -> Points:
     except (OSError, ValueError, KeyError):
         return Points()
     alike = set(typed[0]).intersection(*typed)
-    whole = (path.parent.name for path in folder.glob("*/whole.json"))
+    whole = (path.parent.name for name in ("whole.json", REFERENCE) for path in folder.glob(f"*/{name}"))
     return Points(typed, frozenset(chain(*typed)) - alike, frozenset(int(name) for name in whole if name.isdecimal()))
+
+
+def measures_all(folder: Path) -> bool:
+    """Whether a sweep reuses no run that another command measured."""
+    return (folder / AGAIN).exists()
 
 
 def is_sent(folder: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from trainmeter import closing
+from trainmeter.job import ROOT
+from trainmeter.machine.host import commit
 from trainmeter.outcome import Outcome
 from trainmeter.pace import about, left_s
-from trainmeter.progress import draws
+from trainmeter.progress import Stage, draws
+from trainmeter.record import Record
 from trainmeter.redaction import redacted
 from trainmeter.tracking.views import LOCAL
 
 LINE_S = 1.0
+_warned_of: set[str] = set()
+"""The git commits of reused runs that were warned of."""
 SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """What to do for a link to this machine's own MLflow."""
 
@@ -56,11 +62,20 @@ class Terminal:
             transient=True,
             disable=not draws(self.console),
         )
+        self._stage: Stage | None = None
         self._opened_s: list[float] = []
         """When each epoch opened."""
         self._told_s = 0.0
         self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("trainmeter").handlers = [Voice(self)]
+
+    def stage(self, what: str = "") -> None:
+        """Begins a stage that may take long, or, without a word, ends the one that is under way."""
+        if self._stage:
+            self._stage.end()
+        self._stage = Stage(self.console) if what else None
+        if self._stage:
+            self._stage.begin(what)
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a text, if there is any, wrapped at words where a person reads it; links, and all in a file, stay in
@@ -77,6 +92,7 @@ class Terminal:
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
         """The first lines of a run; `forecast` is when it will have ended, where that is known."""
+        self.stage()
         self._rehearsal(rehearsal)
         self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
         if forecast:
@@ -89,12 +105,29 @@ class Terminal:
         if not of_sweep:
             self.say(f"Whole before: {shown_path(folder)}. sweep.again=true measures it anew.")
 
+    def reused(self, name: str, record: Record) -> None:
+        """A run for which a completed one stands; a warning where that was measured with other code, once per commit.
+
+        Args:
+            name: what the run is called.
+            record: the completed run.
+        """
+        self.say(f"{name}: reused from {shown_path(record.folder)}")
+        then, now = commit_of(record), commit(ROOT)
+        if then and now and then != now and then not in _warned_of:
+            _warned_of.add(then)
+            self.warn(
+                f"warning: reused runs were measured at git commit {then[:12]}, this is {now[:12]}; "
+                "a run's identity does not cover code\n  hint: sweep.again=true measures them again"
+            )
+
     def applied(self, settings: Mapping[str, str]) -> None:
         """What was really set, by the keys that asked for it."""
         for key, setting in settings.items():
             self.say(f"{key} is now {setting}, and will be put back.")
 
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+        self.stage()
         verb = {"epoch": "training", "val": "evaluating"}[window]
         what = f"epoch {epoch} of {epochs}, {verb}{self._left(epochs - epoch - (window == 'val'))}"
         if window == "epoch":
@@ -110,6 +143,7 @@ class Terminal:
         self._progress.update(self._task, completed=steps, loss=told, refresh=True)
 
     def closed(self) -> None:
+        self.stage()
         self._progress.stop()
 
     def measured(self, line: Mapping[str, Any], epochs: int) -> None:
@@ -152,13 +186,15 @@ class Terminal:
         if reasons:
             self.say(f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}.", style="bold yellow")
 
-    def sweep(self, outcomes: Sequence[Outcome]) -> None:
-        """The table of a sweep: what varied, how each run ended, what it took; then a line for each failure."""
+    def sweep(self, outcomes: Sequence[Outcome], answer: Sequence[str] = ()) -> None:
+        """The table of a sweep: what varied, how each run ended, what it took; then failures, the answer and links."""
         self.console.print()
         self._whole(closing.sweep(outcomes))
         for outcome in outcomes:
             if outcome.failure:
                 self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
+        for line in answer:
+            self.say(line)
         self._closing(outcomes)
 
     def _whole(self, table: Table) -> None:
@@ -181,6 +217,14 @@ class Terminal:
             if link.startswith(LOCAL):
                 self.say(f"         {SERVED}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+
+
+def commit_of(record: Record) -> str | None:
+    """The git commit that a run was measured at; None where that is not known."""
+    with suppress(OSError, ValueError, AttributeError):
+        commit: str | None = record.host().get("git", {}).get("commit")
+        return commit
+    return None
 
 
 def shown_path(path: Path) -> str:

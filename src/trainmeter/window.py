@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainmeter.machine.gauges import AT_LIMIT
+from trainmeter.machine.gpu_processes import NOBODY, Neighbors
 from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
@@ -46,9 +47,11 @@ class Panel(NamedTuple):
     supply: Supply
     idle_w: float | None = None
     """The power while nothing trained."""
+    neighbors: Neighbors = NOBODY
 
     def before(self) -> Reading:
         """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
+        self.neighbors.look()
         self.supply.mark()
         self.gauges.mark()
         return reading(self.meter)
@@ -92,6 +95,7 @@ def closed(
     used = of_all(_used(whole, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
+    others = [*neighbors(panel), *(f"{node['node']}: {text}" for node in nodes for text in node.get("neighbors", []))]
     if name == "epoch":
         phases = _phases(whole, used, powers, record, alone=len(ranks) == 1 and not nodes)
         told = _epoch(whole, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
@@ -121,9 +125,19 @@ def closed(
     marks = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
+        "gpu_shared": "; ".join(others),
         **{flaw: f"{title}: {why}" for flaw, why in flaws.items() if why},
     }
-    notes = [*used.notes, *disagreement(ranks), *throttled, *told.notes, *skipped(whole), *infinite(metrics)]
+    shared_gpu = [f"{text}." for text in others]
+    notes = [
+        *used.notes,
+        *disagreement(ranks),
+        *throttled,
+        *shared_gpu,
+        *told.notes,
+        *skipped(whole),
+        *infinite(metrics),
+    ]
     notes += [f"{why}{LEAVES_OUT[flaw]}." for flaw, why in flaws.items() if why]
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 
@@ -135,7 +149,14 @@ def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Read
     panel.gauges.forget(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
     why = " ".join(used.notes) or panel.meter.energy["reason"]
-    return {"node": name, "metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
+    told = {"metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
+    return {"node": name, **told, "neighbors": neighbors(panel)}
+
+
+def neighbors(panel: Panel) -> list[str]:
+    """The other processes that computed on the GPUs at either border of a window that has closed."""
+    panel.neighbors.look()
+    return panel.neighbors.take()
 
 
 def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:

@@ -20,6 +20,9 @@
  *   nopermission  the power limit may not be set
  *   deaf          the power limit may be set, and stays as it was
  *
+ * STUB_PROCESSES names the processes that compute on gpu0, `pid:MiB:percent` each, apart by spaces: -1 MiB is unknown.
+ *   noutil        no process tells its utilization
+ *
  * Power limits, 100 to 300 W and 250 W at first, lie in the file STUB_LIMIT (gpu1's in STUB_LIMIT.1), in milliwatts,
  * so that other processes see them. */
 #include <stdint.h>
@@ -208,4 +211,44 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *rea
 }
 int nvmlDeviceGetCurrentClocksEventReasons(gpu_t gpu, unsigned long long *reasons) {
     return nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons);
+}
+
+/* Who uses it */
+
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } process_t;
+typedef struct { unsigned pid; unsigned long long at_us; unsigned percent, memory, encoder, decoder; } sample_t;
+enum { INSUFFICIENT_SIZE = 7, MOST = 16 };
+static struct { unsigned pid; long mib; unsigned percent; } users[MOST];
+
+static unsigned find_users(gpu_t gpu) {
+    const char *text = getenv("STUB_PROCESSES");
+    unsigned count = 0;
+    for (int read = 0; text && gpu->index == 0 && count < MOST; text += read, count++)
+        if (sscanf(text, " %u:%ld:%u%n", &users[count].pid, &users[count].mib, &users[count].percent, &read) < 3) break;
+    return count;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t gpu, unsigned *room, process_t *processes) {
+    if (answer(gpu)) return answer(gpu);
+    unsigned count = find_users(gpu), had = *room;
+    *room = count;
+    if (count > had) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++)
+        processes[i] = (process_t){users[i].pid, users[i].mib < 0 ? ~0ULL : (unsigned long long)users[i].mib << 20, ~0, ~0};
+    return SUCCESS;
+}
+
+/* Two samples of each process, 10 points apart, and one of garbage. */
+int nvmlDeviceGetProcessUtilization(gpu_t gpu, sample_t *samples, unsigned *room, unsigned long long since_us) {
+    if (answer(gpu) || stub_is("noutil")) return NOT_SUPPORTED;
+    unsigned count = find_users(gpu);
+    *room = 3 * count;
+    if (since_us >= 2000000 || !count) return NOT_FOUND;
+    if (!samples) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++) {
+        samples[3 * i] = (sample_t){users[i].pid, 1000000, users[i].percent - 5};
+        samples[3 * i + 1] = (sample_t){users[i].pid, 2000000, users[i].percent + 5};
+        samples[3 * i + 2] = (sample_t){users[i].pid, 0, 4000000000u};
+    }
+    return SUCCESS;
 }

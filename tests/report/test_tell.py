@@ -5,9 +5,9 @@ import json
 
 import pytest
 from rich.console import Console
-from sweeps import rows, trained, write
+from sweeps import row, rows, trained, write
 
-from trainmeter.report.tell import tell, tell_pages
+from trainmeter.report.tell import answer, tell, tell_pages
 
 
 def printed(folder, how=tell):
@@ -34,6 +34,18 @@ def on_two(number, speed, **keys):
 def reached(number, time_s, energy_j, **keys):
     total = {"time_to_target_s": time_s, "epochs_to_target": 1.0, "energy_to_target_j": energy_j, "energy_j": energy_j}
     return trained(number, 100.0, total=total, target_accuracy=0.9, **keys)
+
+
+def test_answer_is_one_line_and_the_reports_command_another(tmp_path):
+    for number, (e2e_s, joules) in enumerate([(2.0, 30.0), (1.0, 40.0), (4.0, 20.0)]):
+        batch = 8 * (number + 1)
+        write(tmp_path / "sweep", row(number, "cold", e2e_s, steady={"energy_j": joules}, job_keys={"batch": batch},
+              typed={"batch": str(batch)}), energy={"source": "counter", "covers": "gpu0", "reason": None})  # fmt: skip
+    said, report = answer(tmp_path / "sweep")
+    assert "Fastest: " in said
+    assert said.index("batch 16") < said.index("Least energy: ") < said.index("batch 24")
+    assert report.startswith("Report   python src/report.py sweep=sweep  ->  ")
+    assert answer(tmp_path / "empty") == [report.replace("sweep=sweep", "sweep=empty").replace("/sweep/", "/empty/")]
 
 
 def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):

@@ -1,5 +1,7 @@
 """Runs that meter and limit a GPU, as commands: the driver's library is a stub, its client and zeus are real."""
 
+import os
+
 import pytest
 from power.conftest import nvml_stub  # noqa: F401 (a fixture)
 
@@ -15,6 +17,7 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     path.write_text(GPU)
     asked = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
     environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
+    environment["STUB_PROCESSES"] = f"{os.getpid()}:3072:45"  # a process that is not the run's
 
     def run(*flags, stub="ticks", **overrides):
         typed = project.quick(*flags, **asked, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
@@ -37,6 +40,9 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
     assert metrics["epoch/power_samples"] > 10
     assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
     assert metrics["epoch/gpu_utilization"] > 0
+    shared = "also computes on gpu0: 3.0 GiB, 45% utilization"
+    assert shared in run["marks"]["gpu_shared"]
+    assert [note for note in project.record().summary()["notes"] if note.startswith("epoch window") and shared in note]
     total = project.record().summary()["metrics"]
     seconds = sum(
         window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in project.record().windows()

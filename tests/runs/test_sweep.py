@@ -165,6 +165,29 @@ def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
     assert len(project.sweeps()) == 1
 
 
+def test_grown_grid_measures_only_what_is_new_and_again_measures_all(project, stubbed):
+    assert project.run("train", *stubbed(batch="1,2")).returncode == 0
+    grown = project.run("train", *stubbed(batch="4,2,1"))
+    assert grown.returncode == 0, grown.stderr
+    old, new = project.sweeps()
+    assert sorted((record.folder.parent, record.job()["batch"]) for record in project.records()) == [
+        (old, 1), (old, 2), (new, 4)
+    ]  # fmt: skip
+    rows = grown.stdout[grown.stdout.index("\nrun") :]
+    assert re.search(rf"^1 +2 +whole, reused from {old.name}/1 ", rows, re.MULTILINE)
+    assert re.search(rf"^2 +1 +whole, reused from {old.name}/0 ", rows, re.MULTILINE)
+
+    told = project.run("report", f"sweep={new.name}", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    said = " ".join(told.stdout.split())
+    assert f"Reused: 2 of 3 runs, measured by other commands: run 1 in {old.name}/1; run 2 in {old.name}/0." in said
+    shutil.rmtree(old / "0")
+    assert project.run("train", *stubbed(batch="4,2,1")).returncode == 0
+    assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
+    again = project.run("train", *stubbed("sweep.again=true", batch="2,1"))
+    assert table(again.stdout) == {"0": "whole", "1": "whole"}
+
+
 @pytest.mark.system
 def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbed):
     asked = stubbed("sweep.max_failures=2", **{"device.python": "/bin/false", "batch": "1,2,3,4"})

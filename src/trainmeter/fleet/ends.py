@@ -79,7 +79,7 @@ def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None
     kind, why = ENDS.get(entry["state"], ("killed", "its process ended without a word"))
     outcome.fails(kind, f"{why.format(**entry)} (Slurm's job {entry['job']}: {entry['state']})")
     job, run = record.job(), record.run()
-    record.conclude(told(record, job, run, outcome), run["identity"])
+    record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
 
 
 def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:

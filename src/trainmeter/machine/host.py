@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,12 @@ def _packages() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def commit(project: Path) -> str | None:
+    """The git commit of a folder, asked once per process; None where there is none."""
+    return _git(project).get("commit")
 
 
 def _git(project: Path) -> dict[str, Any]:

@@ -56,11 +56,20 @@ def ask(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
         raise OSError(f"NVML does not tell it of {gpu}: {error}.") from error
 
 
-def handle_of(uuid: str) -> Any:
-    """The handle of the GPU with this UUID, with or without its prefix; OSError where NVML does not know it."""
+def named(uuid: str) -> tuple[str, Any]:
+    """The name of a GPU, by its number in PCI order, such as `gpu0`, and its handle.
+
+    Args:
+        uuid: its UUID, with or without the prefix.
+
+    Raises:
+        OSError: NVML does not know it.
+    """
     import pynvml
 
-    return ask(uuid, pynvml.nvmlDeviceGetHandleByUUID, uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+    full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+    handle = ask(uuid, pynvml.nvmlDeviceGetHandleByUUID, full)
+    return f"gpu{ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}", handle
 
 
 @cache  # to start NVML may take a tenth of a second, and a run asks several times

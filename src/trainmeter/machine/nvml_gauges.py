@@ -26,8 +26,7 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
     """A GPU's gauges, named by its number in PCI order; OSError where NVML does not know it."""
     import pynvml
 
-    handle = nvml.handle_of(uuid)
-    name = f"gpu{nvml.ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}"
+    name, handle = nvml.named(uuid)
     calls = {
         "gpu_utilization": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
         "gpu_clock_mean_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,

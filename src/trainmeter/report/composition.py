@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from trainmeter.facts import DISTURBED
 from trainmeter.report import comparison, table, verdict
 from trainmeter.report.advice import what_next
 from trainmeter.report.bounds import bounds
@@ -86,6 +87,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
             *_controls(len(found) - len(real)),
             *_where(asked.where, selection.count, sweep),
             *selection.below(numbers),
+            *_disturbed(selection.ended),
             *(untold(sampled, drawn) if asked.power_of else []),
             *other.notes,
         ],
@@ -145,6 +147,17 @@ def _controls(count: int) -> list[str]:
     """That jobs on ready batches are none to choose from: what they show is how fast the device would be."""
     jobs = f"{count} job{'s' if count > 1 else ''}"
     return [f"Not chosen from: {jobs} on ready batches, which show but how fast the device is."] if count else []
+
+
+def _disturbed(rows: Sequence[Row]) -> list[str]:
+    """What disturbed the measurement of which runs, with the first one's words."""
+    notes = []
+    for name, meaning in DISTURBED.items():
+        if found := [row for row in rows if name in row.disturbed]:
+            numbers = ", ".join(str(row.number) for row in found)
+            first = found[0].disturbed[name].rstrip(".")
+            notes.append(f"Run{'s' if len(found) > 1 else ''} {numbers}: {meaning} ({first}).")
+    return notes
 
 
 def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:

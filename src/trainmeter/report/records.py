@@ -7,14 +7,16 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from trainmeter.facts import Facts, facts
+from trainmeter.facts import Facts, facts, typed
 from trainmeter.record import SCHEMA
 from trainmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
+from trainmeter.reuse import REFERENCE, followed, reference
 from trainmeter.sweep import order_of
 
 MANY = 1000
@@ -33,22 +35,27 @@ def read(folder: Path) -> Sweep:
 
 def run_folders(folder: Path) -> list[Path]:
     """The folders of runs that hold a record, by number."""
-    if (folder / "job.json").exists():
+    if _is_run(str(folder)):
         return [folder]
     if not folder.is_dir():
         return []
-    runs = (name for name in os.listdir(folder) if name.isdecimal() and os.path.exists(f"{folder}/{name}/job.json"))
+    runs = (name for name in os.listdir(folder) if name.isdecimal() and _is_run(f"{folder}/{name}"))
     return [folder / name for name in sorted(runs, key=int)]
 
 
 def holds_runs(folder: Path) -> bool:
     """Whether a folder is a run's or holds any: without a look at all of them."""
-    if (folder / "job.json").exists():
+    if _is_run(str(folder)):
         return True
     if not folder.is_dir():
         return False
     with os.scandir(folder) as entries:
-        return any(entry.name.isdecimal() and os.path.exists(f"{entry.path}/job.json") for entry in entries)
+        return any(entry.name.isdecimal() and _is_run(entry.path) for entry in entries)
+
+
+def _is_run(folder: str) -> bool:
+    """Whether a folder holds a record, or refers to a run that was reused."""
+    return os.path.exists(f"{folder}/job.json") or os.path.exists(f"{folder}/{REFERENCE}")
 
 
 def newest(multirun: Path) -> Path | None:
@@ -60,7 +67,21 @@ def newest(multirun: Path) -> Path | None:
 
 
 def row(folder: Path) -> Row:
-    """A run's row; raises what reading a broken record raises, and ValueError for one of another schema."""
+    """A run's row, or that of the run which its folder refers to under its own number; raises as `_row` does."""
+    told = reference(folder)
+    if told is None:
+        return _row(folder)
+    record = followed(folder)
+    if record is None:
+        raise ValueError(f"it reuses {told['run']}, which is gone: the sweep's command measures it again")
+    own = {key.lstrip("+"): value for key, value in typed(told["overrides"]).items()}
+    return replace(
+        _row(record.folder), number=int(folder.name), sweep=folder.absolute().parent.name, keys=own, reused=told["run"]
+    )
+
+
+def _row(folder: Path) -> Row:
+    """A record's row; raises what reading a broken record raises, and ValueError for one of another schema."""
     described = _json(f"{folder}/job.json")
     if (schema := described.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
@@ -113,6 +134,7 @@ def row_of(
         experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
         differences=told["ran_on"],
+        disturbed=told.get("disturbed") or {},  # MLflow may have been told of the run by an earlier version
         added=[key for key in told["typed"] if key.startswith("+")],
         flaws=[*(f"{name} is no finite number" for name in infinite), *flaws],
     )

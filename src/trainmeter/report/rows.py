@@ -63,13 +63,18 @@ class Row:
     """What it ran on and with: `CPU`, `kernel`, `torch`, `git commit` -> what that was."""
     added: Sequence[str] = ()
     """The keys that no default has, as they were typed: `+note`."""
+    disturbed: Mapping[str, str] = field(default_factory=dict)
+    """What disturbed its measurement, by the run's tags: `gpu_shared` -> the process."""
     flaws: Sequence[str] = ()
     """What of its record could not be read, and is left out, while the rest is good."""
+
+    reused: str = ""
+    """`sweep/number` of the run that another command measured, where that stands for it."""
 
     @property
     def name(self) -> str:
         """`2026-11-20_12-00-00-1a2b3c4d/3`: no two records have the same."""
-        return f"{self.sweep}/{self.folder.name if self.folder else self.number}"
+        return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
 
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""

@@ -61,6 +61,8 @@ class Selection:
         broken = [f"{name} ({why})" for name, why in self.unreadable.items()]
         if broken:
             said.append(f"Left out: {len(broken)} of {self.count} runs, whose records cannot be read: {_some(broken)}.")
+        if reused := [f"run {row.number} in {row.reused}" for row in self.ended if row.reused]:
+            said.append(f"Reused: {len(reused)} of {self.count} runs, measured by other commands: {_some(reused)}.")
         flaws = [f"run {row.number}: {flaw}" for row in self.ended for flaw in row.flaws]
         if flaws:
             count = sum(bool(row.flaws) for row in self.ended)

@@ -14,6 +14,7 @@ from trainmeter.facts import typed
 from trainmeter.report import table
 from trainmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from trainmeter.report.rows import Row, Sweep
+from trainmeter.reuse import reference
 from trainmeter.sweep import order_of
 
 RECORDS, MLFLOW = "records", "mlflow"
@@ -54,9 +55,15 @@ def together(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
     """Several sweeps as one, in the folder that holds them: their runs are counted through."""
     if len(sweeps) == 1:
         return sweeps[0]
-    rows = [row for sweep in sweeps for row in sweep.rows]
+    rows = _each_once([row for sweep in sweeps for row in sweep.rows])
     unreadable = {f"{sweep.folder.name}/{name}": why for sweep in sweeps for name, why in sweep.unreadable.items()}
     return Sweep(folder, [replace(row, number=number) for number, row in enumerate(rows)], unreadable)
+
+
+def _each_once(rows: Sequence[Row]) -> list[Row]:
+    """The rows without those of a run that another one of them is: a reused run is no second observation."""
+    owners = {row.name: row for row in sorted(rows, key=lambda row: not row.reused)}
+    return [row for row in rows if owners[row.name] is row]
 
 
 def linked(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
@@ -126,7 +133,8 @@ def _studies(folder: Path) -> list[str]:
     took = []
     for run in run_folders(folder):
         try:
-            took.append(typed(read_json(run / "job.json")["run"]["overrides"]).get("experiment"))
+            told = reference(run) or read_json(run / "job.json")["run"]
+            took.append(typed(told["overrides"]).get("experiment"))
         except BROKEN:
             continue
     return [name for name in dict.fromkeys(took) if name]

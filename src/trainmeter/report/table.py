@@ -19,7 +19,7 @@ from trainmeter.report.selection import flat
 from trainmeter.report.words import ABSENT, Grid, number
 
 FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices", "limited", "cores", "samples",
-         "energy_source", "energy_covers", "no_energy", "link")  # fmt: skip
+         "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
 """What a row holds of a run by one value each: column `run.sweep`."""
 LISTS = ("added", "energy_domains", "rehearsal", "flaws")
 RUN, HOST = "run.", "host."

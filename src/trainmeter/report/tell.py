@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from trainmeter.durable import write_json, write_whole
 from trainmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
+from trainmeter.report.choices import choices
 from trainmeter.report.pages import Page
+from trainmeter.report.points import loaded, points
 from trainmeter.report.records import read
 from trainmeter.report.rows import Row, Sweep
-from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select
+from trainmeter.report.selection import MEASURED_TO_THE_END, Selection, select, select_any
 from trainmeter.report.stalls import Incomplete, analyses
+from trainmeter.terminal import shown_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +54,21 @@ class Told:
         """The same runs."""
         numbers = self.numbers
         return [row for row in self.selection.ended if row.number in numbers]
+
+
+def answer(folder: Path) -> list[str]:
+    """The answer of a sweep in one line, where it has one, and how to make its report.
+
+    Args:
+        folder: the sweep's folder.
+    """
+    found = loaded(points(select_any(read(folder)).rows))
+    best = {choice.name: choice.sentence for choice in choices(found)} if len(found) > 1 else {}
+    said = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
+    return [
+        *([f"Answer   {said}"] if said else []),
+        f"Report   python src/report.py sweep={folder.name}  ->  {shown_path(folder / 'report.html')}",
+    ]
 
 
 def tell(folder: Path, console: Console) -> None:
