@@ -18,6 +18,7 @@ from known import CALIBRATION, FOUR, HELD_OUT, TWO, Sensor, epoch, facts
 from output import ARGUMENTS, print_table, sized
 
 from trainmeter.power.phases.energy import phase_energy
+from trainmeter.power.phases.timeline import PHASES
 
 SEEDS = int(ARGUMENTS[0]) if ARGUMENTS else 1
 FIRST_SEED = 100
@@ -39,6 +40,7 @@ WAVES = {
     **{name: ("held out", profile) for name, profile in HELD_OUT.items()},
 }
 STEPS_S = sized((0.02, 0.06, 0.5, 2.0), (0.5,))
+DURATIONS = {0.0: "< 0.05 s", 0.05: "0.05 to 0.2 s", 0.2: "0.2 to 0.8 s", 0.8: "> 0.8 s"}
 COLUMNS = ("energies", "given", "wrong", "worst", "median half-width")
 KNOWN = {True: "known sensor", False: "estimated sensor"}
 
@@ -58,7 +60,7 @@ def main() -> None:
     for (wave, step_s, sensor), shares in product(product(waves, STEPS_S, sensors), (FOUR, TWO)):
         for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
             outcomes += tried(wave, step_s, sensor, shares, seed)
-    for label in ("power", "wave", "sensor", "step", "phase"):
+    for label in ("power", "wave", "sensor", "phase lasts"):
         rows = [[*key, *cells(of)] for key, of in grouped(outcomes, label).items()]
         print_table(f"Energy by phase, by {label}", ("", label, *COLUMNS), rows)
 
@@ -71,14 +73,19 @@ def tried(wave: str, step_s: float, name: str, shares: tuple[float, ...], seed: 
         for phase, true_j in known.known_j.items():
             if true_j < NEGLIGIBLE * known.gross_j:
                 continue
-            labels = {"known": KNOWN[is_known], "power": kind, "wave": wave, "sensor": name, "phase": phase}
-            labels["step"] = f"{1000 * step_s:g} ms"
+            labels = {"known": KNOWN[is_known], "power": kind, "wave": wave, "sensor": name}
+            labels["phase lasts"] = lasts(step_s * shares[PHASES.index(phase)])
             if phase not in answer.energy_j:
                 yield Outcome(labels, None, None)
                 continue
             half_width_j = answer.half_width_j[phase]
             outside_j = max(0.0, abs(answer.energy_j[phase] - true_j) - half_width_j)
             yield Outcome(labels, outside_j / true_j, half_width_j / true_j)
+
+
+def lasts(seconds: float) -> str:
+    """The mean duration of a phase, in ranges."""
+    return DURATIONS[max(least_s for least_s in DURATIONS if least_s <= seconds)]
 
 
 def grouped(outcomes: list[Outcome], label: str) -> dict[tuple[str, str], list[Outcome]]:

@@ -54,7 +54,7 @@ EPOCH = {
     "machine_energy_j": Metric("J", "mean", "GPUs and CPU together, where both are metered (meter=sum)"),
     "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
     "energy_per_sample_j": Metric("J", "ratio", "energy / samples"),
-    "stall_energy_j": Metric("J", "mean", "energy used during fetch stall; the four phases sum to gross"),
+    "stall_energy_j": Metric("J", "mean", "energy used during fetch stall; all four phases together sum to gross"),
     "copy_energy_j": Metric("J", "mean", "energy used during copies"),
     "compute_energy_j": Metric("J", "mean", "energy used during compute"),
     "overhead_energy_j": Metric("J", "mean", "energy used during overhead"),

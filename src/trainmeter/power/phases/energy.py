@@ -16,7 +16,7 @@ from trainmeter.metrics import NANOSECOND
 if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all other imports of a start
     import numpy as np
 
-    from trainmeter.power.phases.sensor import Sensor
+    from trainmeter.power.phases.sensor import Search, Sensor
     from trainmeter.power.phases.timeline import Timeline
 
 NORMAL_95 = 1.96
@@ -30,6 +30,8 @@ MOST_SAMPLES, STRETCHES = 20_000, 20
 """Less than a second of one core's time; of more samples this many stretches are used."""
 RESOLVED = 0.5
 """A phase is resolved if this share of the power in the readings taken during it is its own."""
+CONTRADICTED = 2.0
+"""A stated sensor is not used if it leaves more than this many times the residual of the best fit."""
 LEAST_EXPLAINED = 0.7
 """Where the sensor is estimated: a poor fit may be a wrong sensor."""
 EDGE = 2.5
@@ -96,7 +98,8 @@ def phase_energy(
         watts: Sampled total power; NaN where it was not read.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half width of the 95 % interval of `gross_j`.
-        sensor: The sensor's averaging time and lag; estimated from the samples if None.
+        sensor: The sensor's stated averaging time and lag. They are estimated from the samples if it is None, or if the
+            samples contradict it.
     """
     try:
         import numpy as np
@@ -146,13 +149,7 @@ def _solved(
     timeline = Timeline(rows, window_s)
     too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
-    if sensor:
-        sensors = [sensor, *sensor.similar()]
-    else:
-        search = Search(timeline, times_s, watts)
-        fit = f"the sensor is not known, and the best fit explains {search.explained:.0%} of how the power varies"
-        _require(search.explained >= LEAST_EXPLAINED, f"{fit}; {LEAST_EXPLAINED:.0%} is the least.")
-        sensors = [search.found, *search.found.similar(), *_spread(search.plausible)]
+    sensors = _sensors(Search(timeline, times_s, watts), sensor)
     solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
     scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
     sampled_j = solutions[0].energy_j.sum()
@@ -161,6 +158,18 @@ def _solved(
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
     half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
     return _precise(scaled_j[0], half_width_j, gross_j, sensors[0])
+
+
+def _sensors(search: Search, stated: Sensor | None) -> list[Sensor]:
+    """The sensor to solve through, then others that it may be as well.
+
+    The stated sensor, unless the samples contradict it: then its lag or its averaging time is not what is stated.
+    """
+    if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.found):
+        return [stated, *stated.similar()]
+    fit = f"the sensor is not known, and the best fit explains {search.explained:.0%} of how the power varies"
+    _require(search.explained >= LEAST_EXPLAINED, f"{fit}; {LEAST_EXPLAINED:.0%} is the least.")
+    return [search.found, *search.found.similar(), *_spread(search.plausible)]
 
 
 def _spread(sensors: list[Sensor]) -> list[Sensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
@@ -43,6 +44,12 @@ class Sensor(NamedTuple):
         """Mean age of the power in a reading."""
         return self.lag_s + self.averaging_s / 2
 
+    @classmethod
+    def of(cls, averaging_s: float, lag_s: float, renewal_s: float) -> Sensor:
+        """A sensor that also renews its reading only every `renewal_s`: over many steps that is averaging as well."""
+        both_s = math.hypot(averaging_s, renewal_s)
+        return cls(both_s, lag_s + (averaging_s + renewal_s - both_s) / 2)
+
     def similar(self) -> list[Sensor]:
         """Sensors that this one may be as well: a little quicker, slower, or with another averaging time."""
         off_s = OFF_SHARE * self.averaging_s + OFF_S
@@ -79,7 +86,7 @@ class Search:
         times_s, self._watts = times_s[inside], watts[inside] - watts[inside].mean()
         self._drift = _trend(times_s, timeline.window_s)
         self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
-        self._residuals: dict[Sensor, float] = {sensor: self._residual(sensor) for sensor in candidates}
+        self._residuals: dict[Sensor, float] = {sensor: self.residual(sensor) for sensor in candidates}
         for leader in self._leaders():
             self._look(near(leader, CLOSER[0]))
         self._look(near(self._best(), CLOSER[1]))
@@ -91,7 +98,7 @@ class Search:
         self.plausible = [sensor for sensor, residual in self._residuals.items() if residual <= most]
 
     def _unexplained(self, sensor: Sensor) -> np.ndarray:
-        averaging_us, lag_us = round(1e6 * sensor.averaging_s), round(1e6 * sensor.lag_s)
+        averaging_us, lag_us = max(1, round(1e6 * sensor.averaging_s)), round(1e6 * sensor.lag_s)
         shares = (self._spent_s(lag_us) - self._spent_s(lag_us + averaging_us)) / (1e-6 * averaging_us)
         columns = np.hstack([shares, self._drift])
         columns -= columns.mean(axis=0)
@@ -99,11 +106,12 @@ class Search:
         gram += 1e-9 * np.trace(gram) * np.eye(len(gram))  # shares sum to 1, and phases may have no time
         return self._watts - columns @ np.linalg.solve(gram, columns.T @ self._watts)
 
-    def _residual(self, sensor: Sensor) -> float:
+    def residual(self, sensor: Sensor) -> float:
+        """The sum of squares that the fit through a sensor leaves."""
         return float((self._unexplained(sensor) ** 2).sum())
 
     def _look(self, sensors: list[Sensor]) -> None:
-        self._residuals |= {sensor: self._residual(sensor) for sensor in sensors}
+        self._residuals |= {sensor: self.residual(sensor) for sensor in sensors}
 
     def _best(self) -> Sensor:
         return min(self._residuals, key=self._residuals.__getitem__)
