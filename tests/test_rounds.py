@@ -1,11 +1,12 @@
+import random
 import statistics
 import threading
 import time
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 
 import pytest
 
-from trainmeter.rounds import Rounds
+from trainmeter.rounds import Rounds, pauses
 
 HOUR_S = 3600.0
 
@@ -59,6 +60,31 @@ def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
     assert mean_s > 0.03
     assert dear.pace_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
     assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
+
+
+def test_a_read_that_lasts_longer_than_the_period_leaves_its_jitter():
+    """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
+    starts_s = list(accumulate(islice(pauses(0.01, random.Random(1), took_s=0.02), 5000)))
+    steps_s = [after - before for before, after in pairwise(starts_s)]
+    assert min(steps_s) >= 0.02
+    assert statistics.stdev(steps_s) > 0.005
+    assert statistics.fmean(at_s % 0.02 < 0.01 for at_s in starts_s) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_slow_look_is_followed_by_a_pause_of_random_length(rounds):
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        time.sleep(0.01)
+        if len(looks) > 30:
+            enough.set()
+
+    slow = rounds(look, period_s=0.005)
+    assert enough.wait(10)
+    steps = [after - before for before, after in pairwise(looks)]
+    assert statistics.stdev(steps) > 0.0015, "a fixed pace of 10 ms would be 0, these are 2.9 ms"
+    assert slow.pace_s > 0.01, "the pace is the achieved one"
 
 
 def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):

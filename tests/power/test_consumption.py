@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import pytest
@@ -200,6 +201,25 @@ def test_net_energy_is_gross_less_idle_power_over_the_same_time_and_may_be_negat
         return used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0, idle_w=idle).metrics["net_energy_j"]
 
     assert (net(3.0), net(11.0)) == (28.0, -4.0)
+
+
+@pytest.mark.parametrize(
+    ("averaging_s", "structure_j", "half_width_j"),
+    [
+        pytest.param(0.0, 3.0, 1.0, id="it integrates all the time: one period"),
+        pytest.param(0.025, 3.0, 1.0 + 3.0, id="part of the time: what its sampled power varies by"),
+        pytest.param(
+            0.025, None, 1.0 + 10 * (1.98 * math.sqrt(75) + 1) * 0.1, id="and nothing samples: 0 to twice 10 W"
+        ),
+        pytest.param(None, None, 1.0 + 10 * (1.98 * 10 + 1) * 0.1, id="unknown: it may measure next to nothing"),
+    ],
+)
+def test_a_counter_misses_what_its_sensor_does_not_measure(averaging_s, structure_j, half_width_j):
+    parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
+    beside = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=0.0)
+    meter = Instruments(counters=parts, powers=beside or None, total=["gpu0"], covers="all")
+    told = meter.sampling(0, 10 * SECOND)
+    assert meter.half_width_j({"gpu0": 100.0}, 10.0, told) == pytest.approx(half_width_j, rel=0.01)
 
 
 def test_what_a_counter_may_be_off_by_is_a_period_of_it_and_the_stretch_beside_the_window():

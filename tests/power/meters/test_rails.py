@@ -178,6 +178,13 @@ def test_a_table_with_another_key_or_no_time_is_refused_by_the_key(entry):
         response_of({"ina3221": entry}, "ina3221")
 
 
+def test_a_board_with_such_a_table_is_not_metered_and_says_which_key(tmp_path):
+    write(tmp_path, "nano")
+    meter = open_rails(gpus=[], root=tmp_path, period_s=0.005, sensors={"ina3221x": {"averaging_s": -1}})
+    assert meter.energy["source"] == "none"
+    assert "device.sensors.ina3221x.averaging_s" in meter.energy["reason"]
+
+
 def test_a_board_that_averages_waits_for_its_sensor_and_finds_the_energy_of_a_step_near_the_border(tmp_path):
     """JetPack 4: each reading is the mean of the last 0.4224 s, so that readings up to the end miss most of a step."""
     tree = write(tmp_path, "nano")

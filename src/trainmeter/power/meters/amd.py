@@ -48,7 +48,7 @@ def open_amd(
             open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s, sensors))
             for card in boards
         ]
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return Absent(str(error))
     both = ", both dies of each" if any(card.dual for card in boards) else ""
     return meter_of(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
@@ -61,11 +61,11 @@ def covered(card: Card) -> str:
 def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = None) -> Power:
     """The GPU's power as its driver tells it, in microwatts: that of the moment, or else a mean; OSError without."""
     for kind in ("power1_input", "power1_average"):
+        response = response_of(sensors, kind, UNKNOWN)
         for file in sorted(card.folder.glob(f"hwmon/hwmon*/{kind}")):
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # then it tells none, or not as a number
                 if read() > 0:
-                    response = response_of(sensors, kind, UNKNOWN)
                     return Power(Domain("sampled", period_s, covered(card), 0.0, *response), read)
     raise OSError(f"The driver of GPU {card.bus} tells no power below {card.folder}/hwmon.")
 

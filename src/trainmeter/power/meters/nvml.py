@@ -53,7 +53,7 @@ def open_nvml(
         return metered(gpus, period_s, cross_check, sensors)
     except ImportError as error:
         return Absent(f"NVML is read through zeus, which does not import ({error}): pip install 'zeus>=0.16'")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return Absent(str(error))
 
 
@@ -69,7 +69,7 @@ def metered(
         raise OSError(f"The NVIDIA driver is here, but NVML does not start: {error}.") from error
     try:
         gpus = [gpu_of(uuid, period_s, sensors) for uuid in uuids]
-    except OSError:
+    except (OSError, ValueError):
         pynvml.nvmlShutdown()
         raise
     covers = " + ".join(dict.fromkeys(COVERS[gpu.covers] for gpu in gpus))

@@ -58,7 +58,10 @@ def open_rails(
     """
     if others := company(os.environ):
         return Absent(others)
-    found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
+    try:
+        found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
+    except ValueError as error:  # of the table of sensors
+        return Absent(str(error))
     if not found:
         other = open_jtop(gpus=gpus, root=root, rails=rails)
         why = f"No INA3221 or INA238 shows a rail below {root}."
