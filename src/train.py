@@ -73,6 +73,7 @@ def main() -> int:
     job.register(cluster.folders(made, os.environ), device_of)
     try:
         command.run("train", task, __doc__)
+        include_reused(orders, outcomes)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
@@ -90,6 +91,23 @@ def is_last(order: job.Order, course: "Course") -> bool:
 def stop(number: int, frame: object) -> None:
     """A signal ends the run as an exception does, so that all that was begun is ended in order."""
     sys.exit(128 + number)
+
+
+def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]") -> None:
+    """Has MLflow show the runs that a sweep reuses among its own."""
+    reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
+    if not reused:
+        return
+    from trainmeter.terminal import Terminal
+    from trainmeter.tracking import publisher, views
+
+    shown = publisher.include_all(reused, orders[-1].job["tracking"])
+    if isinstance(shown, str):
+        Terminal().warn(shown)
+    elif shown:
+        for outcome in outcomes:
+            link = views.link(shown, reused[0].parent.name)
+            outcome.compare_link = link if outcome.reused else outcome.compare_link
 
 
 def catch_up(order: job.Order) -> None:

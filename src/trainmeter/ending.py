@@ -164,4 +164,6 @@ def shown(published: Published | str | None, outcome: Outcome) -> None:
     elif published:
         outcome.run_link = views.run_link(published)
         # The view leaves out runs that failed: of those alone it would be an empty page.
-        outcome.compare_link = views.link(published) if outcome.state == "whole" else None
+        sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
+        link = views.link(published, sweep, bool(outcome.rehearsal))
+        outcome.compare_link = link if outcome.state == "whole" else None

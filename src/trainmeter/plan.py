@@ -274,6 +274,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         "record_id": uuid.uuid4().hex,
         "sweep_id": order.folder.parent.name,
         "number": order.number,
+        "of_sweep": order.of_sweep,
         "name": _name(order),
         **_identities(job, digest(job["dataset"], job["storage"], ROOT), nodes, models),
         "choices": order.choices,

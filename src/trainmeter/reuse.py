@@ -178,6 +178,11 @@ def followed(folder: Path) -> Record | None:
     return None
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a record or refers to one."""
+    return (folder / "job.json").exists() or (folder / REFERENCE).exists()
+
+
 def record_of(folder: Path) -> Record:
     """The record of a run: its own, or that of the run it refers to."""
     return followed(folder) or Record(folder)

@@ -212,7 +212,8 @@ class Terminal:
         runs = [outcome.run_link for outcome in outcomes if outcome.run_link]
         if len(runs) == 1:
             self.say(f"Run      {runs[0]}")
-        for link in dict.fromkeys(outcome.compare_link for outcome in outcomes if outcome.compare_link):
+        links = [outcome.compare_link for outcome in outcomes if outcome.compare_link and not outcome.rehearsal]
+        for link in dict.fromkeys(links or [outcome.compare_link for outcome in outcomes if outcome.compare_link]):
             self.say(f"Compare  {link}")
             if link.startswith(LOCAL):
                 self.say(f"         {SERVED}")

@@ -127,7 +127,7 @@ def totals(epochs, stall_s, compute_s, power_w):
 @pytest.fixture
 def make_record(tmp_path):
     """make_record(0, batch=16, ...) -> a record with that number in a sweep's folder."""
-    return lambda number=0, **asked: write_record(tmp_path / "multirun" / "sweep" / str(number), **asked)
+    return lambda number=0, sweep="sweep", **asked: write_record(tmp_path / "multirun" / sweep / str(number), **asked)
 
 
 @pytest.fixture(scope="session")

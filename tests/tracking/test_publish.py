@@ -11,10 +11,58 @@ import pytest
 from trainmeter.durable import write_json
 from trainmeter.processes import this_process
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from trainmeter.reuse import refer
 from trainmeter.tracking import scalars
-from trainmeter.tracking.publish import publish, publishing, reap, records_below
+from trainmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
 from trainmeter.tracking.scalars import LOSS, POWER, Scalar
 from trainmeter.tracking.store import open_store
+
+
+def statuses_of(store):
+    return sorted(run.info.status for run in store.client.search_runs([store.experiment_id]))
+
+
+def set_aside(record, make_record, **anew):
+    """The record of a later attempt at the same run, after the earlier one was set aside."""
+    record.set_aside()
+    again = make_record(99, **anew)
+    described = {**again.run(), "number": record.folder.name}
+    for path in again.folder.iterdir():
+        path.rename(record.folder / path.name)
+    later = Record(record.folder)
+    later.describe(later.job(), described)
+    return later
+
+
+@pytest.mark.parametrize("state", ["failed", None], ids=["failed", "killed"])
+def test_later_attempt_takes_the_place_of_one_that_was_not_completed(store, make_record, state):
+    record = make_record(state=state)
+    publish(record, store)
+    later = set_aside(record, make_record)
+    publish(later, store)
+    assert statuses_of(store) == ["FINISHED"]
+    assert [each.folder for each in records_below(later.folder)] == [later.folder]
+
+
+def test_completed_measurement_that_was_set_aside_stays(store, make_record):
+    record = make_record()
+    publish(record, store)
+    later = set_aside(record, make_record, batch=32)
+    publish(later, store)
+    assert statuses_of(store) == ["FINISHED", "FINISHED"]
+    assert len(records_below(later.folder)) == 2
+
+
+def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store, make_record):
+    record = make_record()
+    failed = make_record(3, "new", state="failed")
+    publish(failed, store)
+    run = failed.folder
+    refer(run, record, ["batch=16"])
+    for _ in range(2):
+        assert include(run, store) == publish(record, store)
+    (shown,) = store.client.search_runs([store.experiment_id])
+    assert (shown.data.tags[SWEEPS], shown.data.tags["trainmeter.sweep_id"]) == ("sweep new", "sweep")
 
 
 def now():

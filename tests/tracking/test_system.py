@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from trainmeter.job import ROOT
+from trainmeter.reuse import refer
 from trainmeter.tracking import tensorboard, views
-from trainmeter.tracking.publish import publish
+from trainmeter.tracking.publish import include, publish
 from trainmeter.tracking.publisher import Publisher
 from trainmeter.tracking.reports import log_report
 from trainmeter.tracking.runs import runs
@@ -131,6 +132,30 @@ def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path
     assert "total/e2e_s vs. total/energy_j" in text
     assert "Parallel Coordinates" in text
     assert "2 matching runs" in text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_link_of_a_sweep_opens_on_its_runs_alone_with_those_it_reuses_and_without_rehearsals(
+    store, make_record, tmp_path
+):
+    reused, *others = [make_record(number, batch=8 + number) for number in range(3)]
+    new = tmp_path / "multirun" / "2026-11-22_12-00-00-1a2b3c4d"
+    others += [make_record(0, new.name), make_record(1, new.name, rehearsal=["no such device"])]
+    for record in (reused, *others):
+        publish(record, store)
+    (new / "2").mkdir()
+    refer(new / "2", reused, ["batch=8"])
+    include(new / "2", store)
+    for _ in views.saving(store, sweep=new.name):
+        pass
+    with picture.server(tmp_path) as url:
+        served = open_store(uri=url)
+        result, rehearsed = (picture.text(views.link(served, new.name, rehearsal)) for rehearsal in (False, True))
+        every = picture.text(views.link(served))
+    assert "2 matching runs" in result
+    assert "total/e2e_s vs. total/energy_j" in result
+    assert "1 matching run" in rehearsed
+    assert "5 matching runs" in every
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")

@@ -27,6 +27,23 @@ def shown_metrics(page: dict) -> set[str]:
     return keys
 
 
+def test_newest_sweeps_have_views_of_their_own_by_sweep_and_rehearsal(store, make_record):
+    publish(make_record(), store)
+    names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 24)]
+    for name in names:
+        for _ in views.saving(store, sweep=name):
+            pass
+    tags = store.client.get_experiment(store.experiment_id).tags
+    there = sorted(tag for tag in tags if tag.startswith(views.TAG + views.OF_SWEEP))
+    assert 40 <= len(there) <= 42
+    key = parse_qs(views.link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
+    assert (
+        "tags.`trainmeter.sweeps` LIKE '%2026-11-23_12-00-00-1a2b3c4d%'"
+        in unpacked(tags[views.TAG + key])["searchFilter"]
+    )
+    assert unpacked(tags[views.TAG + key])["searchFilter"].endswith("tags.`trainmeter.rehearsal` = 'false'")
+
+
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
 def test_views_show_metrics_that_exist(energy):
     for view in views.views(energy).values():

@@ -66,7 +66,7 @@ def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> No
     The node was told to show it nowhere: where it is meant to be is written into its record, and it waits in the queue
     until it is there.
     """
-    run = record.run()
+    run = {**record.run(), "of_sweep": True}
     record.describe({**record.job(), "tracking": redacted_tree(tracking)}, run)
     queue.put(record, run["record_id"])
     if place(tracking):

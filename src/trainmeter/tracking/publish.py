@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmeter.processes import Process, lives
 from trainmeter.record import Record
+from trainmeter.reuse import followed, is_run
 from trainmeter.tracking import describe, scalars
 from trainmeter.tracking.scalars import Scalar
 from trainmeter.tracking.state import ended_s, files, said, started_s, state
@@ -27,6 +28,10 @@ OURS = "trainmeter."
 """How the tags begin that tell of a record."""
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
+SWEEPS = "trainmeter.sweeps"
+"""The tag that names the sweeps which a run is part of: its own, and those that reuse it."""
+MOST_SWEEPS = 100
+"""How many of them it names, from the last: a tag has a limit."""
 LARGEST_BATCH, MOST_METRICS = 100, 1000
 
 
@@ -58,6 +63,9 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
         windows, summary = [window for window in windows if window["epoch"] < told["epochs"]], None
     with record.alone():  # of two that publish at once, the second finds what the first has made
         run = _found(record, store) or _created(record, store)
+    if not is_superseded(record):
+        for failed in _attempts_shown(record.folder, record, store):
+            store.client.delete_run(failed)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
     for _ in _log_facts(record, store, run):
@@ -82,6 +90,34 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
     yield published
 
 
+def include(folder: Path, store: Store) -> Published | None:
+    """Publishes the completed run that a run's folder refers to, as part of the sweep of that folder too.
+
+    Args:
+        folder: the run's folder in the sweep that reuses a run.
+        store: where it is published.
+
+    Returns:
+        Where it is; None where the folder refers to no run that is there.
+    """
+    record = followed(folder)
+    if record is None:
+        return None
+    for failed in _attempts_shown(folder, record, store):
+        store.client.delete_run(failed)
+    published, sweep = publish(record, store), folder.parent.name
+    names = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
+    if sweep not in names:
+        store.client.set_tag(published.run_id, SWEEPS, " ".join([*names, sweep][-MOST_SWEEPS:]))
+    return published
+
+
+def is_superseded(record: Record) -> bool:
+    """Whether a record is that of an attempt that was not completed and was set aside for a later one."""
+    run = record.folder.parent
+    return record.folder.name.startswith("attempt") and not record.is_whole() and is_run(run)
+
+
 def reap(store: Store) -> list[str]:
     """Ends the runs of this host whose process is dead, as their records say, and returns their ids."""
     return list(dict.fromkeys(reaping(store)))
@@ -97,8 +133,9 @@ def reaping(store: Store) -> Iterator[str]:
 
 
 def records_below(folder: Path) -> list[Record]:
-    """The records in a folder: its own, or those of the runs and sweeps below it."""
-    return [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+    """The records in a folder: its own, or those of the runs and sweeps below it, without superseded attempts."""
+    records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+    return [record for record in records if not is_superseded(record)]
 
 
 def _process_of(run: Run) -> Process:
@@ -134,8 +171,18 @@ def _created(record: Record, store: Store) -> Run:
         store.experiment_id,
         start_time=_ms(started_s(record)),
         run_name=describe.name(record),
-        tags=describe.tags(record),
+        tags={**describe.tags(record), SWEEPS: record.run()["sweep_id"]},
     )
+
+
+def _attempts_shown(folder: Path, record: Record, store: Store) -> list[str]:
+    """The runs that show attempts in a run's folder which were not completed: the record takes their place."""
+    path = str(folder.resolve())
+    if "'" in path:  # MLflow's grammar has no way to write it
+        return []
+    query = f"tags.`trainmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
+    found = store.client.search_runs([store.experiment_id], query)
+    return [run.info.run_id for run in found if run.data.tags[RECORD_ID] != record.run()["record_id"]]
 
 
 def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
@@ -143,6 +190,8 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
     told = describe.tags(record)
+    if SWEEPS not in run.data.tags:
+        told[SWEEPS] = record.run()["sweep_id"]
     params = [Param(*item) for item in describe.params(record).items() if item[0] not in run.data.params]
     tags = [RunTag(*item) for item in told.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
@@ -152,7 +201,7 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
     # Of an end that was none, and of windows that were cut away.
-    for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS)]:
+    for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS, SWEEPS)]:
         store.client.delete_tag(run.info.run_id, gone)
         yield
     dataset = describe.dataset(record)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from trainmeter.record import Record
 from trainmeter.redaction import redacted
 from trainmeter.state import RUNNING, state
 from trainmeter.tracking import queue, views
-from trainmeter.tracking.publish import Published, publishing, reaping
+from trainmeter.tracking.publish import Published, include, is_superseded, publishing, reaping
 from trainmeter.tracking.store import EXPERIMENT, Place, Store, load_mlflow, open_store, place
 from trainmeter.tracking.tensorboard import Events
 
@@ -119,6 +119,26 @@ class Publisher:
         self._work_within(limit_s, self._catching_up)
         return self._outcome if isinstance(self._outcome, str) else None
 
+    def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
+        """Publishes the completed runs that a sweep reuses as part of it; one of them in MLflow, or why not.
+
+        Args:
+            folders: the folders of the sweep's runs that refer to completed ones.
+            limit_s: how long it may take.
+        """
+
+        def steps() -> Iterator[None]:
+            store = yield from self._opened()
+            published = None
+            for folder in folders:
+                published = include(folder, store) or published
+                yield
+            yield from views.saving(store, sweep=folders[0].parent.name)
+            self._outcome = published
+
+        self._work_within(limit_s, steps)
+        return self._outcome or f"no answer within {limit_s:g} s"
+
     def _publish_within(self, limit_s: float) -> None:
         self._work_within(limit_s, self._steps)
 
@@ -168,7 +188,8 @@ class Publisher:
 
     def _tidying(self, store: Store) -> Iterator[None]:
         """What is no part of the run, and is done once: the views, and earlier runs whose process died."""
-        yield from views.saving(store, self._record)
+        run = self._record.run()
+        yield from views.saving(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
         with suppress(Exception):
             for _ in reaping(store):
                 yield
@@ -248,7 +269,9 @@ def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
     """The records in the queue of runs that are over, and are to be shown there; none where there is no such place."""
     for record in queue.waiting(multirun) if where else ():
         with suppress(*queue.UNREADABLE):
-            if place(record.job()["tracking"]) == where and state(record) != RUNNING:
+            if is_superseded(record):
+                queue.drop(record)
+            elif place(record.job()["tracking"]) == where and state(record) != RUNNING:
                 yield record
 
 
@@ -266,6 +289,26 @@ def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0)
         f"Earlier runs wait to be shown in MLflow: {why}. Nothing is lost, their records are complete. "
         "When MLflow is back: make publish"
     )
+
+
+def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
+    """Publishes the completed runs that a sweep reuses as part of it; None where nothing is to be published.
+
+    Args:
+        folders: the folders of the sweep's runs that refer to completed ones.
+        tracking: the tracking keys of the sweep's runs.
+        limit_s: how long it may take.
+
+    Returns:
+        One of the runs in MLflow, or what a person should know where not all are there.
+    """
+    where = place(tracking)
+    if where is None or not folders:
+        return None
+    done = Publisher(Record(folders[0]), partial(open_store, *where), where).include(folders, limit_s)
+    if isinstance(done, Published):
+        return done
+    return f"warning: MLflow does not show the reused runs in this sweep: {done}\n  hint: run the same command again"
 
 
 def reason(error: Exception) -> str:

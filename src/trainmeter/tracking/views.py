@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from trainmeter.record import Record
 from trainmeter.redaction import without_user
 from trainmeter.tracking.description import description
-from trainmeter.tracking.publish import MEASURED, Published
+from trainmeter.tracking.publish import MEASURED, SWEEPS, Published
 from trainmeter.tracking.store import Store
 from trainmeter.tracking.view_form import Chart, bar, line, packed, page, parallel, scatter
 
@@ -23,6 +23,9 @@ TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "trainmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
 REPORTS = "trainmeter-reports"
+OF_SWEEP = "trainmeter-sweep-"
+SWEEPS_KEPT = 20
+"""How many sweeps have views of their own, the newest: the menu of views lists all, and each run reads them."""
 REHEARSAL = "trainmeter.rehearsal"
 COVERS = "trainmeter.energy_covers"
 MOST_COVERS = 8
@@ -43,9 +46,15 @@ OURS = "mlflow.trainmeter.note"
 """The tag that holds the digest of the description that was written here: what is another now is somebody's own."""
 
 
-def link(shown: Published | Store) -> str:
-    """The address of the saved view of energy and time, which compares the newest runs."""
-    return _address(shown, "runs", _shared(ENERGY_AND_TIME))
+def link(shown: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
+    """The address of the saved view of energy and time.
+
+    Args:
+        shown: where it is.
+        sweep: the sweep whose runs it compares; None for the newest runs of all sweeps.
+        rehearsal: whether it compares the rehearsals of that sweep rather than its results.
+    """
+    return _address(shown, "runs", _shared(_key_of_sweep(sweep, rehearsal) if sweep else ENERGY_AND_TIME))
 
 
 def run_link(published: Published) -> str:
@@ -69,18 +78,28 @@ def save(store: Store) -> None:
         pass
 
 
-def saving(store: Store, record: Record | None = None) -> Iterator[None]:
-    """Saves a step at a time; the views suit the runs that are there, and the record's, which may only have begun."""
+def saving(store: Store, record: Record | None = None, sweep: str | None = None) -> Iterator[None]:
+    """Saves a step at a time; the views suit the runs that are there, and the record's, which may only have begun.
+
+    Args:
+        store: where they are saved.
+        record: that of a run that is published.
+        sweep: the sweep that has views of its own; older sweeps lose theirs.
+    """
     try:
         energy = energy_of(store, record)
         yield
         covers = covers_of(store, energy, record)
         yield
         tags = store.client.get_experiment(store.experiment_id).tags
-        for key, view in views(energy, covers).items():
+        wanted = {**views(energy, covers), **(views_of_sweep(sweep, energy) if sweep else {})}
+        for key, view in wanted.items():
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
                 yield
+        for key in _outdated(tags) if sweep else ():
+            store.client.delete_experiment_tag(store.experiment_id, key)
+            yield
         note, there = described(store, covers), tags.get(NOTE)
         if note != there and (not there or _digest(there) == tags.get(OURS)):  # somebody's own words stand
             store.client.set_experiment_tag(store.experiment_id, OURS, _digest(note))
@@ -145,6 +164,25 @@ def views(energy: str | None, covers: Sequence[str] = ()) -> dict[str, str]:
         BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown, grouped, keys)),
         REPORTS: packed("Reports", page(OF_REPORTS, [f"tags.`{REPORT}`"])),
     }
+
+
+def views_of_sweep(sweep: str, energy: str | None) -> dict[str, str]:
+    """Key -> the view of one sweep's results, and that of its rehearsals."""
+    found = {}
+    for rehearsal in (False, True):
+        query = f"{SHOWN} and tags.`{SWEEPS}` LIKE '%{sweep}%' and tags.`{REHEARSAL}` = '{str(rehearsal).lower()}'"
+        name = f"Sweep {sweep}{' (rehearsals)' if rehearsal else ''}"
+        found[_key_of_sweep(sweep, rehearsal)] = packed(name, page(query, columns(energy), charts(energy)))
+    return found
+
+
+def _key_of_sweep(sweep: str, rehearsal: bool) -> str:
+    return f"{OF_SWEEP}{sweep}{'-rehearsals' if rehearsal else ''}"
+
+
+def _outdated(tags: Mapping[str, str]) -> list[str]:
+    """The tags of the views of sweeps but for the newest ones: their names begin with the time."""
+    return sorted(tag for tag in tags if tag.startswith(TAG + OF_SWEEP))[: -2 * SWEEPS_KEPT]
 
 
 def columns(energy: str | None) -> list[str]:
