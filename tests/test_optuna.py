@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from trainmeter.durable import write_json
 from trainmeter.record import Record
+from trainmeter.reuse import refer
 from trainmeter.search import STEADY, SearchError
 from trainmeter.space import Choices, Interval, WholeInterval
 
@@ -22,7 +23,7 @@ pytest.importorskip("optuna", reason="no Optuna in this environment: it is an ex
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins import search as plugin  # noqa: E402
 from hydra_plugins.grid import check  # noqa: E402
-from hydra_plugins.search import SearchSweeper, axis, measured  # noqa: E402
+from hydra_plugins.search import SearchSweeper, axis, measured, tried  # noqa: E402
 
 ENERGY, TIME = STEADY
 PATIENCE_S = 600
@@ -180,6 +181,20 @@ def test_a_run_tells_nothing_before_it_is_whole(tmp_path):
     assert measured(tmp_path).metrics == {}
     write_json(tmp_path / "summary.json", {"state": "killed", "metrics": {TIME: 1.0}})
     assert measured(tmp_path).metrics == {}
+
+
+def test_run_that_a_search_reuses_is_a_point_it_knows_with_what_it_gave(sweeper, tmp_path):
+    other = Runs(tmp_path / "other")
+    other.folder.mkdir()
+    other.launch([["batch=8"]], 0)
+    origin = other.folder / "0"
+    described = Record(origin)
+    described.describe({}, {**described.run(), "record_id": "of another"})
+    (tmp_path / "0").mkdir()
+    refer(tmp_path / "0", described, ["batch=8"])
+    asked = sweeper().asked(sweeper().config, [Choices("batch", ("8", "16"))])
+    assert tried(tmp_path, asked) == {0: ("batch=8",)}
+    assert measured(tmp_path / "0").metrics == described.summary()["metrics"]
 
 
 def test_by_what_was_searched_is_left_beside_the_runs(sweeper, tmp_path):
