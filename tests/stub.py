@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -29,6 +30,9 @@ def program(folder: Path) -> Path:
 
 
 def main(folder: str) -> None:
+    if folder == "trainmeter.worker.interpreter":
+        print(json.dumps({"python": [3, 6], "torch": "1.10.0"}))
+        return
     die_with_parent()
     record, link = Record(folder), Link(os.environ["TRAINMETER_SOCKET"])
     link.ask("built", model={"parameters": 1}, training={"accelerator": "cpu", "torch": "none"}, notes=[])

@@ -202,15 +202,16 @@ def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_pat
     assert left["remedy"] == "the next run puts back MAXN (id:0); by hand: sudo nvpmodel -m 0"
 
 
-@pytest.mark.parametrize(("code", "offered"), [(0, True), (1, False)])
-def test_a_trace_takes_torch_in_the_python_that_trains(tmp_path, examined, code, offered):
+@pytest.mark.parametrize(("torch", "offered"), [('"2.4.0"', True), ("null", False)])
+def test_a_trace_takes_torch_in_the_python_that_trains(tmp_path, examined, torch, offered):
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nexit {code}\n")
+    python.write_text(f'#!/bin/sh\necho \'{{"python": [3, 8], "torch": {torch}}}\'\n')
     python.chmod(0o755)
     told = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
     assert told["trace"]["offered"] is offered
     if not offered:
-        assert told["trace"]["why"] == f"{python} has no torch: nothing trains"
+        assert told["trace"]["why"] == f"nothing trains: {python} has no torch"
+        assert "device.python=/path" in told["trace"]["remedy"]
 
 
 def test_a_python_that_is_not_there_takes_no_trace(tmp_path, examined):

@@ -7,6 +7,7 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
+from controls import Board
 from rich.console import Console
 
 from train import is_last
@@ -230,3 +231,22 @@ def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load,
     check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
     assert marks.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
+
+
+@pytest.mark.parametrize("device", ["cpu", "nano"])
+def test_an_interpreter_without_torch_is_refused_before_the_lock_the_dataset_and_idle_power(
+    order, terminal, tmp_path, monkeypatch, device
+):
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho \'{"python": [3, 6], "torch": null}\'\n')
+    python.chmod(0o755)
+    if device == "nano":
+        Board(tmp_path / "pc").put(**{"proc/device-tree/compatible": "nvidia,p3450-0000\0nvidia,tegra210"})
+    monkeypatch.setattr(experiment, "measure", lambda *_: pytest.fail("measured"))
+    asked = order(f"device={device}", f"device.python={python}", f"machine.lock_dir={tmp_path / 'locks'}")
+    outcome = run(asked, terminal)
+    assert outcome.state == "failed"
+    assert outcome.failure.startswith(f"{python} has no torch\nhint: install torch for it (on a Jetson NVIDIA's")
+    assert not (tmp_path / "locks").exists()
+    assert not asked.folder.exists()
+    assert "REHEARSAL" not in terminal.console.file.getvalue()

@@ -1,6 +1,7 @@
 """Real processes joined by real sockets; what they do is written in the test, in place of the training."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 from trainmeter import conversation, launch
 from trainmeter.conversation import WorkerError
-from trainmeter.launch import started
+from trainmeter.launch import check_interpreter, started
+from trainmeter.worker.interpreter import torch_version
 
 SOURCE = Path(__file__).parents[1] / "src"
 BEGIN = f"""#!{sys.executable}
@@ -144,6 +146,76 @@ def test_a_worker_that_exits_tells_its_code_its_last_line_and_where_the_others_a
 def test_a_worker_that_ends_early_without_a_word_is_told_so(death):
     failure, message = death("sys.exit(0)")
     assert (failure, message.partition(".")[0]) == ("exception", "the worker ended with code 0: it said nothing")
+
+
+@pytest.fixture
+def having(tmp_path):
+    """having(said) -> an interpreter that answers so, and counts how often it is asked."""
+
+    def program(said, code=0):
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\necho . >> {tmp_path}/asked\necho '{said}'\necho '{said}' >&2\nexit {code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("said", "lack"),
+    [
+        ('{"python": [3, 6], "torch": null}', "has no torch"),
+        ('{"python": [2, 7], "torch": null}', "is Python 2.7, and training needs 3.6 or newer"),
+        ('{"python": [3, 6], "torch": "1.9.1"}', "has torch 1.9.1, and training needs 1.10 or newer"),
+        ("hello", "does not run `python -m` as a Python does, and printed: hello"),
+    ],
+)
+def test_an_interpreter_that_cannot_train_is_refused_with_the_way_out(having, said, lack):
+    python = having(said)
+    with pytest.raises(ValueError, match=re.escape(lack)) as refused:
+        check_interpreter(python)
+    why, hint = str(refused.value).split("\nhint: ")
+    assert why == f"{python} {lack}"
+    assert "device.python=/path/to/python" in hint
+    check_interpreter(having('{"python": [3, 6], "torch": "1.10.0"}'))  # once it is mended
+
+
+@pytest.mark.parametrize("torch", ["1.10.0", "2.4.0a0+nv24.06", ""])
+def test_an_interpreter_that_can_train_is_asked_once(having, tmp_path, torch):
+    python = having(f'warning: of a site\n{{"python": [3, 6], "torch": "{torch}"}}')
+    for _ in range(3):
+        check_interpreter(python)
+    assert (tmp_path / "asked").read_text() == ".\n"
+
+
+def test_an_interpreter_that_fails_or_is_no_program_is_refused(having, tmp_path):
+    with pytest.raises(ValueError, match="does not run: a syntax error\n"):
+        check_interpreter(having("a syntax error", code=1))
+    (tmp_path / "python").write_text("no program")
+    with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
+        check_interpreter(str(tmp_path / "python"))
+    with pytest.raises(ValueError, match=r"device\.python=/nowhere/python: there is no such program\n"):
+        check_interpreter("/nowhere/python")
+
+
+def test_one_that_does_not_answer_is_left_to_the_training_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "INTERPRETER_LIMIT_S", 0.1)
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "python").chmod(0o755)
+    check_interpreter(str(tmp_path / "python"))
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_torch_is_looked_up_and_not_imported(tmp_path, monkeypatch, has):
+    package = tmp_path / "torch"
+    package.mkdir()
+    if has:
+        (package / "__init__.py").write_text("raise SystemExit('imported')")
+        (package / "version.py").write_text("__version__ = '1.10.0'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert torch_version() == ("1.10.0" if has else None)
 
 
 def test_an_interpreter_without_torch_is_told_what_names_another(death):
@@ -286,7 +358,7 @@ def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpret
 
 
 def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
-    with pytest.raises(ValueError, match=r"device\.python=python3\.0: there is no such program\. Name the interpreter"):
+    with pytest.raises(ValueError, match=r"device\.python=python3\.0: there is no such program\nhint: "):
         started(tmp_path, "python3.0").__enter__()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 from trainmeter.datasets.ready import place
 from trainmeter.job import ROOT
+from trainmeter.launch import check_interpreter
 from trainmeter.machine import host
 from trainmeter.machine.disk import describe, disk_of, serves
 from trainmeter.machine.gpus import Gpu, find_gpus, name_of, used
@@ -33,7 +32,6 @@ from trainmeter.processes import boot_id
 
 LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
 """How long the meter is watched: longer where a power sensor averages for longer."""
-TORCH_LIMIT_S = 20
 QUANTITIES = {
     "cpu_utilization": ("CPU utilization", "all cores"),
     "gpu_utilization": ("GPU utilization", "the GPU used"),
@@ -216,15 +214,9 @@ def disk_reads(folder: Path) -> Row:
 
 def trace(python: str | None) -> Row:
     """Whether the interpreter that trains has torch, whose profiler takes the trace; torch itself is not imported."""
-    interpreter = python or sys.executable
-    asked = "import sys, importlib.util; sys.exit(not importlib.util.find_spec('torch'))"
     try:
-        code = subprocess.run(
-            [interpreter, "-c", asked], stdin=subprocess.DEVNULL, capture_output=True, timeout=TORCH_LIMIT_S
-        ).returncode
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Row("trace", False, why=f"the Python that trains does not run: {error}", remedy="device.python=...")
-    if code:
-        remedy = "install torch there, or name an interpreter that has it: device.python=..."
-        return Row("trace", False, why=f"{interpreter} has no torch: nothing trains", remedy=remedy)
+        check_interpreter(python)
+    except ValueError as error:
+        why, _, remedy = str(error).partition("\nhint: ")
+        return Row("trace", False, why=f"nothing trains: {why}", remedy=remedy)
     return Row("trace", True, "torch's profiler", covers="a few steps after the last epoch")

@@ -1,8 +1,8 @@
 """The story of one run.
 
-    compose and check the job -> (sweep) skip it if it is whole -> take the lock of the devices it uses
-    -> make the dataset ready on its storage -> let the devices rest -> hold the knobs
-    -> open the meter and the gauges, measure idle power -> start the worker
+    compose and check the job -> (sweep) skip it if it is whole -> check the interpreter that trains
+    -> take the lock of the devices it uses -> make the dataset ready on its storage -> let the devices rest
+    -> hold the knobs -> open the meter and the gauges, measure idle power -> start the worker
     for each window the worker opens:
         prepare the page cache -> read every counter -> go -> ... -> read every counter -> record -> publish
     -> trace window -> idle power again -> put the knobs back -> summary -> release
@@ -67,6 +67,7 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
             if completed := plan.completed_elsewhere:
                 return reused(completed, outcome, name, terminal)
+            launch.check_interpreter(plan.job["device"]["python"])
             outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +25,12 @@ ALONE = Node()
 SOURCE = Path(__file__).resolve().parents[1]
 LEAVING_S = 10.0
 """How long a worker that has said it is done may take to end."""
+OLDEST_PYTHON, OLDEST_TORCH = (3, 6), (1, 10)
+INTERPRETER_LIMIT_S = 20.0
+INSTALL = (
+    "install torch for it (on a Jetson NVIDIA's: README, On a Jetson), or name an interpreter that has torch: "
+    "device.python=/path/to/python"
+)
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What tells a process that it is a rank: it holds for what torchrun starts alone."""
 
@@ -75,10 +83,73 @@ def _listener() -> Iterator[socket.socket]:
         yield listener
 
 
+def interpreter_of(python: str | None) -> str:
+    """The path of the interpreter that trains, by `device.python`; ValueError where there is no such program."""
+    if found := shutil.which(python or sys.executable):
+        return found
+    raise ValueError(f"device.python={python}: there is no such program\nhint: {INSTALL}")
+
+
+@cache
+def check_interpreter(python: str | None) -> None:
+    """Refuse an interpreter that cannot train: one that is missing, too old or without torch.
+
+    It is asked in a process of its own, which does not import torch; of one that does not answer in time nothing is
+    known, and the training process will show. An interpreter that passed is not asked again by this process.
+
+    Args:
+        python: `device.python`; None for the controller's own interpreter.
+
+    Raises:
+        ValueError: Why it cannot train, with what to do.
+    """
+    interpreter = interpreter_of(python)
+    try:
+        asked = subprocess.run(
+            [interpreter, "-m", "trainmeter.worker.interpreter"],
+            env={**os.environ, "PYTHONPATH": _path()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=INTERPRETER_LIMIT_S,
+        )
+    except OSError as error:
+        raise ValueError(f"{interpreter} cannot be run: {error.strerror}\nhint: {INSTALL}") from error
+    except subprocess.TimeoutExpired:
+        return
+    if lack := _lack(asked.stdout) if asked.returncode == 0 else f"does not run: {last_line(asked.stderr)}":
+        raise ValueError(f"{interpreter} {lack}\nhint: {INSTALL}")
+
+
+def _lack(told: str) -> str:
+    """What an interpreter lacks to train, by the last line of `worker.interpreter`; empty if it lacks nothing."""
+    try:
+        has = json.loads(last_line(told))
+        python, torch = tuple(has["python"]), has["torch"]
+    except (ValueError, TypeError, KeyError):
+        return f"does not run `python -m` as a Python does, and printed: {last_line(told)}"
+    version = re.match(r"(\d+)\.(\d+)", torch or "")
+    if python < OLDEST_PYTHON:
+        return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"
+    if torch is None:
+        return "has no torch"
+    if version and tuple(map(int, version.groups())) < OLDEST_TORCH:
+        return f"has torch {torch}, and training needs {_dotted(OLDEST_TORCH)} or newer"
+    return ""
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def last_line(text: str) -> str:
+    """The last line of a program's output that is not blank; empty where there is none."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "").strip()
+
+
 def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
-    interpreter = shutil.which(python or sys.executable)
-    if interpreter is None:
-        raise ValueError(f"device.python={python}: there is no such program. Name the interpreter that has torch.")
+    interpreter = interpreter_of(python)
     worker = ["-m", "trainmeter.worker", str(folder)]
     if ranks is None:
         return [interpreter, *worker]
@@ -89,10 +160,9 @@ def _command(folder: Path, python: str | None, ranks: int | None, node: Node) ->
 
 
 def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     environment = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
     environment |= {
-        "PYTHONPATH": path,
+        "PYTHONPATH": _path(),
         "PYTHONUNBUFFERED": "1",
         "TRAINMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -104,6 +174,11 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     if node.nodes == 1:
         shared["GLOO_SOCKET_IFNAME"] = "lo"
     return {**shared, **environment}
+
+
+def _path() -> str:
+    """The PYTHONPATH on which an interpreter finds this project's modules."""
+    return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
 
 def threads(ranks: int) -> int:

@@ -52,9 +52,10 @@ def test_a_storage_that_is_not_there_is_not_made(project):
 
 
 def test_a_python_that_is_not_there_is_named(project):
-    assert failed(project, **{"device.python": "/nowhere/python"}).startswith(
-        "device.python=/nowhere/python: there is no such"
-    )
+    done = project.run("train", *project.quick(**{"device.python": "/nowhere/python"}))
+    assert done.returncode == 1
+    assert "device.python=/nowhere/python: there is no such program\nhint: " in done.stdout
+    assert project.records() == []
 
 
 def test_a_dataset_folder_that_was_emptied_is_made_again(project):
