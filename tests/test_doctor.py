@@ -10,6 +10,7 @@ from pathlib import Path
 
 import boards
 import pytest
+from controls import Board, nvpmodel_conf
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
@@ -145,6 +146,41 @@ def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_
     assert told["power limit"]["choices"] == "100 to 300 W"
     for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
         assert told[quantity]["source"] == "NVML, gpu0"
+
+
+def test_a_slice_of_a_gpu_is_said_to_have_no_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
+    root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t GPU-aaaa\n"})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0f4e1d2c-aaaa")
+    told = examined(f"machine.root={root}", "device=cuda")
+    assert told["energy"]["offered"] is False
+    assert told["energy"]["why"].startswith("A MIG slice is used, and a slice has no energy counter of its own")
+
+
+def test_power_modes_that_need_a_reboot_are_listed_apart(tmp_path, examined):
+    put(tmp_path / "board", {"etc/nvpmodel.conf": nvpmodel_conf("thor"), "var/lib/nvpmodel/status": "pmode:0001"})
+    told = examined(f"machine.root={tmp_path / 'board'}", "device=cpu")["power limit"]
+    assert told["now"] == "120W (id:1)"
+    assert told["choices"] == "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"
+
+
+def test_a_limit_that_is_switched_off_is_not_offered(tmp_path, examined):
+    Board(tmp_path).with_rapl().put(**{f"{RAPL}/enabled": 0})
+    told = examined(f"machine.root={tmp_path}", "device=cpu")["power limit"]
+    assert told["offered"] is False
+    assert told["remedy"] == f"echo 1 | sudo tee {tmp_path / RAPL / 'enabled'}"
+
+
+def test_root_that_may_not_write_a_limit_is_not_offered_it(tmp_path, rows, bound_by_modes):
+    """As in a container, by a root that has to keep to the files' modes."""
+    board = Board(tmp_path / "pc").with_rapl(packages=1)
+    limit = board.root / RAPL / "constraint_1_power_limit_uw"
+    limit.chmod(0o444)
+    told = rows(f"machine.root={board.root}", "device=cpu", before=bound_by_modes)["power limit"]
+    assert told["offered"] is False
+    assert str(limit) in told["remedy"].replace("\\", "")
+    limit.chmod(0o644)
+    assert rows(f"machine.root={board.root}", "device=cpu", before=bound_by_modes)["power limit"]["offered"]
+    assert limit.read_text() == "95000000\n"
 
 
 def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):

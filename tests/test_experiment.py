@@ -19,6 +19,8 @@ from trainmeter.course import ALONE, Course
 from trainmeter.ending import concluded, merged, resumable
 from trainmeter.experiment import check_idle, cool, run, training
 from trainmeter.outcome import Outcome
+from trainmeter.power.knobs import privilege
+from trainmeter.power.knobs.knob import Holding, held
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
 from trainmeter.sweep import SENT, Points
 from trainmeter.terminal import Terminal
@@ -231,6 +233,68 @@ def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load,
     check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
     assert marks.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
+
+
+LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
+
+
+@pytest.fixture
+def limited(order, terminal, tmp_path, monkeypatch):
+    """limited("power_limit=65") -> the outcome of a run on a PC whose CPU has a limit; it trains nothing."""
+    board = Board(tmp_path / "pc").with_rapl(packages=1)
+    monkeypatch.setattr(launch, "check_interpreter", lambda python: None)
+
+    def sets(plan, outcome, terminal, course):
+        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding:
+            plan.applied(holding.applied)
+
+    monkeypatch.setattr(experiment, "measure", sets)
+
+    def of(*typed):
+        places = (f"machine.{place}={tmp_path / place}" for place in ("lock_dir", "state_dir"))
+        return run(order(*places, "device=cpu", *typed), terminal)
+
+    of.board, of.journal = board, lambda: list((tmp_path / "state_dir").rglob("*.json"))
+    return of
+
+
+def test_a_limit_that_may_not_be_set_fails_its_own_run_alone(limited, monkeypatch):
+    def refused(file, text):
+        raise RuntimeError("the kernel refused to write 65000000")
+
+    with monkeypatch.context() as change:
+        change.setattr(privilege, "write", refused)
+        outcome = limited("power_limit=65")
+    assert (outcome.state, outcome.failure) == ("failed", "the kernel refused to write 65000000")
+    assert limited.journal() == []
+    assert (limited().state, limited("power_limit=65").state) == ("whole", "whole")
+    assert limited.board.read(LIMIT) == "95000000"
+
+
+def test_a_limit_that_is_switched_off_is_refused_before_anything_is_written(limited, tmp_path):
+    limited.board.put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
+    outcome = limited("power_limit=65")
+    assert outcome.state == "failed"
+    assert "hint: echo 1 | sudo tee" in outcome.failure
+    assert not (tmp_path / "lock_dir").exists()
+    assert limited.journal() == []
+    assert limited().state == "whole"
+
+
+def test_a_setting_that_cannot_be_restored_refuses_the_runs_that_change_it_and_no_others(limited, monkeypatch):
+    with monkeypatch.context() as killed:
+        killed.setattr(Holding, "put_back", lambda holding: [])
+        assert limited("power_limit=65").state == "whole"
+    assert limited.board.read(LIMIT) == "65000000"
+    with monkeypatch.context() as change:
+        change.setattr(privilege, "write", lambda file, text: (_ for _ in ()).throw(RuntimeError("no right to")))
+        free, wants = limited(), limited("power_limit=50")
+    (entry,) = limited.journal()
+    assert (free.state, free.notes) == ("whole", ["RAPL is not at its original 95 W: not restored."])
+    assert wants.state == "failed"
+    assert wants.failure.endswith(f"95 W\nhint: echo 95000000 | sudo tee {limited.board.root / LIMIT} && rm {entry}")
+    assert limited("power_limit=50").state == "whole"
+    assert (limited.board.read(LIMIT), limited.journal()) == ("95000000", [])
 
 
 @pytest.mark.parametrize("device", ["cpu", "nano"])

@@ -100,12 +100,10 @@ def device_row(device: Mapping[str, Any], found: str, here: bool, gpus: list[Gpu
 
 def left(desk: Desk) -> Iterator[Row]:
     """The knobs that killed runs have left turned."""
-    try:
-        memos = desk.left()
-    except RuntimeError as error:
-        yield Row("left turned", False, why=str(error))
-        return
-    for memo in memos:
+    for number, text in enumerate(desk.damaged(), 1):
+        why, _, remedy = text.partition("\nhint: ")
+        yield Row(f"left turned ({number})", False, why=why, remedy=remedy)
+    for memo in desk.left():
         by = f"left at {memo.ours or 'an unknown setting'} by a run that was killed ({memo.when}: {memo.command})"
         remedy = f"the next run puts back {memo.was}; by hand: {memo.by_hand}"
         yield Row(f"left turned: {memo.knob}", False, why=by, remedy=remedy)
@@ -156,18 +154,19 @@ def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
         found = find()
         if not found:
             return Row(quantity, False, why=f"this machine has {absent}")
-        how, remedy = permission(found.name)
+        how, remedy = permission(found)
         return Row(
             quantity,
             offered=bool(how),
             source=f"{found.name}, {how}" if how else found.name,
             now=found.get(),
             choices=found.choices(),
-            why=None if how else "this user may not set it",
+            why=None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not set it here",
             remedy=remedy,
         )
     except (OSError, RuntimeError, ValueError) as error:
-        return Row(quantity, False, why=str(error))
+        why, _, remedy = str(error).partition("\nhint: ")
+        return Row(quantity, False, why=why, remedy=remedy or None)
 
 
 def gauges(gpus: list[str], root: str) -> Iterator[Row]:

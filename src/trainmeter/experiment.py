@@ -31,7 +31,7 @@ from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
 from trainmeter.power.consumption import rest
-from trainmeter.power.knobs.demands import put_back
+from trainmeter.power.knobs.demands import put_back, refuse_unrestored
 from trainmeter.power.knobs.knob import held
 from trainmeter.power.meter import Meter, open_meter
 from trainmeter.record import Record
@@ -57,7 +57,7 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
     try:
         with foremost():
             terminal.stage("Checking the machine and the dataset")
-            put_back(desk_of(order), terminal.warn)
+            unrestored = put_back(desk_of(order), terminal.warn)
             plan = settle(order)
             terminal.stage()
             if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
@@ -71,7 +71,12 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
-                put_back(plan.desk, terminal.warn)  # once more: who held the device may have been killed
+                # Once more: a run that held the device until now may have been killed.
+                unrestored = put_back(plan.desk, terminal.warn, unrestored)
+                refuse_unrestored([knob for knob, _ in plan.turns.values()], plan.desk)
+                outcome.notes += [
+                    f"{each.knob} is not at its original {each.was}: not restored." for each in unrestored
+                ]
                 terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.begin()
                 terminal.stage()

@@ -24,7 +24,7 @@ from trainmeter.durable import write_json
 from trainmeter.job import ROOT, Order, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
-from trainmeter.power.knobs.demands import demanded, wishes
+from trainmeter.power.knobs.demands import demanded, refuse_unrestored, wishes
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.knob import Knob, Wish
 from trainmeter.processes import boot_id, this_process
@@ -183,6 +183,7 @@ def settle(order: Order) -> Plan:
     fewer = lack_of_gpus(strategy, max(1, len(used)) if on_gpu else 0)
     rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands, fewer)
     turns = [] if rehearsal else wishes(demands or [])
+    refuse_unrestored([knob for knob, _ in turns], desk)
     if strategy["ranks"] is None:  # all there are: how many that is tells one measurement from another
         here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
     models = [gpu.get("model", "") for gpu in used]

@@ -8,6 +8,7 @@ import sys
 import pytest
 from controls import Board
 
+from trainmeter.power.knobs import knob, privilege
 from trainmeter.power.knobs.demands import put_back
 from trainmeter.power.knobs.desk import Desk
 from trainmeter.power.knobs.privilege import answer
@@ -136,14 +137,70 @@ def test_after_a_reboot_it_is_forgotten(board, desk, steward):
     assert desk.left() == []
 
 
-def test_what_cannot_be_put_back_is_said_with_the_command_and_offered_again(board, desk, steward):
+def deafened(monkeypatch):
+    """From now on the kernel takes limits and keeps its own."""
+    monkeypatch.setattr(knob, "SETTLES_S", 0.1)
+    monkeypatch.setattr(privilege, "write", lambda file, text: None)
+
+
+def test_what_cannot_be_put_back_is_said_with_the_command_and_offered_again(board, desk, steward, monkeypatch):
     steward.kill()
     steward.wait()
-    board.put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
-    with pytest.raises(RuntimeError, match=r"RAPL could not be put back to 95 W: .*by hand: echo 95000000 \| sudo tee"):
-        put_back(desk, print)
+    deafened(monkeypatch)
+    said = []
+    put_back(desk, said.append)
     (memo,) = desk.left()
     assert memo.was == "95 W"
+    assert said[0].startswith("warning: cannot restore RAPL to 95 W: ")
+    assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in said[0]
+    monkeypatch.undo()
+    put_back(desk, print)
+    assert (board.read(LIMIT), desk.left()) == ("95000000", [])
+
+
+DIES = """
+import os, signal, sys
+from trainmeter.power.knobs import desk, privilege
+from trainmeter.power.knobs.knob import held
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+root, instant = sys.argv[1:]
+write, keep = privilege.write, desk.Desk.keep
+if instant == "before the change":
+    privilege.write = die
+if instant == "within the change":
+    privilege.write = lambda file, text: (write(file, text), die())
+if instant == "before the change is journaled":
+    desk.Desk.keep = lambda self, memo: die() if memo.ours else keep(self, memo)
+journal = desk.Desk(root + "/state", root=root, boot_id="this", command="the killed run")
+knob = open_rapl_limit(root)
+with held([(knob, knob.wish(65))], journal, print):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("instant", "left_at"),
+    [
+        ("before the change", ("95000000", "95000000")),
+        ("within the change", ("65000000", "95000000")),
+        ("before the change is journaled", ("65000000", "65000000")),
+    ],
+)
+def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board, desk, instant, left_at):
+    board.with_rapl(packages=2)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", DIES, str(board.root), instant], env=environment)
+    limits = LIMIT, LIMIT.replace("rapl:0", "rapl:1")
+    assert (done.returncode, tuple(map(board.read, limits))) == (-signal.SIGKILL, left_at)
+    (memo,) = desk.left()
+    assert (memo.was, memo.ours) == ("95 W", None)
+    assert put_back(desk, print) == []
+    assert tuple(map(board.read, limits)) == ("95000000", "95000000")
+    assert desk.left() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

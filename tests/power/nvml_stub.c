@@ -19,6 +19,8 @@
  *   superchip     the GPUs are joined to a CPU by NVLink-C2C, as in a Grace Hopper
  *   nopermission  the power limit may not be set
  *   deaf          the power limit may be set, and stays as it was
+ *   late          a power limit takes effect 0.2 s after it is set; to set the present one again does nothing
+ *   only0         the power limit of gpu1 may not be set
  *
  * STUB_PROCESSES names the processes that compute on gpu0, `pid:MiB:percent` each, apart by spaces: -1 MiB is unknown.
  *   noutil        no process tells its utilization
@@ -168,7 +170,24 @@ static FILE *limit_file(gpu_t gpu, const char *mode) {
     return fopen(path, mode);
 }
 
+static struct { unsigned mw; double due_s; } late[2];
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static void keep_limit(gpu_t gpu, unsigned mw) {
+    FILE *file = limit_file(gpu, "w");
+    if (file) { fprintf(file, "%u\n", mw); fclose(file); }
+}
+
 int nvmlDeviceGetPowerManagementLimit(gpu_t gpu, unsigned *mw) {
+    if (late[gpu->index].mw && now_s() >= late[gpu->index].due_s) {
+        keep_limit(gpu, late[gpu->index].mw);
+        late[gpu->index].mw = 0;
+    }
     *mw = DEFAULT_MW;
     FILE *file = limit_file(gpu, "r");
     if (file) { if (fscanf(file, "%u", mw) != 1) *mw = DEFAULT_MW; fclose(file); }
@@ -184,10 +203,13 @@ int nvmlDeviceGetPowerManagementLimitConstraints(gpu_t gpu, unsigned *min_mw, un
 
 int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
     if (answer(gpu)) return answer(gpu);
-    if (stub_is("nopermission")) return NO_PERMISSION;
+    if (stub_is("nopermission") || (stub_is("only0") && gpu->index)) return NO_PERMISSION;
     if (mw < MIN_MW || mw > MAX_MW) return INVALID_ARGUMENT;
-    FILE *file = stub_is("deaf") ? NULL : limit_file(gpu, "w");
-    if (file) { fprintf(file, "%u\n", mw); fclose(file); }
+    if (stub_is("late")) {
+        unsigned present;
+        nvmlDeviceGetPowerManagementLimit(gpu, &present);
+        if (mw != present) late[gpu->index].mw = mw, late[gpu->index].due_s = now_s() + 0.2;
+    } else if (!stub_is("deaf")) keep_limit(gpu, mw);
     return SUCCESS;
 }
 

@@ -124,9 +124,21 @@ def test_what_did_not_outlive_a_reboot_is_forgotten_though_its_device_is_gone(bo
 
 def test_what_cannot_be_put_back_names_the_file_that_says_so(board):
     desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.keep(desk.note("unheard of", [], "1", "by hand")._replace(ours="2", began="0"))
-    with pytest.raises(RuntimeError, match=str(desk.file(memo))):
-        put_back(desk, print)
+    memo = desk.keep(desk.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
+    said = []
+    assert put_back(desk, said.append) == [memo]
+    assert said[0].endswith(f"\nhint: by hand && rm {desk.file(memo)}")
+
+
+def test_a_journal_that_cannot_be_locked_is_a_warning(board):
+    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.keep(desk.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
+    (desk.folder / "lock").mkdir()
+    said = []
+    assert put_back(desk, said.append) == [memo]
+    assert said[0].startswith(
+        f"warning: settings that an earlier run changed are not restored: cannot lock {desk.folder}"
+    )
 
 
 def test_a_jetson_that_replays_another_board_turns_nothing_of_its_own(board, asked, monkeypatch):
@@ -138,8 +150,10 @@ def test_a_jetson_that_replays_another_board_turns_nothing_of_its_own(board, ask
     replays = pytest.raises(RuntimeError, match=r"replays another board, and to set its power would turn this Jetson's")
     with replays:
         asked(power_limit=5)
-    with replays:
-        put_back(desk, print)
+    said = []
+    (memo,) = put_back(desk, said.append)
+    assert (memo.knob, board.mode()) == ("nvpmodel", 0)
+    assert "replays another board" in said[0]
     assert asked() == []
 
 

@@ -90,8 +90,15 @@ def test_a_memo_that_cannot_be_read_is_an_error_with_its_name(desk):
     desk.note("RAPL", [], "95 W", "by hand")
     (file,) = desk.folder.iterdir()
     file.write_text('{"knob": "RAPL"}')
-    with pytest.raises(RuntimeError, match=rf"{file} tells what a knob was at, and cannot be read"):
-        desk.left()
+    gpu = desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
+    assert desk.left() == [gpu]
+    (said,) = desk.damaged()
+    assert said.startswith(f"cannot read {file}, ")
+    assert said.endswith(f": rm {file}")
+    assert desk.blocking("NVML", ["GPU-bbbb"]) is None
+    assert desk.blocking("NVML", ["GPU-aaaa", "GPU-bbbb"]) == gpu
+    with pytest.raises(RuntimeError, match=f"cannot read {file}"):
+        desk.blocking("RAPL", [])
 
 
 def test_a_memo_that_another_process_has_just_dropped_is_none(desk):

@@ -5,6 +5,7 @@ import os
 import pytest
 from controls import Board
 
+from trainmeter.power.knobs import knob as settling
 from trainmeter.power.knobs.amd_cap import open_amd_cap
 from trainmeter.power.knobs.rapl_limit import open_rapl_limit
 
@@ -39,6 +40,7 @@ def test_packages_that_differed_differ_again_to_the_microwatt(board):
 
 @pytest.mark.parametrize(("rounding", "takes"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
 def test_the_kernel_may_round_by_a_hundredth(board, monkeypatch, rounding, takes):
+    monkeypatch.setattr(settling, "SETTLES_S", 0.1)
     knob = open_rapl_limit(board.with_rapl(packages=1).root)
     write = type(board.root).write_text
     rounded = lambda file, text: write(file, str(round(int(text) * rounding)))  # noqa: E731
@@ -52,16 +54,62 @@ def test_the_kernel_may_round_by_a_hundredth(board, monkeypatch, rounding, takes
 
 def test_a_limit_that_is_switched_off_is_an_error_with_the_switch(board):
     board.with_rapl().put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
-    with pytest.raises(RuntimeError, match=r"switched off\. Switch it on: echo 1 \| sudo tee .*intel-rapl:0/enabled"):
-        open_rapl_limit(board.root).set("65 W")
+    with pytest.raises(RuntimeError, match=r"switched off: (\S+) is 0\nhint: echo 1 \| sudo tee \1$"):
+        open_rapl_limit(board.root).wish(65)
+    with pytest.raises(RuntimeError, match="switched off"):
+        open_rapl_limit(board.root).choices()
+    assert board.read(LIMIT.format("intel-rapl:0")) == "95000000"
 
 
 @pytest.mark.parametrize("highest", ["0", "garbage"])
 def test_a_highest_limit_that_is_not_told_bounds_nothing(board, highest):
     board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_max_power_uw": highest})
     knob = open_rapl_limit(board.root)
-    assert knob.choices() == "0 W and more"
+    assert knob.choices().startswith("watts (lowest limit unknown: ")
     assert (knob.wish(500).watts, knob.wish(500).most_w) == (500, None)
+
+
+def with_registers(board, cpu, package, unit, info):
+    """A CPU of a package whose registers a driver shows, as `modprobe msr` does."""
+    board.put(**{f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id": package})
+    registers = board.root / f"dev/cpu/{cpu}/msr"
+    registers.parent.mkdir(parents=True)
+    with registers.open("wb") as file:
+        for address, value in ((0x606, unit), (0x614, info)):
+            file.seek(address)
+            file.write(value.to_bytes(8, "little"))
+
+
+PKG_POWER_INFO = 0x0024_0820_0278_0528  # of a Xeon: 165 W, at least 79 W, at most 260 W, in eighths of a watt
+
+
+def test_the_lowest_limit_is_the_kernels(board):
+    board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_min_power_uw": 15_000_000})
+    knob = open_rapl_limit(board.root)
+    assert knob.choices() == "15 to 120 W (lowest limit: the kernel's min_power_uw)"
+    with pytest.raises(ValueError, match=r"power_limit=14\.5 is out of the range of RAPL: 15 to 120 W"):
+        knob.wish(14.5)
+
+
+@pytest.mark.parametrize("device", ["pci/devices/0000:00:04.0", "platform/devices/INT3401:00"])
+def test_a_laptops_lowest_limit_is_its_firmwares(board, device):
+    board.with_rapl(packages=1).put(**{f"sys/bus/{device}/power_limits/power_limit_0_min_uw": 5_000_000})
+    assert open_rapl_limit(board.root).choices() == "5 to 120 W (lowest limit: the firmware's PPCC table)"
+
+
+def test_a_servers_lowest_limit_is_its_cpus_by_package(board):
+    with_registers(board.with_rapl(), 0, 0, 0xA0E03, PKG_POWER_INFO)
+    with_registers(board, 7, 1, 0xA0E04, PKG_POWER_INFO)  # counts in sixteenths
+    knob = open_rapl_limit(board.root)
+    assert knob.choices() == "79 to 120 W (lowest limit: the CPU's MSR_PKG_POWER_INFO)"
+    assert [dial.low_w for dial in knob._dials] == [79, 39.5]
+
+
+def test_a_lowest_limit_that_nobody_reports_is_unknown_and_never_0(board):
+    with_registers(board.with_rapl(packages=1), 0, 0, 0xA0E03, 0)
+    assert open_rapl_limit(board.root).choices() == (
+        "up to 120 W (lowest limit unknown: kernel, firmware and CPU report none)"
+    )
 
 
 def test_a_kernel_that_counts_but_shows_no_limit_has_no_such_knob(board):

@@ -3,11 +3,15 @@
 import json
 import socketserver
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from trainmeter.power.knobs import knob as settling
+from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.knobs.knob import held
 from trainmeter.power.knobs.nvml_limit import open_nvml_limit
 
 pytestmark = pytest.mark.usefixtures("nvml")
@@ -65,6 +69,44 @@ def test_the_command_by_hand_limits_each_gpu():
     assert open_nvml_limit(GPUS).by_hand("250 W, 180 W") == (
         "sudo nvidia-smi -i GPU-aaaa -pl 250 && sudo nvidia-smi -i GPU-bbbb -pl 180"
     )
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(str(tmp_path), root="/", boot_id="this boot", command="train.py")
+
+
+def test_a_limit_that_takes_effect_late_is_waited_for_and_restored(monkeypatch, desk):
+    monkeypatch.setenv("STUB", "late")
+    knob = open_nvml_limit(GPUS)
+    with held([(knob, knob.wish(150))], desk, pytest.fail) as holding:
+        assert holding.applied == {"NVML": "150 W"}
+    assert desk.left() == []
+    time.sleep(0.3)
+    assert knob.get() == "250 W"
+
+
+def test_a_refusal_restores_the_gpus_whose_limit_takes_effect_late(monkeypatch, desk):
+    monkeypatch.setenv("STUB", "late,only0")
+    knob = open_nvml_limit(GPUS)
+    refused = pytest.raises(RuntimeError, match="GPU-bbbb was not set to 150 W: Insufficient Permissions")
+    with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
+        pytest.fail("held a limit that one GPU does not have")
+    assert desk.left() == []
+    time.sleep(0.3)
+    assert knob.get() == "250 W"
+
+
+def test_a_limit_that_never_takes_effect_is_refused_and_forgotten(monkeypatch, desk):
+    monkeypatch.setenv("STUB", "deaf")
+    monkeypatch.setattr(settling, "SETTLES_S", 0.3)
+    knob = open_nvml_limit(GPUS)
+    began_s = time.monotonic()
+    refused = pytest.raises(RuntimeError, match=r"asked for 150 W, the device is at 250 W")
+    with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
+        pytest.fail("held a limit that no GPU has")
+    assert time.monotonic() - began_s >= 0.3
+    assert desk.left() == []
 
 
 class Daemon(BaseHTTPRequestHandler):

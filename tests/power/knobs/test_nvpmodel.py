@@ -135,6 +135,18 @@ def test_a_mode_that_takes_a_reboot_is_refused_with_the_command_before_anything_
         assert board.mode() == start.number
 
 
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        ("nano", "MAXN (id:0), 5W (id:1)"),
+        ("thor", "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"),
+        ("agx_orin", "MODE_30W (id:2); after a reboot: MAXN (id:0), MODE_15W (id:1), MODE_50W (id:3)"),
+    ],
+)
+def test_modes_that_need_a_reboot_are_listed_apart(board, knob_of, name, choices):
+    assert knob_of(name).choices() == choices
+
+
 def test_nvpmodel_that_asks_for_a_reboot_is_told_nothing_and_the_mode_stays(board, knob_of):
     """Where the board's file does not tell the masks, nvpmodel itself knows better."""
     knob = knob_of("agx_orin", 2)
@@ -191,7 +203,7 @@ def test_without_nvpmodel_on_the_path_the_error_says_so(board, knob_of):
 def test_without_jtop_and_sudo_the_error_says_what_would_allow_it(board, knob_of, no_jtop):
     board.put(no_sudo="")
     knob = knob_of("nx")
-    with pytest.raises(RuntimeError, match=r"`nvpmodel -m 0` takes root.*a password is required.*NOPASSWD.*jtop"):
+    with pytest.raises(RuntimeError, match=r"(?s)`nvpmodel -m 0` takes root.*a password is required.*NOPASSWD.*jtop"):
         knob.set("MODE_15W_2CORE (id:0)")
 
 

@@ -1,72 +1,209 @@
+"""Whether this process may change a setting, told without changing it."""
+
 import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from controls import Board
 
-from trainmeter.power.knobs import permission as room
+from trainmeter.power.knobs import permission as permissions
+from trainmeter.power.knobs import privilege
+from trainmeter.power.knobs.fan import open_fan
+from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from trainmeter.power.knobs.nvpmodel import open_nvpmodel
 from trainmeter.power.knobs.permission import permission
+from trainmeter.power.knobs.privilege import rule
+from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+
+
+def with_cores(board):
+    """A board whose power modes switch a core on and off."""
+    board.put(**{"sys/devices/system/cpu/cpu3/online": 1})
+    return board
+
+
+NVML = SimpleNamespace(name="NVML", files=[], commands=[])
+OPENED = {
+    "RAPL": lambda board: open_rapl_limit(board.with_rapl().root),
+    "fan": lambda board: open_fan(board.with_service_fan().root),
+    "nvpmodel": lambda board: open_nvpmodel(with_cores(board.with_modes("nano")).root),
+    "jetson_clocks": lambda board: open_jetson_clocks(board.with_clocks().root, board.root / "state"),
+}
+LIMIT = "sys/class/powercap/intel-rapl:{}/constraint_1_power_limit_uw"
 
 
 @pytest.fixture
-def user(monkeypatch, tmp_path):
-    """An ordinary user, for whom sudo says what the test has it say."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(room, "JTOP_SOCKET", str(tmp_path / "jtop.sock"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name in room.ZEUSD:
+def board(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr(permissions, "JTOP_SOCKET", str(tmp_path / "jtop.sock"))
+    monkeypatch.setattr(privilege, "SYSFS", tmp_path)
+    for name in permissions.ZEUSD:
         monkeypatch.delenv(name, raising=False)
-
-    def sudo(script):
-        (tmp_path / "sudo").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "sudo").chmod(0o755)
-
-    return sudo
+    return Board(tmp_path)
 
 
-KNOBS = ["nvpmodel", "jetson_clocks", "fan", "RAPL", "amdgpu", "NVML"]
+@pytest.fixture
+def knob(board):
+    return lambda name: NVML if name == "NVML" else OPENED[name](board)
 
 
-@pytest.mark.parametrize("name", KNOBS)
-def test_root_may_turn_every_knob(monkeypatch, name):
+@pytest.fixture
+def root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert permission(name) == ("as root", None)
 
 
-@pytest.mark.parametrize("name", KNOBS)
-def test_without_sudo_or_a_service_no_knob_may_be_turned_and_what_would_allow_it_is_said(user, name):
-    how, remedy = permission(name)
+@pytest.fixture
+def user(board, monkeypatch):
+    """An ordinary user, who may write no file of the kernel's, and for whom sudo runs these commands alone."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(privilege, "writable", lambda file: False)
+
+    def allowed(*commands):
+        cases = "\n".join(f"'{' '.join(map(str, command))}') cat; exit;;" for command in commands)
+        board.program("sudo", f'shift\necho "$*" >> "$ROOT/asked"\ncase "$*" in {cases}\nesac\n'
+                              'echo "sudo: a password is required" >&2\nexit 1')  # fmt: skip
+
+    allowed()
+    return allowed
+
+
+def within(process, status, uid_map):
+    """What the kernel tells this process of its rights."""
+    (process / "status").write_text(f"Name:\tpython\nCapEff:\t{status}\nSeccomp:\t0\n")
+    (process / "uid_map").write_text(uid_map)
+
+
+ALL, OF_A_CONTAINER = "000001ffffffffff", "00000000a80425fb"  # the second is Docker's default
+HOST, ROOTLESS = "         0          0 4294967295\n", "         0     100000      65536\n"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uid_map", "may"),
+    [(ALL, HOST, True), (OF_A_CONTAINER, HOST, False), (ALL, ROOTLESS, False), ("0000000000200000", HOST, True)],
+    ids=["root", "container", "rootless container", "CAP_SYS_ADMIN alone"],
+)
+def test_a_gpus_limit_needs_the_hosts_capability_and_no_user_id(
+    board, root, monkeypatch, tmp_path, capabilities, uid_map, may
+):
+    monkeypatch.setattr(privilege, "PROCESS", tmp_path)
+    within(tmp_path, capabilities, uid_map)
+    how, remedy = permission(NVML)
+    assert how == ("as root" if may else "")
+    assert may or "--cap-add SYS_ADMIN" in remedy
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_root_may_change_what_it_may_write(knob, root, name):
+    assert permission(knob(name)) == ("as root", None)
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_root_of_a_container_may_not_change_what_is_read_only(knob, root, monkeypatch, name):
+    monkeypatch.setattr(privilege, "writable", lambda file: False)
+    how, remedy = permission(knob(name))
     assert how == ""
-    assert ("zeusd" if name == "NVML" else "let sudo run") in remedy
-    assert ("group jtop" in remedy) == (name in ("nvpmodel", "jetson_clocks", "fan"))
+    assert "read-only here" in remedy
+    assert "sudo" not in remedy
 
 
-@pytest.mark.parametrize(
-    ("name", "asked"),
-    [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show"), ("RAPL", "tee --version")],
-)
-def test_sudo_is_asked_to_run_the_program_that_turns_the_knob_and_nothing_is_turned(user, name, asked):
-    user(f'[ "$*" = "-n {asked}" ] || echo "sudo: a password is required" >&2')
-    assert permission(name) == ("by sudo", None)
+def test_root_of_a_container_without_the_boards_programs_may_not_set_its_power_mode(knob, board, root):
+    nvpmodel = knob("nvpmodel")
+    (board.programs / "nvpmodel").unlink()
+    assert permission(nvpmodel)[0] == ""
 
 
-@pytest.mark.parametrize("name", ["nvpmodel", "RAPL"])
-def test_what_sudo_permits_for_a_password_may_not_be_turned(user, name):
-    """Its list names the program all the same."""
-    user('[ "$2" = -l ] && echo "/usr/bin/$3" && exit; echo "sudo: a password is required" >&2; exit 1')
-    assert permission(name)[0] == ""
+def test_whoever_may_write_the_limits_may_set_them(knob, board, user, monkeypatch):
+    monkeypatch.setattr(privilege, "writable", lambda file: True)
+    assert permission(knob("RAPL")) == ("directly", None)
 
 
-@pytest.mark.parametrize(
-    ("name", "place"), [("ZEUSD_SOCK_PATH", "/run/zeusd/zeusd.sock"), ("ZEUSD_HOST_PORT", "localhost:4938")]
-)
-def test_zeusd_turns_the_limit_of_an_nvidia_gpu(user, monkeypatch, name, place):
-    monkeypatch.setenv(name, place)
-    assert permission("NVML") == ("by zeusd", None)
-    assert permission("RAPL")[0] == ""
+@pytest.mark.parametrize("name", OPENED)
+def test_without_sudo_or_a_service_nothing_may_be_set_and_what_would_allow_it_is_said(knob, user, name):
+    how, remedy = permission(knob(name))
+    assert how == ""
+    assert ("usermod -aG jtop" in remedy) == (name != "RAPL")
+    assert ("NOPASSWD" in remedy) == (name != "jetson_clocks")
 
 
-def test_jtops_service_serves_those_who_may_open_its_socket(user, tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "find_spec", lambda name: object())
-    assert permission("fan")[0] == ""
+def test_all_files_of_a_limit_have_to_be_allowed_and_none_is_written(knob, board, user):
+    files = [board.root / LIMIT.format(package) for package in (0, 1)]
+    limits = knob("RAPL")
+    user(("tee", files[0]))
+    assert permission(limits)[0] == ""
+    user(*(("tee", file) for file in files))
+    assert permission(limits) == ("by sudo", None)
+    assert [file.read_text() for file in files] == ["95000000\n", "95000000\n"]
+
+
+def test_a_file_that_is_not_the_kernels_is_never_opened_by_tee(knob, board, user, monkeypatch):
+    monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
+    user(*(("tee", board.root / LIMIT.format(package)) for package in (0, 1)))
+    assert permission(knob("RAPL"))[0] == ""
+    assert not (board.root / "asked").exists()
+
+
+@pytest.mark.parametrize(("name", "asked"), [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show")])
+def test_a_program_is_asked_by_sudo_for_what_changes_nothing(knob, user, name, asked):
+    user(asked.split())
+    assert permission(knob(name)) == ("by sudo", None)
+
+
+@pytest.mark.parametrize("name", permissions.ZEUSD)
+def test_zeusd_sets_the_limit_of_an_nvidia_gpu(knob, user, monkeypatch, name):
+    monkeypatch.setenv(name, "/run/zeusd/zeusd.sock")
+    assert permission(NVML) == ("by zeusd", None)
+    assert permission(knob("RAPL"))[0] == ""
+
+
+def test_jtops_service_serves_those_who_may_open_its_socket(knob, user, tmp_path, monkeypatch):
+    monkeypatch.setattr(permissions, "find_spec", lambda name: object())
+    assert permission(knob("fan"))[0] == ""
     (tmp_path / "jtop.sock").touch()
-    assert permission("fan") == ("by jtop's service", None)
-    assert permission("amdgpu")[0] == ""
+    assert permission(knob("fan")) == ("by jtop's service", None)
+    assert permission(knob("RAPL"))[0] == ""
+
+
+def suggested(hint):
+    """The line that a hint adds to sudoers."""
+    return re.search(r"echo '?(.+?)'? \| sudo EDITOR='tee -a' visudo -f /etc/sudoers\.d/", hint)[1]
+
+
+@pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])
+def test_a_suggested_rule_allows_the_commands_that_are_run_and_nothing_else(knob, name, tmp_path):
+    asked = knob(name)
+    who, _, listed = suggested(rule(asked.commands)).partition(" ALL=(root) NOPASSWD: ")
+    commands = [re.sub(r"\\(.)", r"\1", command).split() for command in listed.split(", ")]
+    assert [(Path(program).name, *arguments) for program, *arguments in commands] == list(map(tuple, asked.commands))
+    assert not re.search(r"(?<!\\)[*?\[]", listed)
+    if visudo := shutil.which("visudo", path=privilege.SECURE_PATH):
+        (tmp_path / "rule").write_text(f"{who} ALL=(root) NOPASSWD: {listed}\n")
+        subprocess.run([visudo, "-c", "-f", tmp_path / "rule"], check=True, capture_output=True)
+
+
+def test_a_rule_for_a_program_without_arguments_allows_none():
+    assert suggested(rule([["sync"]])).endswith(f'{shutil.which("sync")} ""')
+
+
+def test_what_sudo_refuses_is_said_with_the_rule_for_that_very_command(knob, board, user):
+    (board.root / LIMIT.format(0)).parent.mkdir(parents=True)
+    limits = knob("RAPL")
+    with pytest.raises(RuntimeError, match="takes root, and sudo does not run it") as refused:
+        privilege.as_root("tee", str(limits.files[0]), typed="65000000")
+    path = str(limits.files[0]).replace(":", r"\:")
+    assert suggested(str(refused.value)).endswith(f"NOPASSWD: {shutil.which('tee')} {path}")
+
+
+@pytest.mark.parametrize("refused", ["--store", "--restore"])
+def test_no_rule_is_suggested_for_what_writes_as_root_whatever_a_file_says(knob, board, user, refused):
+    clocks = knob("jetson_clocks")
+    if refused == "--restore":
+        board.put(**{"state/l4t_dfs.conf": ""})
+    with pytest.raises(RuntimeError) as error:
+        clocks.set("locked" if refused == "--store" else "free")
+    assert refused in str(error.value)
+    assert "NOPASSWD" not in str(error.value)
+    assert "usermod -aG jtop" in str(error.value)

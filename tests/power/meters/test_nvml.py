@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmeter.power.meters.nvml import NO_SLICE
+
 SOURCE = Path(__file__).parents[3] / "src"
 UNKNOWN = [None, 0.0, None]
 
@@ -148,11 +150,15 @@ def test_power_that_is_a_mean_over_a_second_says_so_and_the_device_table_tells_t
         ),
         (["GPU-aaaa"], "silent", "The NVIDIA driver is here, but NVML does not start: Driver Not Loaded."),
         (["GPU-aaaa", "GPU-cccc"], "", "NVML finds no GPU GPU-cccc: Not Found."),
-        (["MIG-aaaa"], "", "MIG-aaaa is a slice of a GPU (MIG), and only whole GPUs count their energy."),
+        (
+            ["MIG-aaaa"],
+            "",
+            f"MIG-aaaa is a MIG slice, and {NO_SLICE}.",
+        ),
         (
             ["GPU-bbbb"],
             "mig",
-            "GPU GPU-bbbb is in slices (MIG): its counter covers all of them, not the one used.",
+            f"GPU GPU-bbbb is divided by MIG, and {NO_SLICE}.",
         ),
         ([], "", "meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used."),
     ],

@@ -11,7 +11,7 @@ from trainmeter.power.knobs.amd_cap import open_amd_cap
 from trainmeter.power.knobs.desk import Desk, Memo
 from trainmeter.power.knobs.fan import open_fan
 from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from trainmeter.power.knobs.knob import Knob, Say, Wish, returned, stuck
+from trainmeter.power.knobs.knob import Knob, Say, Wish, by_hand, returned, unrestored
 from trainmeter.power.knobs.nvml_limit import open_nvml_limit
 from trainmeter.power.knobs.nvpmodel import open_nvpmodel
 from trainmeter.power.knobs.permission import JTOP_SOCKET
@@ -92,26 +92,51 @@ def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:
     return [(demand.knob, demand.knob.wish(demand.asked)) for demand in demands if demand.knob]
 
 
-def put_back(desk: Desk, say: Say) -> None:
-    """Puts back what runs that were killed have left turned; RuntimeError, once all were tried, for what is stuck.
+def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
+    """Restore the settings that killed runs left changed, unless somebody, or a reboot, has set them since.
 
-    Where somebody has set a knob anew since, or a reboot has, theirs is left.
+    A setting that cannot be restored is a warning: a run that does not need it goes on.
+
+    Args:
+        desk: The journal of settings to restore.
+        say: Prints a message.
+        tried: Entries that an earlier call could not restore; they are not tried again.
+
+    Returns:
+        The entries whose settings could not be restored, `tried` included.
     """
-    if not desk.left():
-        return
-    said, failures = [], []
-    with desk.alone():
-        for memo in desk.left():
-            with undisturbed():
-                try:
-                    said.append(cleared(memo, desk))
-                except (Exception, SystemExit) as error:  # whatever it is, the others are put back
-                    failures.append(f"{stuck(memo, error)} Then remove {desk.file(memo)}.")
+    failed = list(tried)
+    said = [] if tried else [f"warning: {text}" for text in desk.damaged()]
+    if any(memo not in failed for memo in desk.left()):
+        try:
+            with desk.alone():
+                for memo in (memo for memo in desk.left() if memo not in failed):
+                    with undisturbed():
+                        try:
+                            said.append(cleared(memo, desk))
+                        except (Exception, SystemExit) as error:  # whatever it is, the others are restored
+                            failed.append(memo)
+                            said.append(f"warning: {unrestored(memo, error, desk)}")
+        except RuntimeError as error:
+            said.append(f"warning: {error}")
+            failed += [memo for memo in desk.left() if memo not in failed]
     for text in said:
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
-    if failures:
-        raise RuntimeError(" ".join(failures))
+    return failed
+
+
+def refuse_unrestored(knobs: Sequence[Knob], desk: Desk) -> None:
+    """Refuse to change a setting that an earlier run left changed; RuntimeError, with the command that restores it.
+
+    Call it after `put_back`. To change it once more would lose the original value.
+    """
+    for knob in knobs:
+        if memo := desk.blocking(knob.name, knob.devices):
+            raise RuntimeError(
+                f"cannot set {knob.name}: an earlier run ({memo.when}: {memo.command}) changed it, and it could not be "
+                f"restored to {memo.was}\nhint: {by_hand(memo, desk)}"
+            )
 
 
 def cleared(memo: Memo, desk: Desk) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -78,9 +78,29 @@ class Desk:
         self.file(memo).unlink(missing_ok=True)
 
     def left(self) -> list[Memo]:
-        """The memos of runs that ended without putting back, the newest first."""
-        memos = filter(None, map(self._read, self.folder.glob("*.json")))
-        return sorted((memo for memo in memos if not self._is_held(memo)), key=lambda memo: memo.when, reverse=True)
+        """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
+        memos = []
+        for file in self.folder.glob("*.json"):
+            with suppress(RuntimeError):
+                memos.append(self._read(file))
+        held = (memo for memo in filter(None, memos) if not self._is_held(memo))
+        return sorted(held, key=lambda memo: memo.when, reverse=True)
+
+    def damaged(self) -> list[str]:
+        """A message for each entry that cannot be read."""
+        said = []
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                self._read(file)
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    def blocking(self, knob: str, devices: Sequence[str]) -> Memo | None:
+        """The entry of an ended run for this setting of any of these devices; RuntimeError where it cannot be read."""
+        self._read(self._file(knob, devices))
+        shared = (memo for memo in self.left() if memo.knob == knob)
+        return next((memo for memo in shared if not devices or set(devices) & set(memo.devices)), None)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -89,7 +109,8 @@ class Desk:
             file = (self.folder / "lock").open("w")
         except OSError as error:
             raise RuntimeError(
-                f"{self.folder} tells of knobs to put back, and cannot be locked: {error}. Let this user write there."
+                f"settings that an earlier run changed are not restored: cannot lock {self.folder}: {error.strerror}\n"
+                f"hint: sudo chown -R $USER {self.folder}"
             ) from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -105,8 +126,11 @@ class Desk:
 
     def file(self, memo: Memo) -> Path:
         """Where a memo lies: a digest stands for its devices, whose names together may be longer than a file's."""
-        devices = hashlib.sha256(" ".join(memo.devices).encode()).hexdigest()[:12]
-        return self.folder / f"{memo.knob}-{devices}.json"
+        return self._file(memo.knob, memo.devices)
+
+    def _file(self, knob: str, devices: Sequence[str]) -> Path:
+        digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]
+        return self.folder / f"{knob}-{digest}.json"
 
     def _read(self, file: Path) -> Memo | None:
         """A memo; None where there is none any more, for another process drops its own when it likes."""
@@ -115,4 +139,7 @@ class Desk:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:
-            raise RuntimeError(f"{file} tells what a knob was at, and cannot be read: {error}. Remove it.") from error
+            raise RuntimeError(
+                f"cannot read {file}, the original value of a setting that an earlier run changed: {error}\n"
+                f"hint: look at the settings (make doctor), then: rm {file}"
+            ) from error

@@ -20,15 +20,23 @@ from trainmeter.power.knobs.knob import Wish, settled
 
 FULL = 255
 MANUAL, KERNEL = "manual", "temp_control"
+SERVICE = "nvfancontrol"
 
 
 class Fan:
     name = "fan"
     devices: Sequence[str] = ()
+    pending = False
 
     def __init__(self, root: Path, duty: Path) -> None:
         self._root, self._duty = root, duty
         self._kernel = duty.with_name(KERNEL)
+        self.files: Sequence[Path] = [duty, *([self._kernel] if self._kernel.exists() else [])]
+        verbs = () if self._kernel.exists() else ("stop", "start")
+        self.commands: Sequence[Sequence[str]] = [
+            *(("tee", str(file)) for file in self.files),
+            *(("systemctl", verb, SERVICE) for verb in verbs),
+        ]
 
     def get(self) -> str:
         return f"{self._profile()} {self._duty.read_text().strip()}"
@@ -61,16 +69,16 @@ class Fan:
             return f"echo {duty} | sudo tee {shlex.quote(str(self._duty))}"
         if profile == KERNEL:
             return f"echo 1 | sudo tee {shlex.quote(str(self._kernel))}"
-        return "sudo systemctl start nvfancontrol"
+        return f"sudo systemctl start {SERVICE}"
 
     def _by_sudo(self, profile: str, duty: str) -> str:
         said = ""
         if self._kernel.exists():
             privilege.write(self._kernel, str(int(profile == KERNEL)))
         elif profile != MANUAL:
-            return privilege.as_root("systemctl", "start", "nvfancontrol")
+            return privilege.as_root("systemctl", "start", SERVICE)
         elif self._profile() != MANUAL:
-            said = privilege.as_root("systemctl", "stop", "nvfancontrol")
+            said = privilege.as_root("systemctl", "stop", SERVICE)
         privilege.write(self._duty, duty)
         return said
 
@@ -92,7 +100,7 @@ def open_fan(root: str | Path) -> Fan | None:
 
 def service_profile(root: Path) -> str | None:
     """The profile by which nvfancontrol sets the fan; None where that service is not at work."""
-    if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", "nvfancontrol").strip() != "active":
+    if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", SERVICE).strip() != "active":
         return None
     try:
         profile = re.search(r"FAN_DEFAULT_PROFILE\s+(\w+)", (root / "etc/nvfancontrol.conf").read_text())

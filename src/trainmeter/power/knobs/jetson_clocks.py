@@ -9,9 +9,9 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-from trainmeter.machine.jetson import FREE, LOCKED, clocks
+from trainmeter.machine.jetson import FREE, LOCKED, clocks, gpu_devfreqs
 from trainmeter.power.knobs import jtop_control, privilege
-from trainmeter.power.knobs.jtop_control import jtop_or_sudo
+from trainmeter.power.knobs.jtop_control import JOIN_JTOP, jtop_or_sudo
 from trainmeter.power.knobs.knob import Wish, settled
 
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
@@ -21,13 +21,25 @@ STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 class JetsonClocks:
     name = "jetson_clocks"
     devices: Sequence[str] = ()
+    commands: Sequence[Sequence[str]] = ()  # `--restore FILE` writes, as root, whatever a file says
     same = staticmethod(eq)
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
-        self._awaited = False  # what jtop was asked for, and did not do in time, it may do yet
         self._stored = folder / "l4t_dfs.conf"
         """What the clocks were, in the program's own format; there while it is we that locked them by the program."""
+        self._requested = False
+        lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
+        self.files: Sequence[Path] = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
+
+    @property
+    def pending(self) -> bool:
+        """Whether the clocks may be locked although `get` reads free: locked in part, or by jtop's service, later."""
+        return self._requested or self._stored.exists()
+
+    @pending.setter
+    def pending(self, requested: bool) -> None:
+        self._requested = requested
 
     def get(self) -> str:
         if told := clocks(self._root):
@@ -36,18 +48,16 @@ class JetsonClocks:
 
     def set(self, setting: str) -> None:
         """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
-        if setting == self.get() and not self._awaited and not (setting == FREE and self._stored.exists()):
-            return  # what was stored is restored in any case: a lock that took in part does not look like one
+        if setting == self.get() and (setting == LOCKED or not self.pending):
+            return
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # the program asks whether to overwrite, and nobody answers
             said = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
         elif self._stored.exists():
-            said = privilege.as_root("jetson_clocks", "--restore", str(self._stored))
+            said = privilege.as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
         else:
             said = jtop_control.lock_clocks(False)
-        self._awaited = True
         settled(self, setting, said)
-        self._awaited = False
         if setting == FREE:
             self._stored.unlink(missing_ok=True)
 
@@ -67,10 +77,10 @@ class JetsonClocks:
 
     def _lock(self) -> str:
         self._stored.parent.mkdir(parents=True, exist_ok=True)
-        said = privilege.as_root("jetson_clocks", "--store", str(self._stored))
+        said = privilege.as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
         if not self._stored.exists():
             raise RuntimeError(f"jetson_clocks did not store the clocks to put back: {' '.join(said.split())}")
-        return privilege.as_root("jetson_clocks")
+        return privilege.as_root("jetson_clocks", allow=JOIN_JTOP)
 
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from trainmeter.power.meters.jtop import connected
 
 INTERVAL_S = 0.5
+JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
 
 
 def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
@@ -26,7 +27,7 @@ def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
         try:
             return by_sudo()
         except RuntimeError as no_sudo:
-            raise RuntimeError(f"{no_sudo} jtop's service can do it too, but: {no_jtop}") from no_sudo
+            raise RuntimeError(f"{no_sudo}\nhint: jtop's service can do it too, but did not: {no_jtop}") from no_sudo
 
 
 def set_mode(number: int, name: str) -> str:

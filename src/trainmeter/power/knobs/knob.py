@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trainmeter.power.knobs.desk import Desk, Memo
@@ -14,7 +16,8 @@ from trainmeter.stopping import Gate, undisturbed
 Say = Callable[[str], None]
 
 SETTLES_S = 10.0
-"""How long a knob may take until its setting can be read back."""
+"""How long a device may take until a new setting can be read back."""
+POLL_S = 0.05
 
 
 class Wish(NamedTuple):
@@ -31,6 +34,11 @@ class Knob(Protocol):
 
     name: str
     devices: Sequence[str]  # what it is a knob of, where a machine has several
+    files: Sequence[Path]  # the kernel's files that setting it writes
+    commands: Sequence[Sequence[str]]
+    """What sudo runs to set it, exactly; none where a rule that allows it would give away all of root's rights."""
+    pending: bool
+    """Whether a change was requested that cannot be read back yet, and may still take effect."""
 
     def get(self) -> str:
         """What is set now; OSError or RuntimeError where it cannot be read."""
@@ -65,7 +73,7 @@ class Holding:
         """Turns a knob that is not there already; what was there is written down first."""
         now = was = knob.get()
         self._knobs[knob.name] = knob
-        if not knob.same(was, setting):
+        if was != setting:
             memo = self._memos[knob.name] = self._desk.note(knob.name, knob.devices, was, knob.by_hand(was))
             knob.set(setting)
             now = knob.get()
@@ -83,7 +91,7 @@ class Holding:
             try:
                 said.append(returned(self._knobs[name], memo, self._desk))
             except (Exception, SystemExit) as error:  # whatever it is, the others are put back
-                failures.append(stuck(memo, error))
+                failures.append(unrestored(memo, error, self._desk))
         for text in filter(None, [*said, *failures]):
             with suppress(Exception, SystemExit):  # the terminal may be gone, and how it says so is its own affair
                 self._say(text)
@@ -141,7 +149,9 @@ def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
     """Puts a knob back to what was there, and drops its memo; says where it left it to somebody else's setting."""
     now = knob.get()
     said = None
-    if memo.ours is None or knob.same(now, memo.ours):  # what is still turning, or did in part, may look like before
+    if memo.ours is None:
+        undo(knob, memo.was)
+    elif knob.same(now, memo.ours):
         knob.set(memo.was)
     elif not knob.same(now, memo.was):
         said = f"{knob.name} was set to {memo.ours}, and somebody else set it to {now}: left so. It was {memo.was}."
@@ -149,15 +159,55 @@ def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
     return said
 
 
+def undo(knob: Knob, was: str) -> None:
+    """Restore a setting whose change did not complete.
+
+    The original is written even where it can be read already: a change that was requested may take effect late. If
+    that write is refused as the change itself was, the device is as it was found and there is nothing to restore.
+
+    Raises:
+        RuntimeError, OSError: The device has another setting, or may get one, and the original was not accepted.
+    """
+    try:
+        knob.set(was)
+    except (OSError, RuntimeError):
+        if knob.pending or not knob.same(knob.get(), was):
+            raise
+
+
 def settled(knob: Knob, setting: str, said: str) -> None:
-    """Waits until a knob stands where it was turned to; RuntimeError, with what the turning said, if it never does."""
+    """Wait until a requested setting can be read back.
+
+    Args:
+        knob: The device's setting.
+        setting: The requested value.
+        said: The output of the program that was asked to set it, for the error.
+
+    Raises:
+        RuntimeError: The device has another setting after `SETTLES_S` seconds.
+    """
+    knob.pending = True
+    if not within_time(lambda: knob.same(knob.get(), setting)):
+        detail = f" {' '.join(said.split())}" if said else ""
+        raise RuntimeError(f"{knob.name}: asked for {setting}, the device is at {knob.get()}.{detail}")
+    knob.pending = False
+
+
+def within_time(reached: Callable[[], bool]) -> bool:
+    """Poll until a device has reached a state, for at most `SETTLES_S` seconds; whether it has."""
     end = time.monotonic() + SETTLES_S
-    while not knob.same(now := knob.get(), setting):
+    while not reached():
         if time.monotonic() > end:
-            raise RuntimeError(f"{knob.name}: asked for {setting}, the device is at {now}. {' '.join(said.split())}")
-        time.sleep(0.05)
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
-def stuck(memo: Memo, error: BaseException) -> str:
-    """What to say where a knob cannot be put back."""
-    return f"{memo.knob} could not be put back to {memo.was}: {error} Put it back by hand: {memo.by_hand}"
+def unrestored(memo: Memo, error: BaseException, desk: Desk) -> str:
+    """The message for a setting that cannot be restored, with the command that does it by hand."""
+    return f"cannot restore {memo.knob} to {memo.was}: {error}\nhint: {by_hand(memo, desk)}"
+
+
+def by_hand(memo: Memo, desk: Desk) -> str:
+    """The command to paste that restores a setting and deletes its journal entry."""
+    return f"{memo.by_hand} && rm {shlex.quote(str(desk.file(memo)))}"

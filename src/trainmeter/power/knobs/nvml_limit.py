@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 from trainmeter.power.knobs.watts import Dial, WattLimit
 
-REMEDY = "That takes root or zeusd (a service of zeus's, named by ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT)"
+REMEDY = (
+    "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus's, on the host, and "
+    "name it by ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT"
+)
 
 
 def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
@@ -69,6 +72,6 @@ def told(what: str, remedy: str = "") -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except (pynvml.NVMLError_NoPermission, ZeusGPUNoPermissionError) as error:
-        raise RuntimeError(f"{what}: {error}. {remedy}.") from error
+        raise RuntimeError(f"{what}: {error}\nhint: {remedy}") from error
     except (pynvml.NVMLError, ZeusBaseError) as error:
         raise RuntimeError(f"{what}: {error}.") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,22 @@ from trainmeter.power.knobs import jtop_control, privilege
 from trainmeter.power.knobs.jtop_control import jtop_or_sudo
 from trainmeter.power.knobs.knob import Wish, settled
 
+ASKS = ("nvpmodel", "-q")
+
 
 class Nvpmodel:
     name = "nvpmodel"
     devices: Sequence[str] = ()
+    pending = False  # jtop's service may still do later what it was asked for and did not do in time
     same = staticmethod(eq)
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._awaited = False  # what jtop was asked for, and did not do in time, it may do yet
-        self._modes, self._default = modes(privilege.read(root / CONF))
+        conf = privilege.read(root / CONF)
+        self._modes, self._default = modes(conf)
+        written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
+        self.files: Sequence[Path] = [file for file in written if file.exists()]
+        self.commands: Sequence[Sequence[str]] = [ASKS, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
 
     def get(self) -> str:
         return str(self._current())
@@ -32,19 +39,23 @@ class Nvpmodel:
     def set(self, setting: str) -> None:
         """Turns to a mode: as root, by jtop's service for its group, or by sudo."""
         mode = self._of(setting)
-        if mode == self._current() and not self._awaited:
+        if mode == self._current() and not self.pending:
             return
         if clocks(self._root) == LOCKED:
             raise RuntimeError(
                 f"jetson_clocks is on, and its clocks are those of {self.get()}. Turn it off before the power mode "
                 "changes: sudo jetson_clocks --restore"
             )
-        said = meant(turn(mode), mode)
-        self._awaited = True
-        settled(self, str(mode), said)
-        self._awaited = False
+        settled(self, str(mode), meant(turn(mode), mode))
 
     def choices(self) -> str:
+        """All power modes; those that take effect after a reboot only are listed apart."""
+        with suppress(RuntimeError):  # the mode that is set is unknown, and so is what takes a reboot
+            current = self._current()
+            apart = [mode for mode in self._modes.values() if needs_reboot(current, mode)]
+            if apart and current.number in self._modes:
+                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in apart)
+                return f"{at_once}; after a reboot: {', '.join(map(str, apart))}"
         return ", ".join(map(str, self._modes.values()))
 
     def wish(self, asked: Any) -> Wish:
@@ -56,7 +67,7 @@ class Nvpmodel:
             among = f" of {', '.join(map(str, fitting))}" if len(fitting) > 1 else ""
             note = f"power_limit={asked} is taken for {mode}{among}: {rule}."
         current = self._current()
-        if current.number in self._modes and current.gating != mode.gating:
+        if current.number in self._modes and needs_reboot(current, mode):
             raise RuntimeError(
                 f"power_limit={asked}: from {current} to {mode} takes a reboot, since it switches parts of the GPU "
                 f"on or off. Set it, reboot, and run this again: {self.by_hand(str(mode))}"
@@ -88,7 +99,7 @@ class Nvpmodel:
         """The mode that is set, by its status file, or by asking nvpmodel where there is none."""
         number = current(self._root)
         if number is None:
-            said = privilege.answer("nvpmodel", "-q")
+            said = privilege.answer(*ASKS)
             told = found(r"NV Power Mode:.*\n(\d+)", said)
             if not told:
                 raise RuntimeError(f"nvpmodel does not tell the power mode: {said.strip()}")
@@ -105,6 +116,11 @@ class Nvpmodel:
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """The knob of a Jetson; None for another machine."""
     return Nvpmodel(Path(root)) if (Path(root) / CONF).exists() else None
+
+
+def needs_reboot(current: Mode, mode: Mode) -> bool:
+    """Whether a change of the power mode takes effect after a reboot only: it switches parts of the GPU on or off."""
+    return current.gating != mode.gating
 
 
 def turn(mode: Mode) -> str:

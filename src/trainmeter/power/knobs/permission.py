@@ -1,39 +1,68 @@
-"""Whether this user may turn a knob, as far as that can be told without turning it."""
+"""Whether this process may change a setting, found out without changing it."""
 
 import os
+import shutil
 from importlib.util import find_spec
 
 from trainmeter.power.knobs import privilege
+from trainmeter.power.knobs.jtop_control import JOIN_JTOP
+from trainmeter.power.knobs.knob import Knob
+from trainmeter.power.knobs.nvpmodel import ASKS
 
-TEE = ("tee", "--version")
-ASKED = {
-    "nvpmodel": ("nvpmodel", "-q"),
-    "jetson_clocks": ("jetson_clocks", "--show"),
-    "fan": TEE,
-    "RAPL": TEE,
-    "amdgpu": TEE,
-}
-"""What sudo runs to turn a knob, asked for what changes nothing: sudo's list has what takes a password as well."""
+HARMLESS = {"nvpmodel": ASKS, "jetson_clocks": ("jetson_clocks", "--show")}
+"""What shows whether sudo runs a program: sudo's own list also has what needs a password."""
 ZEUSD = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
 """What names zeus's service, as zeus reads it."""
 OF_JTOP = ("nvpmodel", "jetson_clocks", "fan")
-"""The knobs that jtop's service turns for the members of its group."""
+"""The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"
+FROM_CONTAINER = "in a container: start it with --privileged"
 
 
-def permission(name: str) -> tuple[str, str | None]:
-    """How this user may turn a knob, as far as that can be told without turning it; or "", and what would allow it."""
+def permission(knob: Knob) -> tuple[str, str | None]:
+    """How this process may change a setting, by trying its permissions; nothing is changed.
+
+    Returns:
+        How it may ("as root", "directly", "by sudo", ...) and None; or "" and what would allow it.
+    """
+    if knob.name == "NVML":
+        return by_driver()
     if os.geteuid() == 0:
-        return "as root", None
-    if name == "NVML":
-        if any(name in os.environ for name in ZEUSD):
-            return "by zeusd", None
-        return "", f"run zeusd, zeus's service, and name it by {' or '.join(ZEUSD)}"
-    if name in OF_JTOP and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
+        return as_root(knob)
+    if knob.name not in OF_JTOP and all(map(privilege.writable, knob.files)):
+        return "directly", None
+    if knob.name in OF_JTOP and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
         return "by jtop's service", None
-    try:
-        privilege.as_root(*ASKED[name])
+    if by_sudo(knob):
         return "by sudo", None
+    rules = [privilege.rule(knob.commands)] if knob.commands else []
+    return "", " or: ".join([*([JOIN_JTOP] if knob.name in OF_JTOP else []), *rules])
+
+
+def by_driver() -> tuple[str, str | None]:
+    """The permission to set the limit of an NVIDIA GPU."""
+    if any(name in os.environ for name in ZEUSD):
+        return "by zeusd", None
+    if privilege.is_administrator():
+        return "as root", None
+    container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
+    return "", f"run zeusd, zeus's service, on the host and name it by {' or '.join(ZEUSD)}{container}"
+
+
+def as_root(knob: Knob) -> tuple[str, str | None]:
+    """What root may do: not all in a container, where the kernel's files are often read-only."""
+    if knob.name in HARMLESS and not shutil.which(HARMLESS[knob.name][0]):
+        return "", f"make the board's own {HARMLESS[knob.name][0]} available here, or use jtop's service as its user"
+    closed = [file for file in knob.files if not privilege.writable(file)]
+    return ("", f"{closed[0]} is read-only here; {FROM_CONTAINER}") if closed else ("as root", None)
+
+
+def by_sudo(knob: Knob) -> bool:
+    """Whether sudo runs, without a password, what changes a setting."""
+    if knob.name not in HARMLESS:
+        return all(map(privilege.may_write, knob.files))
+    try:
+        privilege.as_root(*HARMLESS[knob.name])
     except RuntimeError:
-        join = "join the group jtop (sudo usermod -aG jtop $USER), or " if name in OF_JTOP else ""
-        return "", f"{join}let sudo run {ASKED[name][0]} without a password (sudo visudo)"
+        return False
+    return True

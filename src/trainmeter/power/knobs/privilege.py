@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
+import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from trainmeter.machine.files import found, text
 from trainmeter.stopping import STOPPING
 
 LIMIT_S = 30
+SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where sudo looks for programs."""
+SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
+CAP_SYS_ADMIN = 21
+TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
+LOCKED_OUT = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
 GONE_S = 1
 """How long a program that was killed is waited for."""
 REFUSAL = re.compile(
@@ -58,8 +68,20 @@ def answer(*command: str, typed: str | None = None) -> str:
         raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s.") from error
 
 
-def as_root(*command: str, typed: str | None = None) -> str:
-    """What a program says that takes root; RuntimeError, with the way out, where this user may not run it."""
+def as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
+    """Run a program that needs root: directly as root, else by `sudo -n`.
+
+    Args:
+        command: The program and its arguments.
+        typed: The program's standard input; none by default.
+        allow: How to allow it, for the error; by default a sudoers rule for exactly this command.
+
+    Returns:
+        The program's output, standard error included.
+
+    Raises:
+        RuntimeError: This user may not run it.
+    """
     if os.geteuid() == 0:
         return answer(*command, typed=typed)
     asked = shlex.join(command)
@@ -69,10 +91,56 @@ def as_root(*command: str, typed: str | None = None) -> str:
         raise RuntimeError(f"`{asked}` takes root: {error}") from error
     if refusal := REFUSAL.search(said):
         raise RuntimeError(
-            f"`{asked}` takes root, and sudo does not run it ({refusal[0].strip()}). Let it, without a password: "
-            f"sudo visudo, NOPASSWD for {command[0]}."
+            f"`{asked}` takes root, and sudo does not run it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
         )
     return said
+
+
+def rule(commands: Sequence[Sequence[str]]) -> str:
+    """The command to paste that lets this user run these commands as root without a password.
+
+    The rule has the exact arguments: `tee` or `nvpmodel` with arguments of one's choice could write any file.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        user = f"#{os.getuid()}"
+    line = f"{user} ALL=(root) NOPASSWD: {', '.join(map(in_sudoers, commands))}"
+    return f"echo {shlex.quote(line)} | sudo EDITOR='tee -a' visudo -f /etc/sudoers.d/trainmeter"
+
+
+def in_sudoers(command: Sequence[str]) -> str:
+    """A command with exact arguments as sudoers(5) spells it."""
+    program, *arguments = command
+    path = shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"  # one in a user's own folder is the user's
+    escaped = [re.sub(r"([,:=\\ *?!\[\]])", r"\\\1", text) for text in (path, *arguments)]
+    return " ".join(escaped if arguments else [*escaped, '""'])
+
+
+def writable(file: Path) -> bool:
+    """Whether this process may open a file for writing: even root may not where it is mounted read-only."""
+    return os.access(file, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def may_write(file: Path) -> bool:
+    """Whether `write` may write to a file of the kernel's, found out without writing anything.
+
+    The very command that would write is run with no input: `tee` then opens the file and closes it. A file outside of
+    sysfs, as of a recorded board, would be emptied by that, and counts as not writable unless this process may.
+    """
+    if writable(file):
+        return True
+    try:
+        return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(as_root("tee", str(file)))
+    except (OSError, RuntimeError):
+        return False
+
+
+def is_administrator() -> bool:
+    """Whether this process has CAP_SYS_ADMIN on the host, for which drivers ask; root in a container may not."""
+    mapped = text(PROCESS / "uid_map").split()
+    effective = int(found(r"^CapEff:\s*([0-9a-f]+)", text(PROCESS / "status")) or "0", 16)
+    return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
 
 
 def read(file: Path) -> str:
@@ -95,7 +163,7 @@ def write(file: Path, text: str) -> None:
         file.write_text(text)
     except PermissionError:
         said = as_root("tee", str(file), typed=text)
-        if refused := re.search(r"^tee: (.+)", said, re.MULTILINE):
-            raise RuntimeError(f"{refused[1]}.") from None
+        if refused := TEE_ERROR.search(said):
+            raise RuntimeError(f"the kernel refused to write {text}: {refused[1]}\nhint: {LOCKED_OUT}") from None
     except OSError as error:
-        raise RuntimeError(f"{file} does not take {text}: {error.strerror}.") from error
+        raise RuntimeError(f"{file} does not take {text}: {error.strerror}\nhint: {LOCKED_OUT}") from error

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmeter.power.knobs import privilege
-from trainmeter.power.knobs.knob import Wish
+from trainmeter.power.knobs.knob import Wish, within_time
 
 TOLERANCE = 0.01
 """By what share a device may round what it is asked for."""
@@ -23,42 +22,79 @@ class Dial(NamedTuple):
     read: Callable[[], float]  # OSError or RuntimeError where it cannot
     write: Callable[[float], None]  # RuntimeError where it cannot
     by_hand: Callable[[float], str]
+    file: Path | None = None  # the kernel's file of the limit, where there is one
+    low_source: str = ""
+    """Where the lowest limit is from, or why it is unknown."""
+    check: Callable[[], None] = lambda: None
+    """RuntimeError where the limit would have no effect."""
 
 
 class WattLimit:
     """The same limit on each of some devices. Its setting is "250 W", or "250 W, 300 W" where they differ."""
 
-    same = staticmethod(eq)
+    pending = False
 
     def __init__(self, name: str, dials: Mapping[str, Dial]) -> None:
         self.name = name
         self.devices: Sequence[str] = list(dials)
         self._dials = list(dials.values())
+        self.files: Sequence[Path] = [dial.file for dial in self._dials if dial.file]
+        self.commands: Sequence[Sequence[str]] = [("tee", str(file)) for file in self.files]
 
     def get(self) -> str:
         limits = [spelled(dial.read()) for dial in self._dials]
         return ", ".join(limits if len(set(limits)) > 1 else limits[:1])
 
     def set(self, setting: str) -> None:
+        """Set the limit of each device and wait until all can be read back.
+
+        Every device is tried, so that one that refuses does not keep the others from being restored.
+
+        Args:
+            setting: Watts as text, like "250 W", or one limit per device, like "250 W, 300 W".
+
+        Raises:
+            RuntimeError: A device refused the limit, or does not have it after `knob.SETTLES_S` seconds.
+        """
+        written, refusals = [], []
         for dial, watts in zip(self._dials, self._limits(setting), strict=True):
-            dial.write(watts)
-            now = dial.read()
-            if abs(now - watts) > TOLERANCE * watts:
-                raise RuntimeError(f"{self.name}: asked for {spelled(watts)}, the device is at {spelled(now)}.")
+            try:
+                dial.write(watts)
+                written.append((dial, watts))
+            except RuntimeError as error:
+                refusals.append(str(error))
+        self.pending = bool(written)
+        reached = within_time(lambda: all(close(dial.read(), watts) for dial, watts in written))
+        self.pending = not reached
+        if refusals:
+            raise RuntimeError("\n".join(refusals))
+        if not reached:
+            raise RuntimeError(f"{self.name}: asked for {setting}, the device is at {self.get()}.")
+
+    def same(self, setting: str, other: str) -> bool:
+        """Whether two settings are equal but for rounding by the device."""
+        return all(map(close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
+        """The range of limits, with the source of the lowest; RuntimeError where no limit would have an effect."""
+        for dial in self._dials:
+            dial.check()
         low, high = self._bounds()
-        return f"{low or 0:g} to {high:g} W" if high else f"{low or 0:g} W and more"
+        source = next((dial.low_source for dial in self._dials if dial.low_w == low and dial.low_source), "")
+        if low is None:
+            upper = f"up to {high:g} W" if high else "watts"
+            return f"{upper} (lowest limit unknown{source and f': {source}'})"
+        return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
 
     def wish(self, asked: Any) -> Wish:
+        choices = self.choices()
         if isinstance(asked, str):
             raise ValueError(
-                f"power_limit={asked} names a power mode, which a Jetson has; {self.name} limits in watts: "
-                f"{self.choices()}."
+                f"power_limit={asked} names a power mode, which a Jetson has; {self.name} limits in watts: {choices}."
             )
         low, high = self._bounds()
         if (low and asked < low) or (high and asked > high):
-            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {self.choices()}.")
+            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {choices}.")
         return Wish(spelled(asked), asked, most_w=high)
 
     def by_hand(self, setting: str) -> str:
@@ -76,6 +112,11 @@ class WattLimit:
         return max(lows, default=None), min(highs, default=None)
 
 
+def close(watts: float, asked: float) -> bool:
+    """Whether a limit is the requested one but for rounding by the device."""
+    return abs(watts - asked) <= TOLERANCE * asked
+
+
 def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
     """A limit that is a file of microwatts."""
 
@@ -91,6 +132,7 @@ def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
         read,
         lambda watts: privilege.write(file, str(round(watts * 1e6))),
         lambda watts: f"echo {round(watts * 1e6)} | sudo tee {shlex.quote(str(file))}",
+        file,
     )
 
 

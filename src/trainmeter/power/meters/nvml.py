@@ -6,6 +6,7 @@ Sampled power checks the counter, and stands in for it where a GPU has none. Not
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ MODULE = "module (GPU and CPU of a superchip)"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
 """What the energy of several GPUs covers, by what that of each one does."""
+NO_SLICE = "a slice has no energy counter of its own: the GPU's covers all slices together"
 STEP = 0.001
 """NVML tells millijoules and milliwatts."""
 
@@ -43,6 +45,8 @@ def open_nvml(
     Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
     `gpu0` itself. `sensors` is the device's table of sensor responses, by compute capability.
     """
+    if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
+        return Absent(f"A MIG slice is used, and {NO_SLICE}.")
     if not gpus:
         return Absent("meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used.")
     try:
@@ -91,14 +95,14 @@ def device_of(uuid: str) -> Any:
     from zeus.device.gpu.nvidia import NVIDIAGPU
 
     if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid} is a slice of a GPU (MIG), and only whole GPUs count their energy.")
+        raise OSError(f"{uuid} is a MIG slice, and {NO_SLICE}.")
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
         device = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(handle))
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
         raise OSError(f"NVML finds no GPU {uuid}: {error}.") from error
     if is_sliced(handle):
-        raise OSError(f"GPU {uuid} is in slices (MIG): its counter covers all of them, not the one used.")
+        raise OSError(f"GPU {uuid} is divided by MIG, and {NO_SLICE}.")
     return device
 
 
