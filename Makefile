@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead ranks start residual memory loader stalls staging energy phases report sweep
+BENCHES := overhead ranks start residual memory loader stalls what_if staging energy phases report sweep
 
 # A process a core, up to four: each makes a project of its own to copy from, which takes it seconds.
 # ARGS="-n0 tests/test_job.py" runs a file in one process, as a debugger needs it.
