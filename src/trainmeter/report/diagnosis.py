@@ -96,7 +96,7 @@ def best(told: Analysis) -> str | None:
 
 
 def _no_help(verdict: Bottleneck) -> str:
-    if PREP_STALL in verdict.parts:
+    if verdict.parts[0] == PREP_STALL:
         return (
             "More DataLoader workers would not help, as the host has no more cores: "
             "less preprocessing would, such as images stored at the size that they are trained at."

@@ -206,7 +206,7 @@ def _notes(rows: Mapping[str, Sequence[Row]], times: Samples) -> list[str]:
     if not repeated(times):
         once = [name for name in CONDITIONS if len(times[name]) < 2]
         notes.append(f"no intervals: {', '.join(once)} ran only once; {IN_ROUNDS} gives them")
-    for name, weights in {"fetch stall": FETCH, "preprocessing stall": PREPROCESSED}.items():
+    for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
         told = contrast(weights, times)
         if told.noise:
             notes.append(f"{name} is below zero, which none can be: {_against_noise(told)}")
