@@ -22,7 +22,7 @@ from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.strategy import Single
 from trainmeter.worker.timeline import HostTimeline
 
-STEPS, BATCH, EPOCHS = sized(24, 4), 4, sized(5, 1)
+STEPS, BATCH, EPOCHS, REPEATS = sized(16, 4), 4, sized(2, 1), sized(3, 1)
 CLOSE = 0.05
 """Goal: the largest error, as a fraction of the real time."""
 
@@ -83,33 +83,32 @@ def _epoch(loader: Any, compute_s: float) -> dict[str, float]:
     return {**clock.parts(), **(loader.parts(clock.rows) if hasattr(loader, "parts") else {})}
 
 
-def stall_experiment(job: Job) -> dict[str, list[Row]]:
-    """Return the runs on synthetic batches, from the page cache (nothing to fetch) and from storage."""
-    found = [synthetic(job), measured(job._replace(fetch_s=0.0)), measured(job)]
-    keys = {"workers": job.workers, "batch": BATCH}
-    return {
-        name: [row(number, name, metrics["e2e_s"], steady=metrics, job_keys=keys, cores=None)]
-        for number, (name, metrics) in enumerate(zip(CONDITIONS, found, strict=True))
-    }
+def changes(job: Job) -> dict[str, tuple[dict[str, Any], Job]]:
+    """Return the changes of a job by name: what is asked of the prediction, and the changed job."""
+    storage = {f"storage {k:g} times as fast": ({"faster": k}, job._replace(fetch_s=job.fetch_s / k)) for k in FASTER}
+    workers = {counted(count): ({"workers": count}, job._replace(workers=count)) for count in WORKERS}
+    return {**storage, **{name: change for name, change in workers.items() if name != counted(job.workers)}}
 
 
 def compared(job: Job) -> list[list[str]]:
-    """Return a line for each change of a job: predicted and real seconds per epoch."""
-    rows = stall_experiment(job)
+    """Return a line for each change of a job: predicted and real seconds per epoch.
+
+    Each repeat takes the stall experiment (synthetic batches, nothing to fetch, storage) and all changes in turn.
+    """
+    rows: dict[str, list[Row]] = {name: [] for name in CONDITIONS}
+    real: dict[str, list[float]] = {change: [] for change in changes(job)}
+    for repeat in range(REPEATS):
+        found = [synthetic(job), measured(job._replace(fetch_s=0.0)), measured(job)]
+        for name, metrics in zip(CONDITIONS, found, strict=True):
+            keys = {"workers": job.workers, "batch": BATCH}
+            rows[name].append(row(repeat, name, metrics["e2e_s"], steady=metrics, job_keys=keys, cores=None))
+        for change, (_, changed) in changes(job).items():
+            real[change].append(measured(changed)["e2e_s"])
     times = {name: [each.metrics["steady/e2e_s"] for each in runs] for name, runs in rows.items()}
     pipeline = pipeline_of(rows, times)
-    cases = [
-        (f"storage {k:g} times as fast", epoch_s(pipeline, faster=k), job._replace(fetch_s=job.fetch_s / k))
-        for k in FASTER
-    ]
-    cases += [
-        (counted(workers), epoch_s(pipeline, workers), job._replace(workers=workers))
-        for workers in WORKERS
-        if workers != job.workers
-    ]
     lines = []
-    for change, predicted_s, changed in cases:
-        real_s = measured(changed)["e2e_s"]
+    for change, (asked, _) in changes(job).items():
+        predicted_s, real_s = epoch_s(pipeline, **asked), statistics.fmean(real[change])
         off = predicted_s / real_s - 1
         cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, real_s)]
         lines.append([str(job), change, *cells, f"{100 * off:+.1f} %", "yes" if abs(off) <= CLOSE else "NO"])
@@ -120,7 +119,7 @@ def main() -> None:
     timing.default_collate = known_batch  # torch's own takes an unknown time
     lines = [line for job in sized(JOBS, JOBS[:1]) for line in compared(job)]
     columns = ["fetch + prep + compute per batch", "change", "now s", "predicted s", "real s", "error", "within 5 %"]
-    print_table(f"What-if: time per epoch of {STEPS} steps, medians of {EPOCHS} epochs", columns, lines)
+    print_table(f"What-if: time per epoch of {STEPS} steps, means of {REPEATS} repeats", columns, lines)
 
 
 if __name__ == "__main__":

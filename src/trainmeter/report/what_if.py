@@ -105,13 +105,14 @@ def pipeline_of(rows: Mapping[str, Sequence[Row]], times: Samples) -> Pipeline:
         for name, seconds in {FROM_CACHE: t3, FROM_STORAGE: t2}.items()
     }
     load_s, warm_s = loads[FROM_STORAGE].load_s, loads[FROM_CACHE].load_s
+    paced = [load.device_s for name in (FROM_STORAGE, FROM_CACHE) if (load := loads[name]).device_s is not None]
     # More workers than cores wait for each other: their timers, too, are longer than the work.
     prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * point.ranks))
     in_files = point.job["dataset"]["layout"] == "files"
     fetches = in_files and load_s - warm_s > MATTERS * load_s
     return Pipeline(
         steps=steps,
-        device_s=max(load.device_s for load in loads.values()),
+        device_s=paced[0] if paced else t1,
         cold_s=t2,
         fetch_s=load_s - prep_s if fetches else 0.0,
         prep_s=prep_s,
@@ -194,10 +195,16 @@ def predictions(pipeline: Pipeline, energy: Callable[[float], float | None], sto
 
 
 class _Load(NamedTuple):
-    """The time of a worker to load a batch, if it is exact, else an upper bound; the time per epoch of the device."""
+    """What an epoch's time says of its loader and device.
+
+    Attributes:
+        load_s: Time of a worker to load a batch.
+        device_s: Time per epoch of the device, if that sets the pace and the workers' timers are known.
+        exact: Whether `load_s` is exact; else it is an upper bound.
+    """
 
     load_s: float
-    device_s: float
+    device_s: float | None = None
     exact: bool = True
 
 
@@ -205,20 +212,20 @@ def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: 
     """Return the load time that explains a time per epoch: the inverse of `epoch_s`.
 
     If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's:
-    workers that run take it processor time, and batches have to be received.
+    workers that run take processor time from it, and it has to receive batches.
     """
     stall_s = max(0.0, seconds - device_s)
     if not workers:
-        return _Load(stall_s / steps, device_s)
+        return _Load(stall_s / steps)
     rounds = math.ceil(steps / workers)
     last = steps - workers * (rounds - 1)
     paced_s = (max(seconds, device_s) - last * device_s / steps) / rounds
     matters = stall_s > MATTERS * seconds
     if timed_s is None:
-        return _Load(min(paced_s, stall_s) if matters else paced_s, device_s, exact=matters)
+        return _Load(min(paced_s, stall_s) if matters else paced_s, exact=matters)
     if matters and rounds * timed_s + last * device_s / steps > timed_s + device_s:
-        return _Load(paced_s, device_s)
-    return _Load(timed_s, max(device_s, seconds - timed_s))
+        return _Load(paced_s)
+    return _Load(timed_s, seconds - timed_s)
 
 
 def _timed_load_s(rows: Sequence[Row], batches: float) -> float | None:
