@@ -69,7 +69,7 @@ def tried(wave: str, step_s: float, name: str, shares: tuple[float, ...], seed: 
     kind, profile = WAVES[wave]
     known = epoch(seed=seed, step_s=step_s, sensor=SENSORS[name], shares=shares, profile=profile)
     for is_known in KNOWN:
-        answer = phase_energy(*known.given(), sensor=facts(SENSORS[name], seed) if is_known else None)
+        answer = phase_energy(*known.given(), response=facts(SENSORS[name], seed) if is_known else None)
         for phase, true_j in known.known_j.items():
             if true_j < NEGLIGIBLE * known.gross_j:
                 continue

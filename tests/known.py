@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainmeter.power.phases.sensor import OFF_S, OFF_SHARE
-from trainmeter.power.phases.sensor import Sensor as Facts
+from trainmeter.power.uncertainty import Response
 
 LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}
 """By phase, in the order of a step."""
@@ -205,8 +205,9 @@ def read(
     return times_s, np.round(told_w / sensor.step_w) * sensor.step_w
 
 
-def facts(sensor: Sensor, seed: int) -> Facts:
-    """Averaging time and lag of a sensor as a datasheet states them: not exactly, and a fading mean as a plain one."""
-    averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s or sensor.held_s
-    wider, later = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * (OFF_SHARE * averaging_s + OFF_S)
-    return Facts(max(0.0, averaging_s + wider), max(0.0, sensor.lag_s + later))
+def facts(sensor: Sensor, seed: int) -> Response:
+    """The response of a sensor as a datasheet states it: not exactly, and a fading mean as a plain one."""
+    averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s
+    off_s = OFF_SHARE * (averaging_s or sensor.held_s) + OFF_S
+    wider_s, later_s = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * off_s
+    return Response(max(0.0, averaging_s + wider_s), max(0.0, sensor.lag_s + later_s), sensor.held_s)

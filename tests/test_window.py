@@ -257,12 +257,15 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
 
 def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
     found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
-    monkeypatch.setattr(window, "phase_energy", lambda *given: found)
+    given = []
+    monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
     meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
     meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
     closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     line = closed.line
     assert "epoch window 3: no energy of some phases: copy: why" in closed.notes
+    gross = line["metrics"]["epoch/energy_j"], line["metrics"]["epoch/energy_uncertainty_j"]
+    assert given[0][-3:] == (*gross, None), "the sensor's response is not stated"
     assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
     assert line["phases"] == {
         "averaging_s": 0.02,

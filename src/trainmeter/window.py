@@ -293,4 +293,4 @@ def _phases(
         return PhaseEnergy(reason="no sample is of the whole total.")
     window, steps = (measured["opened_ns"], measured["closed_ns"]), record.last_steps(measured["parts"]["steps"])
     gross = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
-    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross)
+    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross, powers.response)

@@ -250,3 +250,17 @@ def test_samples_are_handed_over_once_and_the_joules_go_on():
     assert [list(powers.watts["VDD_IN"]) for powers in (first, second, nothing)] == [[10.0, 10.0], [10.0, 10.0], []]
     assert list(first.total_w) == [10.0, 10.0]
     assert joules(made, 0.3) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("responses", "stated"),
+    [
+        ({"a": Response(0.05), "b": Response(0.05)}, Response(0.05)),
+        ({"a": Response(0.05), "b": Response(0.1)}, None),
+        ({"a": Response(0.05), "b": Response(None, 0.0, None)}, None),
+        ({}, None),
+    ],
+    ids=["same", "different", "unknown", "not stated"],
+)
+def test_samples_come_with_the_response_that_is_stated_for_all_of_the_total(responses, stated):
+    assert series("a", "b", responses=responses).drain(1).response == stated

@@ -50,6 +50,8 @@ class Powers(NamedTuple):
     times_ns: array
     watts: dict[str, array]
     total_w: array
+    response: Response | None = None
+    """Of the total's sensors, where it is stated and the same for all of them."""
 
 
 NO_POWERS = Powers(array("q"), {}, array("d"))
@@ -231,7 +233,13 @@ class Series:
             for line in self._lines.values():
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
-        return Powers(times_ns, watts, array("d", map(sum, zip(*of_total, strict=True))))
+        total_w = array("d", map(sum, zip(*of_total, strict=True)))
+        return Powers(times_ns, watts, total_w, self._stated_response())
+
+    def _stated_response(self) -> Response | None:
+        responses = {self._responses[name] for name in self._total}
+        stated = [response for response in responses if None not in response and response != Response()]
+        return stated[0] if len(responses) == len(stated) == 1 else None
 
     @property
     def _bridge_ns(self) -> int:

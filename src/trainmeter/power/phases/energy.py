@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than 
 
     from trainmeter.power.phases.sensor import Search, Sensor
     from trainmeter.power.phases.timeline import Timeline
+    from trainmeter.power.uncertainty import Response
 
 NORMAL_95 = 1.96
 FEWEST_SAMPLES = 50
@@ -86,7 +87,7 @@ def phase_energy(
     watts: array,
     gross_j: float,
     gross_half_width_j: float = 0.0,
-    sensor: Sensor | None = None,
+    response: Response | None = None,
 ) -> PhaseEnergy:
     """The energy used during each phase of a window.
 
@@ -98,8 +99,8 @@ def phase_energy(
         watts: Sampled total power; NaN where it was not read.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half width of the 95 % interval of `gross_j`.
-        sensor: The sensor's stated averaging time and lag. They are estimated from the samples if it is None, or if the
-            samples contradict it.
+        response: How the power sensor responds, as its device states it. It is estimated from the samples if it is
+            None, or if the samples contradict it.
     """
     try:
         import numpy as np
@@ -111,7 +112,7 @@ def phase_energy(
     kept = _some(len(times_s))
     window_s = (closed_ns - opened_ns) * NANOSECOND
     try:
-        return _solved(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, sensor)
+        return _solved(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
@@ -136,11 +137,11 @@ def _solved(
     watts: np.ndarray,
     gross_j: float,
     gross_half_width_j: float,
-    sensor: Sensor | None,
+    response: Response | None,
 ) -> PhaseEnergy:
     import numpy as np
 
-    from trainmeter.power.phases.sensor import Search
+    from trainmeter.power.phases.sensor import Search, Sensor
     from trainmeter.power.phases.timeline import Timeline
 
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
@@ -149,7 +150,7 @@ def _solved(
     timeline = Timeline(rows, window_s)
     too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
-    sensors = _sensors(Search(timeline, times_s, watts), sensor)
+    sensors = _sensors(Search(timeline, times_s, watts), Sensor.of(response) if response else None)
     solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
     scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
     sampled_j = solutions[0].energy_j.sum()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainmeter.power.phases.timeline import Timeline
+from trainmeter.power.uncertainty import Response
 
 AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
 LAG_STEPS_S, LAG_MOST_S = (0.005, 0.01, 0.04), 0.3
@@ -45,10 +46,11 @@ class Sensor(NamedTuple):
         return self.lag_s + self.averaging_s / 2
 
     @classmethod
-    def of(cls, averaging_s: float, lag_s: float, renewal_s: float) -> Sensor:
-        """A sensor that also renews its reading only every `renewal_s`: over many steps that is averaging as well."""
+    def of(cls, response: Response) -> Sensor:
+        """A sensor of known response. To renew a reading only now and then is to average, over many steps."""
+        averaging_s, renewal_s = response.averaging_s or 0.0, response.renewal_s or 0.0
         both_s = math.hypot(averaging_s, renewal_s)
-        return cls(both_s, lag_s + (averaging_s + renewal_s - both_s) / 2)
+        return cls(both_s, response.delay_s - both_s / 2)
 
     def similar(self) -> list[Sensor]:
         """Sensors that this one may be as well: a little quicker, slower, or with another averaging time."""
