@@ -24,7 +24,7 @@ if environment.lack():
 
 from omegaconf import DictConfig
 
-from trainmeter import cluster, command, job, sweep
+from trainmeter import cluster, command, errors, job, stopping, sweep
 from trainmeter.composing import device_of
 from trainmeter.redaction import redacted
 
@@ -49,7 +49,7 @@ def main() -> int:
         try:
             order = job.order(config)
         except ValueError as error:
-            sys.exit(redacted(str(error)))
+            sys.exit(errors.line(redacted(str(error))))
         if not orders:
             close_dead(order.folder.parents[1], Terminal().warn)
             # Hydra's own account of a sweep: the records tell the same, without what is a secret.
@@ -66,9 +66,7 @@ def main() -> int:
             last_words.append(ended)
             sys.exit(1)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
-            signal.signal(number, stop)
+    stopping.Stop().install()
     made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
     job.register(cluster.folders(made, os.environ), device_of)
     try:
@@ -77,6 +75,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
+        sweep.remove_empty()
         show(outcomes, last_words)
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
         catch_up(orders[-1])
@@ -86,11 +85,6 @@ def main() -> int:
 def is_last(order: job.Order, course: "Course") -> bool:
     """Whether no run of the command is left to measure; a search does not know before its end."""
     return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
-
-
-def stop(number: int, frame: object) -> None:
-    """A signal ends the run as an exception does, so that all that was begun is ended in order."""
-    sys.exit(128 + number)
 
 
 def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]") -> None:
@@ -142,4 +136,6 @@ def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    stopping.default()
+    sys.exit(code)

@@ -218,7 +218,8 @@ def order(composed, tmp_path) -> Callable[..., job.Order]:
     """order("batch=8", ...) -> the order that the command line makes, on a PC that has no GPU and no power limit."""
 
     def made(*typed: str, of_sweep: bool = False) -> job.Order:
-        overrides = [f"machine.root={tmp_path / 'pc'}", *typed]
+        (pc := tmp_path / "pc").mkdir(exist_ok=True)
+        overrides = [f"machine.root={pc}", *typed]
         (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True, exist_ok=True)
         config = compose("train", overrides=overrides, return_hydra_config=True)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}

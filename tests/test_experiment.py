@@ -144,7 +144,11 @@ def test_a_run_that_left_a_checkpoint_says_by_which_command_it_goes_on(order, of
 def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, terminal):
     refused = order("batch=0")
     outcome = run(refused, terminal)
-    assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "job", "batch=0: give 1 or more.")
+    assert (outcome.state, outcome.kind, outcome.failure) == (
+        "failed",
+        "job",
+        "`batch=0` is not valid\n  hint: give a whole number, 1 or more",
+    )
     assert not refused.folder.exists()
 
 

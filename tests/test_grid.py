@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from trainmeter import sweep
+from trainmeter.errors import InputError
 from trainmeter.schema import GridOrder
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
@@ -146,7 +146,7 @@ def test_points_are_checked_in_batches_of_the_size_asked_for(sweeper):
 @pytest.mark.parametrize("key", ["sample", "repeats"])
 @pytest.mark.parametrize("count", [0, -1])
 def test_none_of_something_is_refused_with_what_to_give(sweeper, key, count):
-    with pytest.raises(HydraException, match=f"sweep.{key}={count}: give 1 or more"):
+    with pytest.raises(InputError, match=f"`sweep.{key}={count}` is not valid"):
         sweeper(**{key: count}).sweep(["batch=8,16"])
 
 
@@ -161,7 +161,7 @@ def test_typed_list_of_repeats_warns_unless_the_order_is_random(sweeper, monkeyp
 
 
 def test_repeats_are_said_in_one_way_alone(sweeper):
-    with pytest.raises(HydraException, match=r"repeat=0,1 and sweep\.repeats=3 say the same: give one of them"):
+    with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` are the same"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
 
 

@@ -5,12 +5,12 @@ from dataclasses import fields
 import pytest
 
 from trainmeter import hints
-from trainmeter.hints import KNOWN, check_names, check_numbers, known, near
+from trainmeter.hints import KNOWN, check_names, check_types, known, near
 from trainmeter.schema import Schema
 
 
 def lines(*typed, entry="train"):
-    return [hint.line for hint in hints.hints(typed, entry)]
+    return [". ".join(hint.problem) for hint in hints.hints(typed, entry)]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_keys_below_another_that_are_there_need_no_hint(typed):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("epochs=two", "epochs=two: give a whole number."),
-        ("batch=1.5", "batch=1.5: give a whole number."),
-        ("batch=8,many,16", "batch=many: give a whole number."),
-        ("target_accuracy=high", "target_accuracy=high: give a number."),
-        ("evaluate=maybe", "evaluate=maybe: give true or false."),
-        ("throughput.stop=end", "throughput.stop=end: give a whole number."),
-        ("cache=hot", "cache=hot: give one of keep, cold, cold_each_epoch, warm."),
+        ("epochs=two", "`epochs=two` is not valid. give a whole number"),
+        ("batch=1.5", "`batch=1.5` is not valid. give a whole number"),
+        ("batch=8,many,16", "`batch=many` is not valid. give a whole number"),
+        ("target_accuracy=high", "`target_accuracy=high` is not valid. give a number"),
+        ("evaluate=maybe", "`evaluate=maybe` is not valid. give true or false"),
+        ("throughput.stop=end", "`throughput.stop=end` is not valid. give a whole number"),
+        ("cache=hot", "`cache=hot` is not valid. give one of keep, cold, cold_each_epoch, warm"),
     ],
 )
 def test_a_value_of_another_type_is_told_with_what_to_give(typed, says):
@@ -138,14 +138,17 @@ def test_the_keys_of_a_job_are_those_of_its_types():
 
 
 def check(asked):
-    check_numbers(asked.overrides, asked.choices, asked.job)
+    check_types(asked.overrides, asked.choices, asked.job)
 
 
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["optimizer.lr=high"], r"optimizer\.lr=high: give a number, as 0\.01 is\."),
-        (["dataset=jpeg", "dataset.count=many"], r"dataset\.count=many: give a number, as 1000 is\."),
+        (["optimizer.lr=high"], r"`optimizer\.lr=high` is not valid\n  hint: give a number, as 0\.01 is$"),
+        (
+            ["dataset=jpeg", "dataset.count=many"],
+            r"`dataset\.count=many` is not valid\n  hint: give a number, as 1000 is$",
+        ),
     ],
 )
 def test_a_text_in_place_of_a_number_is_refused_with_the_number_that_stands_there(order, typed, says):

@@ -25,6 +25,7 @@ FLOORS = [
     {"ending", "listening"},
     {"plan", "window", "terminal", "fitted"},
     {"rehearsal", "supply", "cooling", "course", "admission", "closing"},
+    {"capacity"},
     {"composing", "launch", "tracking", "power", "datasets", "sweep"},
     {"machine", "reuse"},
     {"job", "summary", "outcome", "throughput", "resuming", "search", "state", "cluster", "facts", "command"},
@@ -33,6 +34,7 @@ FLOORS = [
     {
         "bottleneck",
         "environment",
+        "errors",
         "schema",
         "metrics",
         "record",

@@ -107,7 +107,7 @@ def test_a_choice_is_written_as_it_is_typed(choice):
 
 @pytest.mark.parametrize("key", job.OF_SWEEPS)
 def test_what_says_nothing_of_a_single_run_is_refused_for_it(key):
-    with pytest.raises(ValueError, match=rf"{key}=3 is of a sweep, and this is a single run: add -m\."):
+    with pytest.raises(ValueError, match=rf"`{key}=3` is for sweeps, and this is a single run"):
         job.check_single(["batch=8", f"{key}=3"])
 
 

@@ -367,9 +367,9 @@ def test_a_medium_that_is_what_was_asked_for_is_none(order, monkeypatch, storage
 
 @pytest.mark.parametrize(
     ("typed", "says"),
-    [("dataset.layout=tape", "dataset.layout=tape: give one of files, memory"),
-     ("dataset.on_bad=ignore", "dataset.on_bad=ignore: give one of error, skip"),
-     ("dataset.preprocess=warp", "dataset.preprocess=warp: give one of resize, crop, pad, or the dotted path")],
+    [("dataset.layout=tape", "`dataset.layout=tape` is not valid"),
+     ("dataset.on_bad=ignore", "`dataset.on_bad=ignore` is not valid"),
+     ("dataset.preprocess=warp", "`dataset.preprocess=warp` is not valid")],
 )  # fmt: skip
 def test_what_a_dataset_cannot_be_asked_for_is_refused_with_what_it_can(order, typed, says):
     with pytest.raises(ValueError, match=says):

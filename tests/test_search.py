@@ -252,7 +252,8 @@ def test_without_any_energy_measured_the_search_goes_on_by_time_and_says_why():
 def test_energy_that_was_asked_for_and_is_not_measured_ends_the_search_at_once():
     log = Log(lambda number, point: Measured({TIME: 1.0}, "no meter here."))
     with pytest.raises(
-        SearchError, match=r"no run has steady/energy_j: no meter here. Give hydra.sweeper.objectives=\[steady/e2e_s\]"
+        SearchError,
+        match=r"no run has steady/energy_j: no meter here\n  hint: give hydra.sweeper.objectives=\[steady/e2e_s\]",
     ):
         went(log, Search(GRID, STEADY, trials=20))
     assert len(log) == 1
@@ -287,7 +288,7 @@ def test_the_objectives_are_energy_and_time_unless_others_are_asked_for():
     ("names", "why"),
     [
         ([], "give one or more"),
-        (["steady/e2e"], "steady/e2e is no metric of a run. Did you mean steady/e2e_s?"),
+        (["steady/e2e"], "steady/e2e is no metric of a run\n  hint: did you mean steady/e2e_s?"),
         (["epoch/e2e_s"], "epoch/e2e_s is no metric of a run"),
     ],
 )

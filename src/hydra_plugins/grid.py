@@ -7,25 +7,33 @@ Hydra takes its plugins from the namespace package `hydra_plugins` alone, and im
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.errors import CompactHydraException
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from trainmeter import sweep
+from trainmeter import errors, sweep
 from trainmeter.composing import SweepLoader, device_of
+from trainmeter.errors import InputError, Problem, refused
 from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
+from trainmeter.values import broken
 
+MOST_RUNS = 10_000
+"""Runs of a sweep: to compose so many takes a quarter of an hour."""
+MOST_POINTS = 1_000_000
+"""Configurations that a sample is drawn from."""
 Point = list[str]
 """The overrides of a run."""
 
@@ -54,14 +62,12 @@ class GridSweeper(BasicSweeper):
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> object:
-        for key, count, without in (("sample", self.sample, "the whole grid"), ("repeats", self.repeats, "one run")):
-            if count is not None and count < 1:
-                raise CompactHydraException(f"sweep.{key}={count}: give 1 or more, or null for {without}.")
+        check_sweeper(self.max_batch_size, {"sample": self.sample, "repeats": self.repeats, "seed": self.seed})
         if self.repeats is None:
             self._warn_of_repeats(arguments)
             return super().sweep(arguments)
         if twice := [argument for argument in arguments if key_of(argument) == REPEAT]:
-            raise CompactHydraException(f"{twice[0]} and sweep.repeats={self.repeats} say the same: give one of them.")
+            raise refused(f"`{twice[0]}` and `sweep.repeats={self.repeats}` are the same", "give one of them")
         return super().sweep([repeated(self.repeats), *arguments])
 
     def _warn_of_repeats(self, arguments: Sequence[str]) -> None:
@@ -77,6 +83,7 @@ class GridSweeper(BasicSweeper):
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
         """The points in batches, all of them checked before the first run is started."""
+        check_size(overrides, self.sample, self.repeats)
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         some = drawn(grid, self.sample, self.seed)
         points = shuffled(some, self.seed) if self.order == "random" else some
@@ -126,7 +133,55 @@ def check(
     try:
         check_points(points, partial(composed, sweeper.config))
     except ValueError as error:
-        sys.exit(redacted(str(error)))
+        sys.exit(errors.line(redacted(str(error))))
+
+
+def check_sweeper(max_batch_size: Any, keys: dict[str, Any]) -> None:
+    """Refuses keys that this sweeper takes before any configuration is composed; InputError."""
+    problems = [each for key, value in keys.items() for each in broken(f"sweep.{key}", value)]
+    if max_batch_size is not None and (type(max_batch_size) is not int or max_batch_size < 1):
+        problems.append(Problem(f"`hydra.sweeper.max_batch_size={max_batch_size}` is not valid", "leave it out"))
+    if problems:
+        raise InputError(*problems)
+
+
+def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
+    """Refuses a sweep over nothing, over an interval, or of more configurations than can be; InputError.
+
+    They are counted without making them: a range may have a billion values.
+    """
+    last = {override.get_key_element(): override for override in overrides}
+    counts = {key: count(override) for key, override in last.items() if override.is_sweep_override()}
+    for key, values in counts.items():
+        typed = last[key].input_line
+        if values == 0:
+            raise refused(f"`{typed}` has no values to sweep over", f"give a list or a range that has some: {key}=8,16")
+        if values == math.inf:
+            raise refused(
+                f"`{typed}` is for a search: it has no end of values", "add hydra/sweeper=optuna, or give a list"
+            )
+    size = math.prod(counts.values())
+    runs = min(size, sample * (repeats or 1)) if sample else size
+    if runs > MOST_RUNS or size > MOST_POINTS:
+        raise refused(
+            f"The sweep has {size:,.0f} configurations, and at most {MOST_RUNS:,} are run",
+            f"give fewer values; draw some of up to {MOST_POINTS:,} with sweep.sample=100; or search them with "
+            "hydra/sweeper=optuna and interval(low, high)",
+        )
+
+
+def count(override: Override) -> float:
+    """How many values an override sweeps over; infinite for an interval."""
+    values = override.value()
+    if isinstance(values, IntervalSweep):
+        return math.inf
+    if isinstance(values, RangeSweep):
+        assert values.start is not None
+        assert values.stop is not None
+        if values.step == 0:
+            return 0
+        return max(0, math.ceil((values.stop - values.start) / values.step))
+    return sum(1 for _ in override.sweep_string_iterator())
 
 
 def drawn(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:

@@ -14,12 +14,11 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.plugins import Plugins
-from hydra.errors import CompactHydraException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from hydra_plugins.grid import check, loading
+from hydra_plugins.grid import MOST_RUNS, check, count, loading
 from trainmeter.durable import write_json
 from trainmeter.record import Record
 from trainmeter.reuse import record_of, reference
@@ -28,7 +27,7 @@ from trainmeter.space import Axis, Interval, WholeInterval, choices
 from trainmeter.sweep import IN_ROUNDS
 
 OF_A_GRID = {
-    "sample": "Give hydra.sweeper.trials, the points to measure",
+    "sample": "give hydra.sweeper.trials, the points to measure",
     "repeats": f"Measure its best points again in a grid: -m {IN_ROUNDS} with their overrides",
 }
 """Keys that say nothing of a search, and what to do in their place."""
@@ -67,35 +66,34 @@ class SearchSweeper(Sweeper):
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(typed)
         last = {override.get_key_element(): override for override in parsed}
         fixed = [f"{key}={one.get_value_element_as_str()}" for key, one in last.items() if not one.is_sweep_override()]
-        try:
-            asked = self.asked(
-                self.config, [axis(override) for override in last.values() if override.is_sweep_override()]
-            )
-            check(probes(asked.axes, fixed), self, self._loader.load_sweep_config)
-            folder = Path(self.config.hydra.sweep.dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
+        asked = self.asked(self.config, [axis(override) for override in last.values() if override.is_sweep_override()])
+        check(probes(asked.axes, fixed), self, self._loader.load_sweep_config)
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
 
-            def measure(number: int, point: Point) -> Measured:
-                (done,) = launcher.launch([[*fixed, *point]], initial_job_idx=number)
-                _ = done.return_value  # raises what the run did not take for its own end
-                return measured(folder / str(number))
+        def measure(number: int, point: Point) -> Measured:
+            (done,) = launcher.launch([[*fixed, *point]], initial_job_idx=number)
+            _ = done.return_value  # raises what the run did not take for its own end
+            return measured(folder / str(number))
 
-            search(asked, tried(folder, asked), measure, say)
-        except SearchError as error:
-            raise CompactHydraException(f"hydra/sweeper=optuna: {error}.") from error
+        search(asked, tried(folder, asked), measure, say)
 
     def asked(self, config: DictConfig, axes: Sequence[Axis]) -> Search:
         """What is searched; SearchError for what cannot be."""
         if find_spec("optuna") is None:
-            raise SearchError("there is no Optuna here. Install it: make optuna, or pip install 'optuna>=5'")
-        if self.trials < 1:
-            raise SearchError(f"hydra.sweeper.trials={self.trials}: give 1 or more")
+            raise SearchError("Optuna is not installed", "make optuna, or pip install 'optuna>=5'")
+        if type(self.trials) is not int or self.trials < 1:
+            raise SearchError(f"`hydra.sweeper.trials={self.trials}` is not valid", "give a whole number, 1 or more")
+        if not isinstance(self.objectives, Sequence | None) or isinstance(self.objectives, str):
+            raise SearchError(f"`hydra.sweeper.objectives={self.objectives}` is no list", "give [steady/energy_j]")
         if self.sampler not in SAMPLERS:
-            raise SearchError(f"hydra.sweeper.sampler={self.sampler}: give one of {', '.join(SAMPLERS)}")
+            raise SearchError(
+                f"`hydra.sweeper.sampler={self.sampler}` is not valid", f"give one of {', '.join(SAMPLERS)}"
+            )
         for key, instead in OF_A_GRID.items():
             if config.sweep.get(key) is not None:
-                raise SearchError(f"sweep.{key}={config.sweep[key]} is of a grid. {instead}")
+                raise SearchError(f"`sweep.{key}={config.sweep[key]}` is for a grid", instead)
         to_target = any(config[key] is not None for key in ("target_accuracy", "target_loss"))
         objectives, optional = chosen(self.objectives, to_target)
         return Search(axes, objectives, optional, self.trials, self.sampler, self.seed)
@@ -103,7 +101,12 @@ class SearchSweeper(Sweeper):
 
 def axis(override: Override) -> Axis:
     """The axis that a sweep over one key is; SearchError for an interval that is none."""
-    key, swept = override.get_key_element(), override.value()
+    key, swept, values = override.get_key_element(), override.value(), count(override)
+    if not 0 < values <= MOST_RUNS and not isinstance(swept, IntervalSweep):
+        raise SearchError(
+            f"`{override.input_line}` has {values:,} values",
+            f"give 1 to {MOST_RUNS:,} values, or {key}=interval(low, high)",
+        )
     if not isinstance(swept, IntervalSweep):
         return choices(key, override.sweep_string_iterator())
     low, high, log = swept.start, swept.end, "log" in swept.tags
@@ -111,7 +114,9 @@ def axis(override: Override) -> Axis:
     assert isinstance(high, int | float)
     if low > high or (log and low <= 0):
         least = " above 0" if log else ""
-        raise SearchError(f"{key}: interval({low}, {high}): give a lower end{least} and an upper one that is no lower")
+        raise SearchError(
+            f"`{key}=interval({low}, {high})` is empty", f"give a lower end{least} and an upper one that is no lower"
+        )
     if isinstance(low, int) and isinstance(high, int):
         return WholeInterval(key, low, high, log)
     return Interval(key, float(low), float(high), log)

@@ -14,19 +14,19 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from trainmeter import capacity
 from trainmeter.datasets import manifest
 from trainmeter.datasets.ready import known
-from trainmeter.hints import check_names, check_numbers
+from trainmeter.hints import check_names, check_types
 from trainmeter.job import ROOT, asked
 from trainmeter.progress import counted
+from trainmeter.schema import BUILT
 from trainmeter.throughput import check_length
 from trainmeter.tracking.store import check as check_store
 from trainmeter.tracking.tensorboard import check as check_events
 from trainmeter.values import check
 
 SOURCE = Path(__file__).resolve().parents[1]
-BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
-"""Groups of what the worker builds."""
 SHOWN = 10
 PATIENCE_S = 60.0
 
@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
     """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
     check_names(overrides, choices)
-    check_numbers(overrides, choices, job)
+    check_types(overrides, choices, job)
     check(job)
     check_store(job["tracking"])
     check_events(job["tracking"])
@@ -48,7 +48,10 @@ def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]]
     refused: dict[str, list[Sequence[str]]] = {}
     for point in counted(points, "Composing configurations"):
         try:
-            admit(*asked(composed(list(point))))
+            config = composed(list(point))
+            admit(*asked(config))
+            if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
+                capacity.check(asked(config)[0], ROOT)
         except ValueError as error:
             refused.setdefault(str(error), []).append(point)
     if not refused:
@@ -59,7 +62,7 @@ def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]]
     left = [f"... and {len(lines) - SHOWN} more reasons."] if len(lines) > SHOWN else []
     count = sum(map(len, refused.values()))
     raise ValueError(
-        "\n".join([f"Nothing is trained: {count} of the {len(points)} points cannot be.", *lines[:SHOWN], *left])
+        "\n".join([f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:SHOWN], *left])
     )
 
 
@@ -67,7 +70,7 @@ def named(point: Sequence[str], more: int, why: str) -> str:
     """A point, how many more are refused for the same, and why: alone where that begins with all that it would name."""
     others = f" (and {more} more)" if more else ""
     which = f"{' '.join(point)}{others}: "
-    return why if why.startswith(which) else which + why
+    return why if why.startswith(f"`{which.removesuffix(': ')}`") else which + why
 
 
 def ranks(strategy: Mapping[str, Any]) -> int:
@@ -90,7 +93,7 @@ def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
     Nothing is asked where none was typed, as what conf/ has is tested.
     """
     typed = {override.partition("=")[0] for override in overrides}
-    added = {key.lstrip("+").partition(".")[0] for key in typed if key.startswith("+")}
+    added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
     specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
     if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
         specs.setdefault("model", {"architecture": job["model"]["architecture"]})

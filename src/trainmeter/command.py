@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
-from io import StringIO
-from types import TracebackType
 
 import hydra
+from hydra.errors import (
+    CompactHydraException,
+    ConfigCompositionException,
+    HydraException,
+    OverrideParseException,
+    SearchPathException,
+)
 from omegaconf import DictConfig
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
-from trainmeter import manual
-from trainmeter.hints import CONF, Hint, hints
+from trainmeter import errors, manual
+from trainmeter.errors import InputError, Problem, refused
+from trainmeter.hints import CONF, choices, hints, standing
+from trainmeter.redaction import redacted
+from trainmeter.schema import BUILT
 
-OF_FLAGS = {
-    "Only one of --": " --cfg job prints one job: leave out -m, and give each key one value.",
-    "The --resolve flag": "",
-}
-"""How an error begins by which Hydra ends in a traceback, of flags that do not go together -> what to add to it."""
+TRACES = "HYDRA_FULL_ERROR"
+"""The variable by which Hydra raises errors, rather than print them with a traceback and exit."""
+WITH_A_VALUE = (
+    "--config-dir",
+    "-cd",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+    "--package",
+    "-p",
+    "--experimental-rerun",
+)
+REFUSALS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
+"""What Hydra raises of what it cannot compose; it has no base class of its own for all of it."""
 
 
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
-    """Runs a task on the configuration that was typed, or on each of a sweep; SystemExit where there is none.
+    """Run a task on the configuration that was typed, or on each of a sweep.
 
-    `doc`: what the entry says of itself, for its page.
+    Args:
+        entry: the name of the configuration in conf/.
+        task: what to do with it.
+        doc: what the entry says of itself, for its page.
+
+    Raises:
+        SystemExit: with 1 and an error with a hint on stderr, where there is no such configuration.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(manual.page(entry, doc or ""))
         return
-    with in_our_words(sys.argv[1:], entry) as composed:
+    with composing(sys.argv[1:], entry) as composed:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)
         @wraps(task)
@@ -38,34 +66,109 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
             composed()
             task(config)
 
-        try:
-            composed_task()
-        except ValueError as error:
-            for begins, what_to_do in OF_FLAGS.items():
-                if str(error).startswith(begins):
-                    sys.exit(f"{error}.{what_to_do}")
-            raise
+        composed_task()
 
 
 @contextmanager
-def in_our_words(arguments: list[str], entry: str) -> Iterator[Callable[[], None]]:
-    """What Hydra refuses while within is told by hints, where there are any, and else as Hydra tells it.
+def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
+    """What Hydra refuses while within is printed as an error with a hint, in place of a traceback.
 
-    What is written on stderr is held back until what this gives is called, once all is composed.
+    Gives a function to call once all is composed: an error after that is no refusal, and is raised as it is, unless it
+    is an InputError. With HYDRA_FULL_ERROR=1 in the environment all are.
     """
-    held = StringIO()
+    begun = False
 
-    def tell(kind: type[BaseException] | None, end: BaseException | None, trace: TracebackType | None) -> None:
-        refused = isinstance(end, SystemExit) and end.code == 1 and held.getvalue()
-        sys.stderr.write(instead(refused, hints(arguments, entry)) if refused else held.getvalue())
+    def begin() -> None:
+        nonlocal begun
+        begun = True
 
-    with ExitStack() as holding:
-        holding.push(tell)
-        holding.enter_context(redirect_stderr(held))
-        yield holding.close
+    before = os.environ.get(TRACES)
+    os.environ[TRACES] = "1"
+    try:
+        check_overrides(arguments)
+        yield begin
+    except REFUSALS as error:
+        expected = isinstance(error, InputError | HydraException) if begun else True
+        if before == "1" or not expected:
+            raise
+        sys.exit(errors.line(redacted(explained(error, arguments, entry))))
+    finally:
+        if before is None:
+            del os.environ[TRACES]
 
 
-def instead(refused: str, found: list[Hint]) -> str:
-    """What to say in place of a refusal: the hints, and after them what Hydra says unless one is about the same."""
-    lines = "".join(f"{hint.line}\n" for hint in found)
-    return lines if any(hint.about in refused for hint in found) else lines + refused
+def check_overrides(arguments: Sequence[str]) -> None:
+    """Refuse overrides that Hydra would take for something else, or that would leave a job without a key; InputError.
+
+    An argument of something that is built may be deleted, such as of a model: building it tells if it has a default.
+    """
+    for place, typed in enumerate(arguments):
+        key = typed.partition("=")[0].lstrip("+~")
+        if typed.startswith("-") or (place and arguments[place - 1] in WITH_A_VALUE):
+            continue
+        if not key:
+            raise refused(f"`{typed}` names no key", "give key=value, such as batch=32")
+        group, _, name = key.partition(".")
+        if typed.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
+            raise refused(f"`{typed}` deletes a key that is needed", f"set it instead: {key}=")
+
+
+def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str:
+    """What is wrong in place of an error of Hydra's, and what to do.
+
+    The hints on overrides come first, and are all where one is about what Hydra refuses.
+    """
+    if isinstance(error, InputError) or type(error) is CompactHydraException:  # of this project's own plugins
+        return str(error)
+    text = f"{error}\n{error.__cause__ or ''}"
+    found = hints(arguments, entry)
+    if any(hint.about in text for hint in found):
+        return str(InputError(*(hint.problem for hint in found)))
+    return str(InputError(*(hint.problem for hint in found), problem_of(error, arguments)))
+
+
+def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
+    """The problem that an error is of, where no hint knows better."""
+    lines = (str(error) or type(error).__name__).splitlines()
+    first = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
+        return Problem(
+            f"Cannot read {where}: {error.problem or error.context}", "fix the YAML; indent by spaces, not tabs"
+        )
+    if isinstance(error, OverrideParseException):
+        why = re.sub(r"^(Error parsing override .*|LexerNoViableAltException: .*)\n?", "", str(error)).strip()
+        why = (
+            why.splitlines()[0].partition(" expecting ")[0]
+            if why and "^" not in why and not why.startswith("See http")
+            else "it is not key=value"
+        )
+        return Problem(f"Cannot read `{error.override}`: {why}", "quote special characters: 'key=\"a (b), c\"'")
+    if isinstance(error, InterpolationResolutionError | RecursionError):
+        referring = [typed for typed in arguments if "${" in typed]
+        what = (
+            "it refers to itself"
+            if "ecursi" in str(error)
+            else re.sub(r"^\w+ raised while resolving interpolation: ", "", first)
+        )
+        return Problem(
+            f"Cannot resolve {' '.join(f'`{typed}`' for typed in referring) or 'a reference ${...} in a file'}: {what}",
+            "give a value, or refer to a key that exists: ${batch}",
+        )
+    if isinstance(error, OSError) and error.errno:
+        return Problem(f"Cannot use {error.filename or 'a file'}: {error.strerror or first}",
+                       "give another path, or fix the permissions")  # fmt: skip
+    if isinstance(error, SearchPathException):
+        return Problem(first, "give a folder that exists")
+    if below := re.match(r"Could not override '(\w+)\.(\w+)'", first):
+        group, name = below.groups()
+        having = [f"{group}={choice}" for choice in choices(group) if name in standing(group, choice)]
+        if having:
+            return Problem(f"The chosen {group} has no key {name}", f"choose one that has: {', '.join(having)}")
+    cause = (str(error.__cause__ or "").splitlines() or [""])[0]
+    place = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
+    what = f"{first}: {cause}" if cause and cause not in first else first
+    what += f" (key `{place[1]}`)" if place and place[1] not in what else ""
+    if isinstance(error, ConfigCompositionException) and "--multirun" in str(error):
+        return Problem(first, "add -m to sweep over several values")
+    return Problem(what, "--cfg job prints the keys and their values, --help the most used")

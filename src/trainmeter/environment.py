@@ -5,12 +5,24 @@ It holds to what Python 3.6 reads, as the entries do: on a Jetson that is the on
 
 import os
 import shlex
+import signal
 import sys
 from importlib.util import find_spec
 
 OLDEST = (3, 10)
 NEEDED = ("hydra", "mlflow", "psutil", "rich")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def end_quietly(kind, error, trace):
+    """End at Ctrl-C as a shell expects it, by that signal, and without a traceback; `sys.excepthook`."""
+    if issubclass(kind, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = end_quietly
 
 
 def lack():

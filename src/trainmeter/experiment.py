@@ -85,7 +85,7 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
     except (ValueError, RuntimeError, OSError) as error:
         terminal.stage()
         outcome.fails("job", str(error))
-        terminal.failed(outcome)
+        terminal.refused(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
         terminal.stage()
         outcome.stops(stop)

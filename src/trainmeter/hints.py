@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from omegaconf import OmegaConf
 from omegaconf.errors import ValidationError
 
+from trainmeter.errors import InputError, Problem
 from trainmeter.schema import Schema
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -24,33 +25,34 @@ KNOWN = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hyd
 """What an override of a job may begin with."""
 UNLISTED = ("_target_", "name", "defaults")
 """What files of groups have that is seldom typed."""
-KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+WORDS = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
+KINDS = {**WORDS, int: "a whole number"}
 
 
 class Hint(NamedTuple):
-    """A line on an override, and what an error says that is about the same."""
+    """What is wrong with an override, and the words that an error of Hydra's has if it is about the same."""
 
     about: str
-    line: str
+    problem: Problem
 
 
 def hints(arguments: Sequence[str], entry: str = "train") -> list[Hint]:
     """A hint for each override that names no key, choice or value of an entry's that there is."""
     groups, keys = known(entry)
-    found = []
+    found: list[tuple[str, Problem | None]] = []
     for key, value in (typed.partition("=")[::2] for typed in arguments if "=" in typed):
         name, _, below = key.partition(".")
         if not name.isidentifier() or name == "hydra":
             continue
         if name not in (*groups, *keys):
-            found.append(Hint(name, unknown(name, [*groups, *keys])))
+            found.append((name, unknown(name, [*groups, *keys])))
         elif below:
-            found.append(Hint(key, unknown_below(key, keys.get(name))))
+            found.append((key, unknown_below(key, keys.get(name))))
         if key in groups:
-            found += [Hint(f"{key}/{choice}", unknown_choice(key, choice)) for choice in value.split(",")]
+            found += [(f"{key}/{choice}", unknown_choice(key, choice)) for choice in value.split(",")]
         elif entry == "train":
-            found += [Hint(f"{key}={each}", wrong_value(key, each)) for each in value.split(",")]
-    return [hint for hint in found if hint.line]
+            found += [(f"{key}={each}", wrong_value(key, each)) for each in value.split(",")]
+    return [Hint(about, problem) for about, problem in found if problem]
 
 
 def choices(group: str) -> list[str]:
@@ -66,14 +68,14 @@ def known(entry: str) -> tuple[list[str], dict[str, Any]]:
     return [group for group in groups if not group.startswith("override ")], keys
 
 
-def unknown(name: str, there: Collection[str] = KNOWN) -> str:
-    """What to say of a key that is none."""
+def unknown(name: str, there: Collection[str] = KNOWN) -> Problem:
+    """The problem of a key that does not exist."""
     keys = sorted({*there} - {"hydra"})
-    return f"There is no key {name}.{meant(near(name, keys), '{}=')} The keys are: {', '.join(keys)}."
+    return Problem(f"There is no key {name}", f"{meant(near(name, keys), '{}=')}The keys are: {', '.join(keys)}.")
 
 
-def unknown_below(key: str, part: Mapping[str, Any] | None) -> str:
-    """What to say of `optimizer.learning_rate`, a key below another that has none of that name.
+def unknown_below(key: str, part: Mapping[str, Any] | None) -> Problem | None:
+    """The problem of `optimizer.learning_rate`, a key below another that has none of that name.
 
     `part`: what an entry's file has below that other; None of a group, where its choices have the keys.
     """
@@ -81,31 +83,37 @@ def unknown_below(key: str, part: Mapping[str, Any] | None) -> str:
     name = name.partition(".")[0]
     there = keys_of_choices(group) if part is None else list(part)
     if not there or name in (*there, *UNLISTED):
-        return ""
+        return None
     added = f" One that is in no file is added by +{key}=." if part is None else ""
     guess = meant(near(name, there, 0.5), f"{group}.{{}}=")
-    return f"There is no key {group}.{name}.{guess} The keys of {group} are: {', '.join(there)}.{added}"
+    return Problem(f"There is no key {group}.{name}", f"{guess}The keys of {group} are: {', '.join(there)}.{added}")
 
 
-def unknown_choice(group: str, choice: str) -> str:
-    """What to say of a choice that is none of its group's; nothing of what is no name, such as `glob(*)`."""
+def unknown_choice(group: str, choice: str) -> Problem | None:
+    """The problem of a choice that its group does not have; None for what is no name, such as `glob(*)`."""
     there = choices(group)
     if choice in (*there, "null") or not re.fullmatch(r"[\w./-]+", choice):
-        return ""
-    return f"There is no {group}={choice}.{meant(near(choice, there), f'{group}={{}}')} There are: {', '.join(there)}."
+        return None
+    guess = meant(near(choice, there), f"{group}={{}}")
+    return Problem(f"There is no {group}={choice}", f"{guess}There are: {', '.join(there)}.")
 
 
-def wrong_value(key: str, value: str) -> str:
-    """What to say of a value that is not of its key's type."""
+def wrong_value(key: str, value: str) -> Problem | None:
+    """The problem of a value that is not of its key's type."""
     kind: Any = Schema
     for name in key.split("."):
         kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
     kind = next((each for each in get_args(kind) if each is not type(None)), kind)
     is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-    if not (is_enum or kind in KINDS) or not re.fullmatch(r"[\w.+-]+", value) or value == "null" or is_of(key, value):
-        return ""
+    if (
+        not (is_enum or kind in (int, float, bool))
+        or not re.fullmatch(r"[\w.+-]+", value)
+        or value == "null"
+        or is_of(key, value)
+    ):
+        return None
     takes = f"one of {', '.join(kind.__members__)}" if is_enum else KINDS[kind]
-    return f"{key}={value}: give {takes}."
+    return Problem(f"`{key}={value}` is not valid", f"give {takes}")
 
 
 def is_of(key: str, value: str) -> bool:
@@ -132,7 +140,7 @@ def words(name: str) -> list[str]:
 def meant(names: Sequence[str], form: str) -> str:
     """The question whether one of these was meant, each written as one types it; nothing where there is none."""
     *most, last = [form.format(name) for name in names] or [""]
-    return last and f" Did you mean {' or '.join([*([', '.join(most)] if most else []), last])}?"
+    return last and f"Did you mean {' or '.join([*([', '.join(most)] if most else []), last])}? "
 
 
 def keys_of_choices(group: str) -> list[str]:
@@ -141,17 +149,41 @@ def keys_of_choices(group: str) -> list[str]:
     return [key for key in dict.fromkeys(keys) if key not in UNLISTED]
 
 
-def check_numbers(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:
-    """Refuses overrides of a group's key that make a text of what its file has as a number; ValueError."""
+def check_types(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:
+    """Refuse overrides that give another type than their key has in its file: `storage.root=5`.
+
+    Hydra checks the types of keys that are in no group, except that it takes any whole number for true or false.
+
+    Raises:
+        InputError: with one problem for each override.
+    """
     wrong = []
-    for key in (override.lstrip("+").partition("=")[0] for override in overrides):
-        group, _, name = key.partition(".")
-        default = defaults(group, chosen[group]).get(name) if group in chosen else None
-        given = (job.get(group) or {}).get(name) if default is not None else None
-        if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(given, str):
-            wrong.append(f"{key}={given}: give a number, as {json.dumps(default)} is")
+    for key, _, text in (override.lstrip("+").partition("=") for override in overrides):
+        group, _, below = key.partition(".")
+        if group in chosen:
+            default, given = at(defaults(group, chosen[group]), below), at(job.get(group), below)
+        else:
+            default = at(job, key)
+            given = int(text) if isinstance(default, bool) and text.lstrip("-").isdecimal() else default
+        kind = kind_of(default)
+        if kind and given is not None and given not in (0, 1) and kind_of(given) != kind:
+            wrong.append(Problem(f"`{key}={text}` is not valid", f"give {kind}, as {json.dumps(default)} is"))
     if wrong:
-        raise ValueError("; ".join(wrong) + ".")
+        raise InputError(*wrong)
+
+
+def kind_of(value: Any) -> str:
+    """The type of a value in words; empty for null, and for what is made of other keys."""
+    if value is None or (isinstance(value, str) and "${" in value):
+        return ""
+    return WORDS.get(type(value), "another value")
+
+
+def at(tree: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for name in key.split("."):
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
 
 
 def check_names(overrides: Sequence[str], chosen: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
+from trainmeter.errors import InputError, refused
 from trainmeter.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ UNMEASURED = (
 )
 """Keys that change no measurement. What else is asked of Slurm, such as a partition, is what a run is made on."""
 
-OF_SWEEPS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "cooldown_s", "max_failures"))
+OF_SWEEPS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))
 """Keys that say nothing of a single run."""
 
 
@@ -101,7 +102,9 @@ def order(config: DictConfig) -> Order:
     sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
     many = hydra.mode == RunMode.MULTIRUN
     if sent and not many:
-        raise ValueError("hydra/launcher=slurm sends the runs of a sweep: add -m, for one run as well.")
+        raise refused("hydra/launcher=slurm submits the runs of a sweep", "add -m, for a single run as well")
+    if hydra.job.chdir:
+        raise refused("`hydra.job.chdir=true` would change what relative paths mean", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
         check_single(hydra.overrides.task)
     return Order(
@@ -119,7 +122,7 @@ def check_single(typed: Sequence[str]) -> None:
     for override in typed:
         key, _, value = override.lstrip("+").partition("=")
         if key in OF_SWEEPS and value != "null":
-            raise ValueError(f"{override} is of a sweep, and this is a single run: add -m.")
+            raise refused(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
 def asked(config: DictConfig) -> tuple[dict[str, Any], dict[str, str], list[str]]:
@@ -166,18 +169,19 @@ def plain(config: DictConfig) -> dict[str, Any]:
     try:
         job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     except InterpolationKeyError as error:
-        raise ValueError(apart(config, error)) from error
+        raise apart(config, error) from error
     return {**job, "power_limit": normalized(job["power_limit"])}
 
 
-def apart(config: DictConfig, error: InterpolationKeyError) -> str:
-    """What to say of a key that is made of another, which there is not: most often a model's, of a dataset's."""
+def apart(config: DictConfig, error: InterpolationKeyError) -> InputError:
+    """The error for a key that refers to another, which there is not: most often a model's key, to a dataset's."""
     group, _, key = str(error.full_key).partition(".")
     if group != "model":
-        return f"{error.full_key} is made of a key that is not there: {str(error).splitlines()[0]}. Give it a value."
-    return (
-        f"model={config.model.name} is not for dataset={config.dataset.name}, which has no {key}. Take two that go "
-        "together: seq2seq or transformer with pairs, polynomial with polynomial, the other models with images."
+        return refused(f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}",
+                       f"give `{error.full_key}` a value")  # fmt: skip
+    return refused(
+        f"model={config.model.name} does not go with dataset={config.dataset.name}, which has no {key}",
+        "use seq2seq or transformer with dataset=pairs, polynomial with dataset=polynomial, other models with images",
     )
 
 
@@ -189,6 +193,8 @@ def normalized(power_limit: Any) -> int | float | str | None:
         watts = float(power_limit)
     except ValueError:
         return str(power_limit)
+    except TypeError:  # a list, say: `values.check` refuses it
+        return power_limit  # type: ignore[no-any-return]
     return int(watts) if watts.is_integer() else watts
 
 

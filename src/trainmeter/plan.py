@@ -15,12 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainmeter import reuse
+from trainmeter import capacity, reuse
 from trainmeter.admission import admit
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import check_storage, digest, place
 from trainmeter.durable import write_json
+from trainmeter.errors import refused
 from trainmeter.job import ROOT, Order, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -175,7 +176,13 @@ def settle(order: Order) -> Plan:
     among = node(os.environ)
     check_nodes(strategy, among)
     admit(here.job, order.choices, order.overrides, among.nodes)
+    capacity.check(here.job, ROOT)
     used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
+    if strategy["name"] == "dp" and strategy["ranks"] and not on_gpu:
+        raise refused(
+            f"`strategy=dp strategy.ranks={strategy['ranks']}` needs GPUs, and there is none to train on",
+            f"use strategy=ddp strategy.ranks={strategy['ranks']} for processes on the CPU, or leave it out",
+        )
     desk = desk_of(order)
     touched = fits and here.job["rehearse"] is not True
     demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None

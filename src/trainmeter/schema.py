@@ -8,6 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
+BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
+"""Groups of what the training process builds."""
+
 
 class Choice(Enum):
     """A word of a few; written, and completed in a shell, as it is typed."""

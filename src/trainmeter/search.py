@@ -21,6 +21,7 @@ from difflib import get_close_matches
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainmeter.errors import InputError, Problem
 from trainmeter.metrics import EPOCH, METRICS
 from trainmeter.space import Axis
 
@@ -46,8 +47,11 @@ Point = tuple[str, ...]
 """An override for each axis: `batch=8`, `optimizer.lr=0.0123`."""
 
 
-class SearchError(ValueError):
+class SearchError(InputError):
     """What cannot be searched, or not by what is asked for; and what can."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(Problem(f"hydra/sweeper=optuna: {what}", hint))
 
 
 class Measured(NamedTuple):
@@ -132,7 +136,9 @@ def sought(asked: Search, known: Mapping[Point, Measured]) -> Sequence[str]:
     if lost := [name for name in never if name not in given_up and name not in TO_TARGET]:
         why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in lost) else ""
         instead = [name for name in kept if name not in lost] or STEADY[1:]
-        raise SearchError(f"no run has {' or '.join(lost)}{why}. Give hydra.sweeper.objectives=[{','.join(instead)}]")
+        raise SearchError(
+            f"no run has {' or '.join(lost)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
+        )
     return kept
 
 
@@ -166,11 +172,13 @@ def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str],
     known = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
     known |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
     if not names:
-        raise SearchError("hydra.sweeper.objectives=[]: give one or more, or null for energy and time")
+        raise SearchError("`hydra.sweeper.objectives=[]` is empty", "give one or more, or null for energy and time")
     for name in names:
-        if name not in known and not name.startswith("steady/energy_"):
-            near = "".join(f" Did you mean {match}?" for match in get_close_matches(name, known, 1))
-            raise SearchError(f"hydra.sweeper.objectives: {name} is no metric of a run.{near} docs/metrics.md has them")
+        if name not in known and not str(name).startswith("steady/energy_"):
+            near = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), known, 1))
+            raise SearchError(
+                f"hydra.sweeper.objectives: {name} is no metric of a run", f"{near}docs/metrics.md has them"
+            )
     return list(dict.fromkeys(names)), ()
 
 

@@ -1,14 +1,49 @@
-"""Signals that ask this process to stop."""
+"""Signals that ask this process to stop.
+
+SIGINT is Ctrl-C, and SIGQUIT Ctrl-\\; SIGTERM comes from kill and Slurm, SIGHUP from a terminal that is closed.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+ONE_STOP_S = 1.0
+"""Signals that come within this time of the one before are the same stop: of a key that is hit twice, or held down."""
+
+
+class Stop:
+    """Ends this process as an exception does, so that what was begun is ended in order.
+
+    The handler of each of STOPPING: raises KeyboardInterrupt for Ctrl-C, and else SystemExit with 128 + the signal.
+    """
+
+    def __init__(self) -> None:
+        self._last_s = -ONE_STOP_S
+
+    def install(self) -> None:
+        """Handle the signals, except those that are ignored: by nohup SIGHUP, in a script's background SIGINT."""
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        before_s, self._last_s = self._last_s, time.monotonic()
+        if self._last_s - before_s < ONE_STOP_S:
+            return
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def default() -> None:
+    """Let the signals end this process at once, without a traceback: nothing is left that has to be ended in order."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class Gate:

@@ -38,6 +38,8 @@ STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
 """How the names of folders begin: the stamp, and which of its second."""
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
+_new: list[Path] = []
+"""Folders that this process has made."""
 
 
 def folder(
@@ -64,6 +66,14 @@ def folder(
     if again and many:
         (made / AGAIN).touch()
     return made
+
+
+def remove_empty() -> None:
+    """Remove the folders that this process has made and left empty, as where its command was refused."""
+    for made in _new:
+        for folder in (*made.glob("*/"), made, made.parent):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
@@ -155,6 +165,7 @@ def _made(multirun: Path, stamp: str, key: str) -> Path:
         made = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
         with suppress(FileExistsError):
             made.mkdir()
+            _new.append(made)
             if _hold(made):
                 return made
         number += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from trainmeter import closing
+from trainmeter import closing, errors
 from trainmeter.job import ROOT
 from trainmeter.machine.host import commit
 from trainmeter.outcome import Outcome
@@ -181,6 +182,12 @@ class Terminal:
     def failed(self, outcome: Outcome) -> None:
         if outcome.failure:
             self.say(f"{outcome.state.capitalize()}: {outcome.failure}", style="red")
+
+    def refused(self, outcome: Outcome) -> None:
+        """A run that did not begin; of a sweep, its table says so."""
+        if outcome.failure:
+            self.closed()
+            print(errors.line(redacted(outcome.failure)), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:

@@ -1,109 +1,271 @@
-"""The values of a job, held against what they may be, each by itself and with those that it goes with."""
+"""The values that a job's keys may have: one rule per key, and what keys may be only together with others."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from trainmeter.errors import InputError, Problem
 from trainmeter.hints import KNOWN, unknown
 
+MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
+"""The media that a disk may be found to be, as `machine.disk.Disk` has them."""
 PREPROCESSING = ("resize", "crop", "pad")
+ABSENT = object()
+LARGEST_SEED = 2**32 - 1
+"""NumPy's generators take no larger seed."""
+ABSOLUTE_ZERO_C = -273.15
+
+
+class Rule(NamedTuple):
+    """What a key may be: in words, as they follow "give", and as a test."""
+
+    allowed: str
+    fits: Callable[[Any], bool]
+
+
+def whole(low: int, high: int | None = None) -> Rule:
+    """Whole numbers from `low` to `high`, or without an upper bound."""
+    words = f"{low} or more" if high is None else f"from {low} to {high}"
+    return Rule(
+        f"a whole number, {words}",
+        lambda value: type(value) is int and low <= value <= (math.inf if high is None else high),
+    )
+
+
+def number(low: float = -math.inf, high: float = math.inf, unit: str = "a number", *, above: bool = False) -> Rule:
+    """Finite numbers from `low` to `high`; with `above`, greater than `low`."""
+    words = f"above {low:g}" if above else f"{low:g} or more"
+    words = "" if low == -math.inf else f", {words}" + ("" if high == math.inf else f", and at most {high:g}")
+
+    def fits(value: Any) -> bool:
+        is_number = type(value) in (int, float) and math.isfinite(value)
+        return is_number and (low < value if above else low <= value) and value <= high
+
+    return Rule(f"{unit}{words}", fits)
+
+
+def one_of(*choices: str) -> Rule:
+    """A few words, or `true` and `false`, as they are typed."""
+    return Rule(f"one of {', '.join(choices)}", lambda value: typed(value) in choices)
+
+
+def or_null(rule: Rule, meaning: str = "") -> Rule:
+    """A rule whose key may also be null; `meaning` is what null stands for."""
+    return Rule(
+        f"{rule.allowed}, or null{meaning and f' for {meaning}'}", lambda value: value is None or rule.fits(value)
+    )
+
+
+FLAG = one_of("true", "false")
+TEXT = Rule("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
+FOLDER = Rule("a folder that exists", lambda value: isinstance(value, str) and Path(value).is_dir())
+WRITABLE = Rule("a folder that can be written", lambda value: isinstance(value, str) and is_writable(Path(value)))
+SECONDS = number(0, unit="seconds")
+LIMIT_S = or_null(number(0, unit="seconds", above=True), "no limit")
+SHARE = number(0, 1, "a number")
+
+RULES = {
+    "batch": whole(1),
+    "epochs": whole(1),
+    "seed": whole(0, LARGEST_SEED),
+    "repeat": whole(0),
+    "workers": whole(0),
+    "prefetch": whole(1),
+    "warmup_epochs": whole(0),
+    "lr_batch": whole(1),
+    "pin_memory": one_of("auto", "true", "false"),
+    "rehearse": one_of("auto", "true", "false"),
+    "power_limit": or_null(
+        Rule("watts above 0, a power mode", lambda value: TEXT.fits(value) or number(0, above=True).fits(value))
+    ),
+    "target_accuracy": or_null(number(0, 1, "a fraction", above=True)),
+    "target_loss": or_null(number(0, unit="a loss", above=True)),
+    "checkpoint.every": or_null(whole(1), "no checkpoint"),
+    "throughput.start": or_null(whole(0)),
+    "throughput.stop": or_null(whole(1)),
+    "sweep.sample": or_null(whole(1), "the whole grid"),
+    "sweep.repeats": or_null(whole(1, 1000), "one run"),
+    "sweep.seed": whole(0, LARGEST_SEED),
+    "sweep.cooldown_s": SECONDS,
+    "sweep.cool_wait_s": SECONDS,
+    "sweep.cool_below_c": or_null(number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)),
+    "sweep.max_failures": or_null(whole(1), "no limit"),
+    "sweep.timeout_s": LIMIT_S,
+    "sweep.hung_after_s": LIMIT_S,
+    "machine.root": FOLDER,
+    "machine.lock_dir": or_null(WRITABLE),
+    "machine.state_dir": or_null(WRITABLE),
+    "device.accelerator": one_of("auto", "cpu", "cuda"),
+    "device.python": or_null(TEXT, "the Python of this command"),
+    "dataset.root": or_null(TEXT),
+    "dataset.on_bad": one_of("error", "skip"),
+    "dataset.count": whole(1),
+    "dataset.classes": or_null(whole(1)),
+    "dataset.channels": whole(1),
+    "dataset.size": whole(1),
+    "dataset.features": whole(1),
+    "dataset.words": whole(5),  # four are marks
+    "dataset.length": whole(2),
+    "dataset.held_out": whole(2),
+    "dataset.seed": whole(0, LARGEST_SEED),
+    "dataset.file_bytes": or_null(whole(1)),
+    "dataset.space_bytes": or_null(whole(0)),
+    "storage.root": TEXT,
+    "storage.medium": or_null(one_of(*MEDIA), "any"),
+    "storage.reread": FLAG,
+    "optimizer.lr": number(0),
+    "optimizer.momentum": number(0),
+    "optimizer.weight_decay": number(0),
+    "scheduler.step_size": whole(1),
+    "scheduler.T_max": whole(1),
+    "scheduler.gamma": number(0, above=True),
+    "scheduler.eta_min": number(0),
+    "strategy.timeout_s": number(0, unit="seconds", above=True),
+    "model.dropout": SHARE,
+    "model.width": whole(1),
+    "model.layers": whole(1),
+    "model.heads": whole(1),
+    "model.hidden": whole(1),
+    "task.auxiliary": number(0),
+    "meter.period_s": number(0, unit="seconds", above=True),
+    "meter.idle_s": SECONDS,
+    "meter.tdp_w": or_null(number(0, unit="watts", above=True)),
+    "meter.cross_check": FLAG,
+    "meter.file": or_null(TEXT),
+    "profiler.warmup_steps": whole(0),
+    "profiler.steps": whole(1),
+    "tracking.experiment": TEXT,
+    "tracking.uri": or_null(TEXT),
+    "tracking.tensorboard": FLAG,
+}
+"""What each key may be. A key of a group holds for each of its choices that has it."""
+REQUIRED = (
+    *("device.name", "device.accelerator", "device.python", "model.name", "dataset.name", "dataset.layout"),
+    *("dataset.open", "storage.name", "storage.root", "storage.medium", "optimizer.name", "scheduler.name"),
+    *("strategy.name", "strategy.ranks", "task.name", "meter.name", "meter.idle_s", "profiler.name"),
+    *("tracking.name", "tracking.experiment"),
+)
+"""Keys that each choice of a group has."""
 
 
 def check(job: Mapping[str, Any]) -> None:
-    """Refuses values out of range, each with what would be in it; ValueError."""
-    least = {"batch": 1, "epochs": 1, "workers": 0, "prefetch": 1, "warmup_epochs": 0, "repeat": 0, "seed": 0,
-             "lr_batch": 1}  # fmt: skip
-    dataset = job["dataset"]
-    strangers = sorted(set(job) - KNOWN)
-    if strangers:
-        raise ValueError(unknown(strangers[0]))
-    wrong = [f"{key}={job[key]}: give {low} or more" for key, low in least.items() if job[key] < low]
-    choices = {
-        "pin_memory": (job["pin_memory"], ["auto", "true", "false"]),
-        "rehearse": (job["rehearse"], ["auto", "true", "false"]),
-        "device.accelerator": (job["device"]["accelerator"], ["auto", "cpu", "cuda"]),
-        "dataset.layout": (dataset["layout"], layouts(dataset)),
-        "dataset.on_bad": (dataset.get("on_bad", "error"), ["error", "skip"]),
-    }
-    wrong += [
-        f"{key}={typed(value)}: give one of {', '.join(known)}"
-        for key, (value, known) in choices.items()
-        if typed(value) not in known
-    ]
+    """Refuse values out of range, each with what would be in it.
+
+    Raises:
+        InputError: with one problem for each value.
+    """
+    if strangers := sorted(set(job) - KNOWN):
+        raise InputError(unknown(strangers[0]))
+    if lacking := [key for key in REQUIRED if value_of(job, key) is ABSENT]:
+        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
+    wrong = [problem for key in RULES for problem in broken(key, value_of(job, key))]
+    wrong += [Problem(f"`{key}={typed(value)}` is not valid", "give a finite number that is not empty, or null")
+              for key, value in leaves(job) if key not in RULES and is_nothing(value)]  # fmt: skip
+    wrong = wrong or list(wrong_together(job))
+    if wrong:
+        raise InputError(*wrong)
+
+
+def broken(key: str, value: Any, rule: Rule | None = None) -> list[Problem]:
+    """The problem with a value that its rule does not allow; none with a key that a choice lacks."""
+    rule = rule or RULES[key]
+    if value is ABSENT or rule.fits(value):
+        return []
+    return [Problem(f"`{key}={typed(value)}` is not valid", f"give {rule.allowed}")]
+
+
+def value_of(job: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, or ABSENT."""
+    value: Any = job
+    for name in key.split("."):
+        value = value.get(name, ABSENT) if isinstance(value, Mapping) else ABSENT
+    return value
+
+
+def leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree of mappings and lists, with its dotted key."""
+    parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list) else ()
+    if not isinstance(tree, Mapping | list):
+        yield key, tree
+    for name, value in parts:
+        yield from leaves(value, f"{key}.{name}" if key else str(name))
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether a value is a number that is not finite, or an empty text: neither means anything for any key."""
+    return value == "" or (isinstance(value, float) and not math.isfinite(value))
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a file can be made in a folder, or in the nearest one above it that exists."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return True
+    except OSError:
+        return False
+
+
+def wrong_together(job: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with values that are each in their range."""
+    dataset, strategy = job["dataset"], job["strategy"]
+    yield from broken("dataset.layout", dataset["layout"], one_of(*layouts(dataset)))
     preprocess = dataset.get("preprocess", "resize")
     if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
-        known = ", ".join(PREPROCESSING)
-        wrong.append(f"dataset.preprocess={typed(preprocess)}: give one of {known}, or the dotted path of a function")
-    every = job["checkpoint"]["every"]
-    if every is not None and every < 1:
-        wrong.append(f"checkpoint.every={every}: give 1 or more, or null for none")
-    wrong += wrong_ranks(job["strategy"], dataset) + wrong_steps(job["throughput"]) + wrong_pauses(job["sweep"])
+        how = f"give one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
+        yield Problem(f"`dataset.preprocess={typed(preprocess)}` is not valid", how)
+    yield from wrong_ranks(strategy, dataset)
+    yield from wrong_steps(job["throughput"])
     if job["throughput"]["exit"] and dataset.get("on_bad") == "skip":
-        wrong.append("throughput.exit=true: give dataset.on_bad=error, since a batch that is skipped is no step")
-    if job["strategy"]["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
-        wrong.append(f"precision={job['precision']}: the threads of strategy=dp do not take it up: give strategy=ddp")
+        yield Problem("`throughput.exit=true` needs each batch, and `dataset.on_bad=skip` skips some",
+                      "give dataset.on_bad=error")  # fmt: skip
+    if strategy["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
+        yield Problem(f"`precision={job['precision']}` does not reach the threads of strategy=dp", "give strategy=ddp")
     if job["deterministic"] and job["cudnn_benchmark"]:
-        wrong.append("cudnn_benchmark=true: the algorithms it picks may change, so give deterministic=false")
-    watts, accuracy, loss = job["power_limit"], job["target_accuracy"], job["target_loss"]
-    if watts is not None and not isinstance(watts, str) and (isinstance(watts, bool) or not 0 < watts < math.inf):
-        wrong.append(f"power_limit={typed(watts)}: give watts above 0, a power mode, or null")
-    if accuracy is not None and not 0 < accuracy <= 1:
-        wrong.append(f"target_accuracy={accuracy}: give a share above 0 and up to 1")
-    if accuracy is not None and job["task"]["name"] == "regression":
-        wrong.append(f"target_accuracy={accuracy}: task=regression knows no right and wrong: give target_loss")
-    if loss is not None and not 0 < loss < math.inf:
-        wrong.append(f"target_loss={loss}: give a loss above 0")
-    if wrong:
-        raise ValueError("; ".join(wrong) + ".")
+        yield Problem("`cudnn_benchmark=true`: the algorithms it picks may change", "give deterministic=false")
+    if job["target_accuracy"] is not None and job["task"]["name"] == "regression":
+        yield Problem(
+            f"`target_accuracy={job['target_accuracy']}`: task=regression has no accuracy", "give target_loss="
+        )
 
 
-def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> list[str]:
+def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the ranks asked for, and with what they cannot do together."""
     name, ranks = strategy["name"], strategy["ranks"]
     processes = "launcher" in strategy
+    rule = whole(1) if processes else or_null(whole(1), "all GPUs")
     if name == "single" and ranks != 1:
-        return [f"strategy.ranks={ranks}: strategy=single is one rank; give strategy=ddp or strategy=dp beside it"]
-    if not (ranks is None and not processes) and (isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1):
-        return [f"strategy.ranks={typed(ranks)}: give 1 or more" + ("" if processes else ", or null for all GPUs")]
-    if processes and dataset.get("on_bad") == "skip":
-        return [f"dataset.on_bad=skip: the ranks of strategy={name} all take as many steps; give error"]
-    return []
+        yield Problem(f"`strategy.ranks={typed(ranks)}`: strategy=single is one rank",
+                      f"add strategy=ddp or strategy=dp: strategy=ddp strategy.ranks={typed(ranks)}")  # fmt: skip
+    elif problems := broken("strategy.ranks", ranks, rule):
+        yield from problems
+    elif processes and dataset.get("on_bad") == "skip":
+        yield Problem(f"`dataset.on_bad=skip`: the ranks of strategy={name} all take the same number of steps",
+                      "give dataset.on_bad=error")  # fmt: skip
 
 
-def wrong_steps(throughput: Mapping[str, Any]) -> list[str]:
+def wrong_steps(throughput: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the steps between which throughput is asked for."""
     start, stop = throughput["start"], throughput["stop"]
-    if stop is None and throughput["exit"]:
-        return ["throughput.exit=true: give throughput.start and throughput.stop, where the run is to end"]
-    if (start is None) != (stop is None):
+    if stop is None and start is None:
+        if throughput["exit"]:
+            yield Problem("`throughput.exit=true` has no step to end at", "give throughput.start= and throughput.stop=")
+    elif start is None or stop is None:
         missing, there = ("start", "stop") if start is None else ("stop", "start")
-        return [f"throughput.{there}={throughput[there]}: give throughput.{missing} too"]
-    if start is not None and not 0 <= start < stop:
-        return [f"throughput.start={start}: give 0 or more, and less than throughput.stop={stop}"]
-    return []
+        yield Problem(
+            f"`throughput.{there}={throughput[there]}` is half of an interval", f"give throughput.{missing}= too"
+        )
+    elif start >= stop:
+        yield Problem(f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller start")
 
 
-def wrong_pauses(sweep: Mapping[str, Any]) -> list[str]:
-    """What is wrong with how long the runs of a sweep may rest and take, and how many of them fail."""
-    least = {"cooldown_s": 0, "cool_wait_s": 0, "max_failures": 1}
-    wrong = [
-        f"sweep.{key}={sweep[key]:g}: give {low} or more"
-        for key, low in least.items()
-        if sweep[key] is not None and not low <= sweep[key] < math.inf
-    ]
-    for key in ("timeout_s", "hung_after_s"):
-        if sweep[key] is not None and not 0 < sweep[key] < math.inf:
-            wrong.append(f"sweep.{key}={sweep[key]:g}: give seconds above 0, or null for no limit")
-    below_c = sweep["cool_below_c"]
-    if below_c is not None and not math.isfinite(below_c):
-        wrong.append(f"sweep.cool_below_c={below_c:g}: give degrees Celsius, or null")
-    return wrong
-
-
-def layouts(dataset: Mapping[str, Any]) -> list[str]:
+def layouts(dataset: Mapping[str, Any]) -> Sequence[str]:
     """What a dataset's layout may be: those that it says how to open; with but one way to, what it is said to be."""
     opened = dataset["open"]
     if not opened:
@@ -113,4 +275,4 @@ def layouts(dataset: Mapping[str, Any]) -> list[str]:
 
 def typed(value: Any) -> str:
     """A value as one types it."""
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,7 +21,9 @@ def begun(project, *asked):
 
 def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
     command, record, _ = begun(project, *project.long(workers=2, tracking="mlflow"))
-    os.killpg(command.pid, signal.SIGINT)
+    for _ in range(3):  # as a hasty person does
+        os.killpg(command.pid, signal.SIGINT)
+        time.sleep(0.05)
     out, err = command.communicate(timeout=60)
     assert command.returncode == 130
     assert "Killed: stopped by Ctrl-C" in out
@@ -65,11 +68,12 @@ def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
     assert not [window for window in record.windows() if window.get("paused")]
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(project):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_other_signals_end_a_run_as_ctrl_c_does(project, number):
     command, record, _ = begun(project, *project.long())
-    command.terminate()
+    os.killpg(command.pid, number)
     out, err = command.communicate(timeout=60)
-    assert command.returncode == 128 + signal.SIGTERM
+    assert command.returncode == 128 + number
     assert "Killed: stopped by a signal" in out
     assert "Traceback" not in out + err
     assert record.summary()["state"] == "killed"
@@ -115,6 +119,20 @@ def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_th
     assert project.shown("status") == ["KILLED"]
     assert record.summary()["state"] == "killed"
     assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
+
+
+def test_ctrl_c_while_a_command_starts_ends_it_without_a_traceback(project):
+    """While it imports what it needs, which the libraries that it has mapped tell, and after."""
+    for seconds in (0, 0.3, 0.8):
+        command = project.start("train", *project.long())
+        project.until(lambda pid=command.pid: "yaml" in Path(f"/proc/{pid}/maps").read_text())
+        time.sleep(seconds)
+        for _ in range(2):
+            os.killpg(command.pid, signal.SIGINT)
+            time.sleep(0.02)
+        out, err = command.communicate(timeout=60)
+        assert command.returncode in (130, -signal.SIGINT), (seconds, out, err)
+        assert "Traceback" not in out + err, seconds
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -75,9 +75,18 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
     ("typed", "says"),
     [
         (["strategy=single", "strategy.ranks=2"], "strategy.ranks=2: strategy=single is one rank; give strategy=ddp"),
-        (["strategy=ddp", "strategy.ranks=0"], "strategy.ranks=0: give 1 or more."),
-        (["strategy=ddp", "strategy.ranks=null"], "strategy.ranks=null: give 1 or more."),
-        (["strategy=dp", "strategy.ranks=-1"], "strategy.ranks=-1: give 1 or more, or null for all GPUs."),
+        (
+            ["strategy=ddp", "strategy.ranks=0"],
+            "`strategy.ranks=0` is not valid\n  hint: give a whole number, 1 or more",
+        ),
+        (
+            ["strategy=ddp", "strategy.ranks=null"],
+            "`strategy.ranks=null` is not valid\n  hint: give a whole number, 1 or more",
+        ),
+        (
+            ["strategy=dp", "strategy.ranks=-1"],
+            "`strategy.ranks=-1` is not valid\n  hint: give a whole number, 1 or more, or null for all GPUs",
+        ),
         (["strategy=ddp", "++dataset.on_bad=skip"], "dataset.on_bad=skip: the ranks of strategy=ddp all take as many"),
     ],
 )

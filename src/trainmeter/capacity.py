@@ -1,0 +1,66 @@
+"""What a job asks of a machine that no machine of its size can give: processes, and room on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmeter.datasets.ready import known, place
+from trainmeter.errors import refused
+
+PROCESSES_PER_CORE = 16
+LEAST_PROCESSES = 64
+"""As many are let pass on few cores too: to find the best number one tries too many."""
+BLOCK_BYTES = 4096
+"""The least that a file takes on a disk."""
+
+
+def check(job: Mapping[str, Any], root: Path) -> None:
+    """Refuse a job that asks for more processes, or for a larger dataset, than this machine can hold.
+
+    Raises:
+        InputError: with what the job needs and what there is.
+    """
+    check_processes(job["workers"], job["strategy"].get("ranks") or 1, len(os.sched_getaffinity(0)))
+    check_room(job["dataset"], job["storage"], root)
+
+
+def check_processes(workers: int, ranks: int, cores: int) -> None:
+    """Refuse more DataLoader workers, or ranks with their workers, than the cores can run at all; InputError."""
+    most = max(LEAST_PROCESSES, PROCESSES_PER_CORE * cores)
+    if max(ranks, ranks * workers) > most:
+        what = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
+        raise refused(
+            f"{what}: this machine has {cores} cores, and each worker is a process with tens of MB of its own",
+            f"give at most workers={max(0, most // ranks)}; more than one worker per core seldom helps"
+            if most >= ranks
+            else f"give at most strategy.ranks={most}",
+        )
+
+
+def check_room(dataset: Mapping[str, Any], storage: Mapping[str, Any], root: Path) -> None:
+    """Refuse a dataset that is still to be made and is larger than what is free on its disk; InputError."""
+    needed, folder = space_bytes(dataset), place(dict(dataset), dict(storage), root)
+    if needed is None or folder is None or known(dict(dataset), dict(storage), root):
+        return
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise refused(
+            f"dataset={dataset['name']} needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
+            "make room there, give another disk with dataset.root=, or a smaller dataset",
+        )
+
+
+def space_bytes(dataset: Mapping[str, Any]) -> int | None:
+    """What making a dataset takes on a disk, at the least; None where that is not known before."""
+    if dataset.get("space_bytes") is not None:
+        return int(dataset["space_bytes"])
+    if "count" in dataset and "file_bytes" in dataset:
+        return int(dataset["count"]) * ((dataset["file_bytes"] or 0) + BLOCK_BYTES)
+    if "count" in dataset and "words" in dataset:  # a line of digits for each pair
+        return int(dataset["count"]) * 4 * int(dataset["length"])
+    return None

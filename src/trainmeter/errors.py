@@ -1,0 +1,41 @@
+"""Errors in what a user typed or configured: what is wrong, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LONGEST = 1000
+"""Characters of a line that are printed: a key or a value may be as long as the shell allows."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with an input, and how to fix it."""
+
+    what: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  hint: {self.hint}"
+
+
+class InputError(ValueError):
+    """An input that is refused. Its text is printed after `error: `, and has a line with a hint for each problem."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\nerror: ".join(map(str, problems)))
+        self.problems: Sequence[Problem] = problems
+
+
+def refused(what: str, hint: str) -> InputError:
+    """The error for a single problem."""
+    return InputError(Problem(what, hint))
+
+
+def line(error: BaseException | str) -> str:
+    """The text for the terminal: `error: ` and what is wrong, lines that are very long cut in their middle."""
+    return "error: " + "\n".join(map(_cut, str(error).strip().splitlines()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"

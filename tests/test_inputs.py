@@ -1,0 +1,226 @@
+"""Bad input of every kind ends in one error with a hint, before anything is made."""
+
+import re
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+
+from trainmeter import capacity, environment
+from trainmeter.admission import admit
+from trainmeter.command import composing
+from trainmeter.datasets import ready
+from trainmeter.errors import InputError
+from trainmeter.stopping import ONE_STOP_S, Stop
+
+Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
+from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper, count  # noqa: E402
+
+REFUSED = {
+    # what Hydra would take for something else, or not take at all
+    "~batch": "`~batch` deletes a key",
+    "~model": "`~model` deletes a key",
+    "~sweep.seed": "`~sweep.seed` deletes a key",
+    "~model.name": "`~model.name` deletes a key",
+    "~dataset.layout": "`~dataset.layout` deletes a key",
+    "=5": "`=5` names no key",
+    "batch": "Cannot read `batch`",
+    "batch=(": "Cannot read `batch=(`",
+    "batch=8,16": "Ambiguous value",
+    "k" * 5000 + "=1": "There is no key kkk",
+    "optimizer." + "k" * 5000 + "=1": "There is no key optimizer.kkk",
+    "batch=" + "7" * 5000: "is not valid",
+    # references
+    "batch=${nope}": "`batch` refers to a key that does not exist",
+    "batch=${oc.env:NOPE}": "Environment variable 'NOPE' not found",
+    "batch=${batch}": "it refers to itself",
+    "batch=${nope:1}": "Cannot resolve",
+    "model.name=${nope}": "Cannot resolve `model.name=${nope}`",
+    # keys that do not go together
+    "model=seq2seq": "model=seq2seq does not go with dataset=digits",
+    "meter=estimate meter.period_s=1": "The chosen meter has no key period_s",
+    "strategy.ranks=2": "strategy=single is one rank",
+    "throughput.start=3": "is half of an interval",
+    # values
+    "batch=1.5": "`batch=1.5`",
+    "batch=true": "`batch=true`",
+    "power_limit=[15]": "`power_limit=[15]`",
+    "optimizer.lr=nan": "`optimizer.lr=nan`",
+    "+optimizer.dampening=nan": "`optimizer.dampening=nan`",
+    "dataset.normalize=5": "`dataset.normalize=5`",
+    "dataset=jpeg dataset.count=1000000000000": "dataset=jpeg needs 114,096,000.0 GB",
+    "sweep.cool_below_c=-300": "`sweep.cool_below_c=-300.0`",
+    "workers=100000": "`workers=100000`: this machine has",
+    "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",
+    "persistent_workers=2": "`persistent_workers=2`",
+    "compile=-1": "`compile=-1`",
+    "device.python=5": "`device.python=5`",
+    "storage.root=5": "`storage.root=5`",
+}
+
+
+def admitted(order, overrides, root):
+    """Composes and checks a job, as a command does before it makes anything."""
+    with composing(overrides, "train"):
+        asked = order(*overrides)
+        admit(asked.job, asked.choices, asked.overrides)
+        capacity.check(asked.job, root)
+
+
+@pytest.mark.parametrize("typed", REFUSED, ids=lambda typed: typed[:40])
+def test_a_bad_input_is_refused_with_one_error_and_a_hint(order, tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    overrides = re.split(r" (?=[+~]?[\w./]+=)", typed)
+    with pytest.raises(SystemExit) as end:
+        admitted(order, overrides, tmp_path)
+    lines = str(end.value).splitlines()
+    assert lines[0].startswith("error: ")
+    assert REFUSED[typed] in str(end.value)
+    assert any(line.startswith("  hint: ") for line in lines)
+    assert "Traceback" not in str(end.value)
+    assert max(map(len, lines)) < 1200
+    assert not list((tmp_path / "multirun").glob("*/*/*"))
+
+
+@pytest.mark.parametrize("typed", ["", "dataset=tensors", "dataset=jpeg", "dataset=pairs", "dataset=polynomial",
+                                   "dataset=cifar10 model=resnet18", "meter=rapl", "meter=nvml", "device=nano",
+                                   "strategy=ddp", "strategy=dp", "scheduler=cosine", "experiment=edge/grid",
+                                   "experiment=tbd/seq2seq", "tracking=server tracking.uri=http://host:5000",
+                                   "power_limit=15 seed=4294967295",
+                                   "~optimizer.momentum", "+optimizer.nesterov=true",
+                                   "machine.lock_dir=made/later persistent_workers=1"])  # fmt: skip
+def test_what_may_be_typed_is_let_pass(order, tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    admitted(order, typed.split(), tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch: 8\n\tepochs: 2\n", "line 2, column 1"),
+        ("batch: [8\n", "line 2, column 1"),
+        ("# @package _global_\nbatch: ${nope}\n", "`batch` refers to a key"),
+        ("# @package _global_\nbathc: 8\n", "bathc"),
+        ("# @package _global_\ndataset: 5\n", "dataset"),
+    ],
+)
+def test_a_file_of_a_users_own_is_named_with_the_place_that_is_wrong(tmp_path, text, says):
+    from hydra import compose, initialize_config_dir
+
+    from trainmeter import job
+
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    job.register(lambda command, many, again: tmp_path)
+    with pytest.raises(SystemExit) as end, composing([], "train"), initialize_config_dir(str(job.ROOT / "conf"), "1.3"):
+        job.plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
+    assert str(end.value).startswith("error: ")
+    assert says in str(end.value)
+    assert "  hint: " in str(end.value)
+
+
+def test_an_error_after_all_is_composed_is_raised_as_it_is():
+    def fail():
+        with composing([], "train") as composed:
+            composed()
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        fail()
+
+
+def test_all_errors_are_raised_where_traces_are_asked_for(monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(InputError), composing(["=5"], "train"):
+        pass
+
+
+def test_the_value_of_a_flag_is_no_override():
+    with composing(["--config-dir", "=folder", "-m"], "train"):
+        pass
+
+
+def size(*typed, sample=None, repeats=None):
+    check_size(OverridesParser.create().parse_overrides(list(typed)), sample, repeats)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["batch=range(0,0)"], "has no values"),
+        (["batch=range(1,2,0)"], "has no values"),
+        (["batch=interval(1,2)"], "is for a search"),
+        (["batch=range(1,1000000000)"], "999,999,999 configurations"),
+        (["batch=range(0,200)", "seed=range(0,200)"], "40,000 configurations"),
+    ],
+)
+def test_a_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(typed, says):
+    with pytest.raises(InputError, match=says):
+        size(*typed)
+
+
+def test_a_sample_of_a_large_grid_is_let_pass_and_of_an_absurd_one_is_not():
+    size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000})", sample=10)
+    with pytest.raises(InputError):
+        size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000 + 1})", sample=10)
+    with pytest.raises(InputError):
+        size("repeat=0,1", f"batch=range(0,{MOST_RUNS})", sample=MOST_RUNS, repeats=2)
+
+
+def test_values_are_counted_as_the_sweep_has_them():
+    typed = ["a=1,2,3", "a=choice(1,2)", "a=range(1,10,4)", "a=range(5,1,-2)", "a=range(0,1,0.25)"]
+    parsed = OverridesParser.create().parse_overrides(typed)
+    assert [count(each) for each in parsed] == [len(list(each.sweep_iterator())) for each in parsed] == [3, 2, 3, 2, 4]
+
+
+@pytest.mark.parametrize("keys", [{"sample": 0}, {"repeats": -1}, {"repeats": 10**9}, {"seed": -1}])
+def test_the_keys_of_a_grid_are_checked_before_it_is_made(keys):
+    with pytest.raises(InputError, match=f"`sweep.{next(iter(keys))}="):
+        check_sweeper(None, keys)
+
+
+@pytest.mark.parametrize("size", [0, -2, "many", 1.5])
+def test_a_batch_of_runs_has_at_least_one(size):
+    with pytest.raises(InputError):
+        check_sweeper(size, {})
+
+
+@pytest.mark.parametrize(
+    ("workers", "ranks", "cores", "fits"),
+    [(64, 1, 2, True), (65, 1, 2, False), (16 * 32, 1, 32, True), (16 * 32 + 1, 1, 32, False), (16, 4, 2, True),
+     (17, 4, 2, False), (0, 64, 2, True), (0, 100_000, 2, False)],
+)  # fmt: skip
+def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
+    if fits:
+        capacity.check_processes(workers, ranks, cores)
+    else:
+        with pytest.raises(InputError, match=f"{cores} cores"):
+            capacity.check_processes(workers, ranks, cores)
+
+
+def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
+    asked = order("dataset=jpeg", "dataset.count=1000000000000").job
+    monkeypatch.setattr(capacity, "known", lambda *_: {"digest": "d"})
+    capacity.check_room(asked["dataset"], asked["storage"], tmp_path)
+    assert ready.known(asked["dataset"], asked["storage"], tmp_path) is None
+
+
+def test_signals_within_a_second_are_one_stop(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr("trainmeter.stopping.time.monotonic", lambda: now[0])
+    stop = Stop()
+    with pytest.raises(KeyboardInterrupt):
+        stop(2, None)
+    now[0] += ONE_STOP_S / 2
+    stop(2, None)
+    stop(3, None)
+    now[0] += ONE_STOP_S
+    with pytest.raises(SystemExit) as end:
+        stop(3, None)
+    assert end.value.code == 131
+
+
+def test_other_errors_than_ctrl_c_are_shown(capsys):
+    environment.end_quietly(ValueError, ValueError("a bug"), None)
+    assert "a bug" in capsys.readouterr().err
