@@ -32,7 +32,7 @@ EVERY_S, LASTS = 1.013, (1, 10)
 """Windows begin a second apart, and not quite: at all phases of what is periodic."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
 TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), 61
-COST_S, COSTS = 8.0, 5
+COST_S, COSTS = 5.0, 3
 READ_S = {"memory": 0.0, "I2C": 0.0005}
 """How long reading a register takes: at once, or as over a board's bus, whose driver waits (AGX Orin: 0.55 ms)."""
 SAMPLING = """

@@ -209,9 +209,9 @@ def test_net_energy_is_gross_less_idle_power_over_the_same_time_and_may_be_negat
         pytest.param(0.0, 3.0, 1.0, id="it integrates all the time: one period"),
         pytest.param(0.025, 3.0, 1.0 + 3.0, id="part of the time: what its sampled power varies by"),
         pytest.param(
-            0.025, None, 1.0 + 10 * (1.98 * math.sqrt(75) + 1) * 0.1, id="and nothing samples: 0 to twice 10 W"
+            0.025, None, 1.0 + 10 * (1.98 * math.sqrt(75) + 1.5) * 0.1, id="and nothing samples: 0 to twice 10 W"
         ),
-        pytest.param(None, None, 1.0 + 10 * (1.98 * 10 + 1) * 0.1, id="unknown: it may measure next to nothing"),
+        pytest.param(None, None, 1.0 + 10 * (1.98 * 10 + 1.5) * 0.1, id="unknown: it may measure next to nothing"),
     ],
 )
 def test_a_counter_misses_what_its_sensor_does_not_measure(averaging_s, structure_j, half_width_j):
