@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from boards import Tree, write
+from output import print_table, sized
 from played import Curve, play, ramp, square
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +24,7 @@ from trainmeter.job import ROOT
 from trainmeter.metrics import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
-SIMULATED = {1: 600, 10: 200}
+SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
 """How many windows of so many seconds."""
 MEMORY = Path("/dev/shm")
 TOOLS = {"ours": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
@@ -32,7 +33,7 @@ EVERY_S, LASTS = 1.013, (1, 10)
 """Windows begin a second apart, and not quite: at all phases of what is periodic."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
 TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), 61
-COST_S, COSTS = 5.0, 3
+COST_S, COSTS = sized((5.0, 3), (0.5, 1))
 READ_S = {"memory": 0.0, "I2C": 0.0005}
 """How long reading a register takes: at once, or as over a board's bus, whose driver waits (AGX Orin: 0.55 ms)."""
 SAMPLING = """
@@ -75,26 +76,24 @@ def show_simulated() -> None:
 
 def show_coverage(title: str, cases: Mapping[str, Case]) -> None:
     """For each case: the error that 95 % of windows stay below, the stated half-width, and how many it covers."""
-    table = new_table(title, "case")
-    for window_s in SIMULATED:
-        for column in (f"{window_s} s: 95 %", "stated (median)", "covered"):
-            table.add_column(column, justify="right")
+    columns = [f"{window_s} s: {name}" for window_s in SIMULATED for name in ("95 % below", "stated", "covered")]
+    rows = []
     for name, case in cases.items():
         found = [simulated(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
-        table.add_row(name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.held))))
-    Console(width=140).print(table)
+        rows.append([name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.held)))])
+    print_table(title, ["case", *columns], rows)
 
 
 def show_cost(tree: Tree) -> None:
     """The fraction of a core that sampling a board's three rails takes, in all threads of a process."""
-    table = new_table("Cost of sampling", "registers in", "configured period ms", "achieved ms", "percent of a core")
+    rows = []
     for place, read_s in READ_S.items():
         for period_s in PERIODS_S:
             command = [sys.executable, "-c", SAMPLING, str(tree.root), str(period_s), str(COST_S), str(read_s)]
             runs = [[float(word) for word in subprocess.check_output(command).split()] for _ in range(COSTS)]
             share, rate = (statistics.median(column) for column in zip(*runs, strict=True))
-            table.add_row(place, f"{1000 * period_s:g}", f"{1000 / rate:.1f}", percent(share))
-    Console().print(table)
+            rows.append([place, f"{1000 * period_s:g}", f"{1000 / rate:.1f}", percent(share)])
+    print_table("Cost of sampling", ["registers in", "period ms", "achieved ms", "percent of a core"], rows)
 
 
 def show_tools(tree: Tree) -> None:

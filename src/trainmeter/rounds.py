@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 MOST = 0.01
-"""The share of a core that rounds may take: on a slow board they are further apart."""
+"""The fraction of a core that looks may take: on a slow board they are further apart. Waking up for them adds to it."""
 
 
 class Rounds:
@@ -46,18 +46,18 @@ class Rounds:
         return not self._thread.is_alive()
 
     def _go(self) -> None:
-        cost_s = took_s = 0.0  # of a core's time, and of time: one look with its waiting, on average
-        chance, used_s = random.Random(), time.thread_time()
+        cost_s = took_s = 0.0  # of a core's time, and of time: one look, on average
+        chance = random.Random()
         while True:
-            begun_s = time.monotonic()
+            begun_s, used_s = time.monotonic(), time.thread_time()
             with self._turn:
                 asked = self._asked
             self._look()
             with self._turn:
                 self._answered = asked
                 self._turn.notify_all()
-                lasted_s, used_before_s, used_s = time.monotonic() - begun_s, used_s, time.thread_time()
-                cost_s += (used_s - used_before_s - cost_s) / 16
+                lasted_s = time.monotonic() - begun_s
+                cost_s += (time.thread_time() - used_s - cost_s) / 16
                 took_s += (lasted_s - took_s) / 16
                 self.pace_s = max(self._period_s, cost_s / MOST, 1.5 * took_s)
                 left_s = next(pauses(self.pace_s, chance, took_s=lasted_s)) - lasted_s
