@@ -10,9 +10,8 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
+from output import print_table, sized
 from pipeline import Slow, Truth, known_batch, slow_transform, spend, truth
-from rich.console import Console
-from rich.table import Table
 
 from trainmeter.worker.clock import Clock
 from trainmeter.worker.data import timing
@@ -20,7 +19,7 @@ from trainmeter.worker.data.loader import train_loader
 from trainmeter.worker.strategy import Single
 from trainmeter.worker.timeline import HostTimeline
 
-STEPS, BATCH, PREFETCH, EPOCHS = 20, 4, 2, 5
+STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 4), 4, 2, sized(5, 1)
 NEAR, NEAR_S = 0.02, 0.002
 """How far off may be: a share of the truth, or seconds of a step."""
 CELLS = {
@@ -77,8 +76,8 @@ def parts(known: Truth, found: dict[str, float]) -> tuple[Part, ...]:
 
 def main() -> None:
     timing.default_collate = known_batch  # torch's own would take a time that nobody knows
-    columns = (f"{part}{unit}" for part in ("stall", "read", "prep") for unit in (" ms", " off", " %"))
-    table = Table("epoch", "workers", *columns, "held")
+    columns = [f"{part} {what}" for part in ("stall", "read", "prep") for what in ("ms", "error ms", "error %")]
+    rows = []
     for name, seconds in CELLS.items():
         for workers in (0, 1, 2):
             middle = [
@@ -94,13 +93,13 @@ def main() -> None:
                     f"{part.off_s / part.known_s:+.1%}",
                 )
             ]
-            table.add_row(name, str(workers), *cells, "yes" if all(part.holds for part in middle) else "NO")
-    console = Console(width=140)
-    console.print(
-        f"Milliseconds of a step, in truth, and by how much what is measured is off; medians of {EPOCHS} epochs of "
-        f"{STEPS} steps, batches of {BATCH}."
+            rows.append([name, str(workers), *cells, "yes" if all(part.holds for part in middle) else "NO"])
+    print_table(
+        f"Stalls: the truth per step, and the error of the measurement; medians of {EPOCHS} epochs of {STEPS} steps, "
+        f"batches of {BATCH}",
+        ("epoch", "workers", *columns, "within 2 % or 2 ms"),
+        rows,
     )
-    console.print(table)
 
 
 if __name__ == "__main__":
