@@ -76,7 +76,7 @@ def told(row: "Row") -> str:
     """All that a row says behind its first columns."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
-        row.period_range_s and "sampled every {:.3g} to {:.3g} s, median in column 3".format(*row.period_range_s),
+        row.period_range_s and "samples {:.2g} to {:.2g} s apart, median on the left".format(*row.period_range_s),
         row.now and f"now {row.now}",
         row.choices and f"can be {row.choices}",
         row.why,
