@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ class GridSweeper(BasicSweeper):
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        context, self._loader = loading(hydra_context, config)
+        context = loading(hydra_context, config)
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> object:
@@ -93,7 +93,7 @@ class GridSweeper(BasicSweeper):
             few = "" if self.sample <= there else f" There are no {self.sample}."
             print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
         assert self.config is not None
-        check(points, self, self._loader.keep)
+        check(points, self)
         keep_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
 
@@ -112,26 +112,25 @@ class GridSweeper(BasicSweeper):
         """All points have been checked."""
 
 
-def loading(context: HydraContext, config: DictConfig) -> tuple[HydraContext, SweepLoader]:
-    """Hydra's context with a loader made for a sweep, and that loader.
+def loading(context: HydraContext, config: DictConfig) -> HydraContext:
+    """Hydra's context with a loader made for a sweep.
 
     What `device=auto` is, the nodes of a cluster find out for themselves.
     """
     elsewhere = config.hydra.runtime.choices["hydra/launcher"] == "slurm"
     assert isinstance(context.config_loader, ConfigLoaderImpl)
     loader = SweepLoader(context.config_loader, None if elsewhere else device_of)
-    return HydraContext(config_loader=loader, callbacks=context.callbacks), loader
+    return HydraContext(config_loader=loader, callbacks=context.callbacks)
 
 
-def check(
-    points: Sequence[Sequence[str]], sweeper: Sweeper, composed: Callable[[DictConfig, list[str]], DictConfig]
-) -> None:
+def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
     """Ends a command for configurations that cannot be run, as Hydra's own check of each batch would."""
     from trainmeter.admission import check_points
 
     assert sweeper.config is not None
+    assert sweeper.hydra_context is not None
     try:
-        check_points(points, partial(composed, sweeper.config))
+        check_points(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
     except ValueError as error:
         sys.exit(errors.line(redacted(str(error))))
 

@@ -53,7 +53,7 @@ class SearchSweeper(Sweeper):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config
-        self.hydra_context, self._loader = loading(hydra_context, config)
+        self.hydra_context = loading(hydra_context, config)
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.hydra_context, task_function=task_function, config=config
         )
@@ -67,7 +67,7 @@ class SearchSweeper(Sweeper):
         last = {override.get_key_element(): override for override in parsed}
         fixed = [f"{key}={one.get_value_element_as_str()}" for key, one in last.items() if not one.is_sweep_override()]
         asked = self.asked(self.config, [axis(override) for override in last.values() if override.is_sweep_override()])
-        check(probes(asked.axes, fixed), self, self._loader.load_sweep_config)
+        check(probes(asked.axes, fixed), self)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})

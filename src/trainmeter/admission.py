@@ -49,9 +49,10 @@ def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]]
     for point in counted(points, "Composing configurations"):
         try:
             config = composed(list(point))
-            admit(*asked(config))
+            job, choices, overrides = asked(config)
+            admit(job, choices, overrides)
             if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
-                capacity.check(asked(config)[0], ROOT)
+                capacity.check(job, ROOT)
         except ValueError as error:
             refused.setdefault(str(error), []).append(point)
     if not refused:
