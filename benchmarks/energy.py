@@ -15,8 +15,6 @@ from pathlib import Path
 from boards import Tree, write
 from output import print_table, sized
 from played import Curve, play, ramp, square
-from rich.console import Console
-from rich.table import Table
 from simulated import CASES, WAVES, Case, errors, simulated
 from tools import Plan, Window
 
@@ -27,13 +25,14 @@ PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
 """How many windows of so many seconds."""
 MEMORY = Path("/dev/shm")
-TOOLS = {"ours": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
-SETTLING_S, SEGMENT_S = 6.0, 18.0
-EVERY_S, LASTS = 1.013, (1, 10)
+TOOLS = {"trainmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
+SETTLING_S, SEGMENT_S = 6.0, sized(18.0, 3.0)
+EVERY_S, LASTS = 1.013, sized((1, 10), (1,))
 """Windows begin a second apart, and not quite: at all phases of what is periodic."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
-TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), 61
+TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), sized(61, 25)
 COST_S, COSTS = sized((5.0, 3), (0.5, 1))
+ERRORS = ("bias", "worst", "covered")
 READ_S = {"memory": 0.0, "I2C": 0.0005}
 """How long reading a register takes: at once, or as over a board's bus, whose driver waits (AGX Orin: 0.55 ms)."""
 SAMPLING = """
@@ -105,16 +104,15 @@ def show_tools(tree: Tree) -> None:
     time.sleep(SETTLING_S - 0.5)  # all have found the board by then
     with play(tree, along) as told:
         windows = {title: said(process) for title, process in running.items()}
-    table = new_table("Error of energy in percent, replayed board", "power", "meter")
-    for last in LASTS:
-        add_columns(table, f"{last * EVERY_S:.0f} s", "worst")
+    rows = []
     for place, name in enumerate(curves):
         begun_ns = told.times_ns[0] + round(place * SEGMENT_S / NANOSECOND)
         ended_ns = begun_ns + round(SEGMENT_S / NANOSECOND)
         for title, found in windows.items():
             within = [window for window in found if begun_ns < window.opened_ns and window.closed_ns < ended_ns]
-            table.add_row(name, title, *(cell for last in LASTS for cell in cells(within, last, told.energy_j)))
-    Console().print(table)
+            rows.append([name, title, *(cell for last in LASTS for cell in cells(within, last, told.energy_j))])
+    columns = [f"{last * EVERY_S:.0f} s: {of}" for last in LASTS for of in ERRORS]
+    print_table("Error of energy in percent, replayed board in real time", ["power", "meter", *columns], rows)
 
 
 def segments() -> dict[str, Curve]:
@@ -134,21 +132,11 @@ def show_counter(folder: Path) -> None:
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", STUB], check=True)
     plan = Plan("nvml", "/", in_ns(SETTLING_S), TICKS_EVERY_S, TICKS_MARKS, TICKS_LAST)
     windows = said(started(plan, LD_LIBRARY_PATH=str(folder), STUB="ticks", STUB_W=str(STUB_W)))
-    table = new_table("Error of energy in percent, counter that ticks every 0.1 s", "window s")
-    add_columns(table, "NVML", "worst")
+    rows = []
     for last in TICKS_LAST:
         steady = cells(windows, last, lambda opened_ns, closed_ns: STUB_W * (closed_ns - opened_ns) * NANOSECOND)
-        table.add_row(f"{last * TICKS_EVERY_S:.1f}", *steady)
-    Console().print(table)
-
-
-def new_table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", pad_edge=False)
-
-
-def add_columns(table: Table, title: str, worst: str) -> None:
-    for column in (f"{title}: bias", worst, "held"):
-        table.add_column(column, justify="right")
+        rows.append([f"{last * TICKS_EVERY_S:.1f}", *steady])
+    print_table("Error of energy in percent, NVML's counter renewed every 0.1 s", ["window s", *ERRORS], rows)
 
 
 def signed(share: float) -> str:
