@@ -1,7 +1,6 @@
 """Which points of a grid a sweep goes through, how often, in which order and under which numbers."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -23,12 +22,11 @@ REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRI
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper whose folder is this test's, and whose points nobody composes."""
-    monkeypatch.setattr(plugin, "check", lambda points, sweeper, composed: None)
+    monkeypatch.setattr(plugin, "check", lambda points, sweeper: None)
 
     def made(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
         sweeper = GridSweeper(max_batch_size, None, sample, repeats, GridOrder[order], seed)
         sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
-        sweeper._loader = SimpleNamespace(keep=None)
         return sweeper
 
     return made

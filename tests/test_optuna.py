@@ -59,7 +59,7 @@ class Runs:
 def probed(monkeypatch):
     """The points that were asked about before the first run, which nobody composes."""
     asked = []
-    monkeypatch.setattr(plugin, "check", lambda points, sweeper, composed: asked.extend(points))
+    monkeypatch.setattr(plugin, "check", lambda points, sweeper: asked.extend(points))
     return asked
 
 
@@ -73,7 +73,6 @@ def sweeper(tmp_path, probed):
         asked = {"sample": None, "repeats": None, **dict(sweep)}
         made.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "sweep": asked, **keys})
         made.hydra_context = SimpleNamespace(config_loader=None)
-        made._loader = SimpleNamespace(load_sweep_config=None)
         made.launcher = launcher or Runs(tmp_path)
         return made
 
@@ -135,7 +134,7 @@ def test_every_choice_is_checked_before_the_first_run_and_the_ends_of_an_interva
 def test_values_that_cannot_be_are_refused_before_the_first_run(sweeper, monkeypatch, typed, why):
     monkeypatch.setattr(plugin, "check", check)
     searching = sweeper()
-    searching._loader = SimpleNamespace(
+    searching.hydra_context.config_loader = SimpleNamespace(
         load_sweep_config=lambda config, typed: compose("train", overrides=typed, return_hydra_config=True)
     )
     with pytest.raises(SystemExit, match=why):
