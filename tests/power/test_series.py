@@ -95,6 +95,19 @@ def test_a_known_delay_is_corrected_and_what_averaging_smooths_is_in_the_uncerta
     assert made.settled_s == pytest.approx(0.2)
 
 
+def test_a_drop_of_power_at_the_windows_end_is_wrong_by_half_of_its_interval_once():
+    """The fresh sample is taken after the window, and joules are asked for after that."""
+    made = series()
+    for hundredth in range(100):
+        made.add(round((1 + 0.01 * hundredth) * S), {"VDD_IN": 10.0})
+    made.add(round(2.0005 * S), {"VDD_IN": 0.0})
+    read_j = joules(made, 2.001)
+    sampling = made.sampling(S, 2 * S)
+    error_j = read_j + sampling.moved_j["VDD_IN"] - 10.0
+    assert error_j == pytest.approx(-10 * 0.0105 / 2 + 10 * 0.0005, abs=0.001)
+    assert abs(error_j) < sampling.half_width_j
+
+
 def test_without_samples_after_the_window_all_that_the_sensor_may_hold_back_is_uncertain():
     made = sampled(lambda at_s: 10.0, TIMES, responses={"VDD_IN": Response(0.2, 0.0, 0.2)})
     assert made.sampling(0, S).half_width_j >= 0.4 * 10

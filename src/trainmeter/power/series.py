@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -127,6 +127,8 @@ class Series:
         self._pace_s = pace_s
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
+        self._asked_ns = array("q")
+        """When joules were asked for: up to then the last sample's power was extrapolated."""
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
         self._handed = 0
@@ -165,6 +167,7 @@ class Series:
     def joules(self, at_ns: int) -> dict[str, float]:
         """Each domain's joules up to a moment, which is not before the last sample; without those that are lost."""
         with self._lock:
+            self._asked_ns.append(at_ns)
             known = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
         return {name: joules for name, joules in known.items() if joules is not None}
 
@@ -179,6 +182,7 @@ class Series:
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
             around = slice(max(0, first - 1), last + 1)
             near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
+            asked_s = [at_ns * NANOSECOND for at_ns in self._asked(opened_ns, closed_ns)]
         told = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
         total_w = np.sum([watts[name] for name in self._total], axis=0)
         borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
@@ -191,7 +195,7 @@ class Series:
             peak_w=told.peak_w if told.samples else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
-            moved_j={name: self._moved_j(name, times_s, watts[name], *borders_s) for name in watts},
+            moved_j={name: self._moved_j(name, times_s, watts[name], *asked_s) for name in watts},
             inside=inside,
         )
 
@@ -213,6 +217,14 @@ class Series:
         random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
         return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
 
+    def _asked(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
+        """When the joules at either border were asked for, which is just outside of it; the border if never."""
+        opening, closing = bisect_right(self._asked_ns, opened_ns) - 1, bisect_left(self._asked_ns, closed_ns)
+        return (
+            self._asked_ns[opening] if opening >= 0 else opened_ns,
+            self._asked_ns[closing] if closing < len(self._asked_ns) else closed_ns,
+        )
+
     def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
         good = np.isfinite(watts)
         if not good.any():
@@ -230,6 +242,7 @@ class Series:
             old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._handed)
             self._times_ns, self._handed = self._times_ns[old:], self._handed - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
+            self._asked_ns = self._asked_ns[bisect_left(self._asked_ns, before_ns) :]
             for line in self._lines.values():
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
