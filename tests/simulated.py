@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, count
 from random import Random
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from trainmeter.metrics import NANOSECOND
 from trainmeter.power.meter import Counter, Domain, Instruments
@@ -135,13 +136,15 @@ class Case(NamedTuple):
     """For 0.3 s of the window, no read succeeds."""
     counter: bool = False
     """The sensor's readings are added up by a counter, and its power is only sampled beside it."""
+    beside: Response | None = None
+    """The response of the power sampled beside the counter; None: the counter's sensor is the one that is sampled."""
 
 
 SLOW_READ_S = 0.02
 UNKNOWN = Response(None, 0.0, None)
 JETPACK4, THOR = Response(0.4224, 0.0, 0.4224), Response(0.0505, 0.0, 0.0505)
 MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
-A100 = Response(0.025, 0.0, 0.1)
+A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
 GPU = {"period_s": GPU_PERIOD_S}
 CASES = {
     "INA3221, JetPack 4 (422 ms): step near a border": Case(step_near_a_border, JETPACK4),
@@ -161,6 +164,7 @@ CASES = {
     "A100 or H100, counter: stall and compute": Case(stall_and_compute, A100, counter=True, **GPU),
     "A100 or H100, counter: any square wave": Case(any_square, A100, counter=True, **GPU),
     "A100 or H100, counter: step near a border": Case(step_near_a_border, A100, counter=True, **GPU),
+    "H100, counter, power as a mean over 1 s": Case(stall_and_compute, A100, counter=True, beside=MEAN_1S, **GPU),
 }
 """The cases in which a sensor does not tell the power of the moment, or sampling misses some of it."""
 WAVES: dict[str, Make] = {"constant": constant, "step": step, "ramp": ramp, "square": square}
@@ -222,10 +226,11 @@ def moments(case: Case, window_s: float, until_s: float, chance: Random) -> Iter
 
 def sampled(case: Case, load: Load, window_s: float, chance: Random) -> tuple[float, float]:
     """The measured energy of a window and its stated half-width, in joules."""
-    known = case.response if case.known is None else case.known
+    sensor = case.beside or case.response
+    known = sensor if case.known is None else case.known
     responses, steps_w = {"rail": known}, {"rail": STEP_W}
     made = Series(["rail"], total=["rail"], bridge_s=LONGEST_SILENCE_S, steps_w=steps_w, responses=responses)
-    reader, at_close_j, at_open_j = Reader(load, case.response, chance), 0.0, 0.0
+    reader, at_close_j, at_open_j = Reader(load, sensor, chance), 0.0, 0.0
     closed_ns = round(window_s / NANOSECOND)
     until_s = window_s + made.settled_s + 1.5 * case.period_s
     for at_s in moments(case, window_s, until_s, chance):
@@ -236,7 +241,7 @@ def sampled(case: Case, load: Load, window_s: float, chance: Random) -> tuple[fl
             at_close_j = made.joules(closed_ns)["rail"]
     told = made.sampling(0, closed_ns)
     if case.counter:
-        return counted(case, reader, window_s, told)
+        return counted(case, Reader(load, case.response, chance) if case.beside else reader, window_s, told)
     return at_close_j - at_open_j + told.moved_j["rail"], told.half_width_j
 
 
@@ -245,8 +250,14 @@ def counted(case: Case, reader: Reader, window_s: float, told: Sampling) -> tupl
     renewal_s = case.response.renewal_s or 0.0
     domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response.averaging_s, case.response.lag_s)
     joules = {"gpu0": reader.counted_j(0.0, window_s)}
-    meter = Instruments(counters={"gpu0": Counter(domain, float)}, total=["gpu0"], covers="GPU board")
+    meter = Instruments(counters={"gpu0": Counter(domain, float)}, powers=beside(case), total=["gpu0"], covers="all")
     return joules["gpu0"], meter.half_width_j(joules, window_s, told)
+
+
+def beside(case: Case) -> Any:
+    """What tells an `Instruments` of the power sampled beside its counter."""
+    response = case.beside or case.response
+    return SimpleNamespace(domains={"gpu0_sampled": Domain("sampled", case.period_s, "GPU board", 0.001, *response)})
 
 
 def simulated(name: str, case: Case, *, window_s: float, windows: int) -> Errors:

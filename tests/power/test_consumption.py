@@ -216,7 +216,7 @@ def test_net_energy_is_gross_less_idle_power_over_the_same_time_and_may_be_negat
 )
 def test_a_counter_misses_what_its_sensor_does_not_measure(averaging_s, structure_j, half_width_j):
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
-    beside = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=0.0)
+    beside = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
     meter = Instruments(counters=parts, powers=beside or None, total=["gpu0"], covers="all")
     told = meter.sampling(0, 10 * SECOND)
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, told) == pytest.approx(half_width_j, rel=0.01)

@@ -216,16 +216,22 @@ class Instruments:
     ) -> float:
         """What counters miss that add up readings of a sensor which measures a part of the time only.
 
-        The sampled power beside them tells how much power varies. Without it, power may be anything between 0 and twice
-        its mean: its standard deviation is the mean at most.
+        The sampled power beside them tells how much power varies, if it is the same sensor's: a mean over a longer time
+        hides it. Without it, power may be anything between 0 and twice its mean: its standard deviation is the mean at
+        most.
         """
         if not part_time:
             return 0.0
-        if sampling and sampling.samples > 1:
+        if sampling and sampling.samples > 1 and self._samples_all_of(part_time):
             return sampling.structure_j
         means_w = ((domain, joules[name] / seconds) for name, domain in part_time.items())
         extremes = ((domain, (0.0, watts, 2 * watts)) for domain, watts in means_w)
         return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
+
+    def _samples_all_of(self, part_time: Mapping[str, Domain]) -> bool:
+        """Whether the samples are of all the total's power, by the sensors whose readings these counters add up."""
+        beside = self._powers.domains.values() if self._powers and not self._in_part else ()
+        return {domain.averaging_s for domain in beside} == {domain.averaging_s for domain in part_time.values()}
 
     def drain(self, before_ns: int) -> Powers:
         powers = self._powers.drain(before_ns) if self._powers else NO_POWERS
