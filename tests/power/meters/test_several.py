@@ -8,6 +8,7 @@ from trainmeter.power.consumption import Reading, consumption
 from trainmeter.power.meter import Counter, Domain, Instruments
 from trainmeter.power.meters.several import Sum, open_sum
 from trainmeter.power.series import NO_POWERS, Powers, Sampling
+from trainmeter.power.uncertainty import Response
 
 GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half_width_j=2.0, inside={"gpu0": 90})
 CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
@@ -124,6 +125,11 @@ def test_samples_of_all_parts_are_in_the_order_of_time_and_the_total_is_the_firs
     first = [200.0, None, 210.0, None]
     assert known == {"gpu0": first, "cpu0": [None, 50.0, None, 55.0], "total": first}
     assert list(both.drain(100).times_ns) == []
+
+
+def test_the_samples_of_a_sum_have_the_response_of_the_first_parts_sensor(both, gpu):
+    gpu.powers = gpu.powers._replace(response=Response(0.025, 0.0, 0.1))
+    assert both.drain(100).response == Response(0.025, 0.0, 0.1)
 
 
 def test_a_sum_closes_all_its_parts(both, gpu, cpu):

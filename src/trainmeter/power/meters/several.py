@@ -98,6 +98,7 @@ class Sum:
             array("q", (at_ns for at_ns, _, _ in rows)),
             {name: array("d", (watts.get(name, math.nan) for _, watts, _ in rows)) for name in names},
             array("d", (total_w for _, _, total_w in rows)),
+            parts[0].response,
         )
 
     def close(self) -> None:
