@@ -1,10 +1,12 @@
 """The doctor as a person runs it, on machines that are trees of files."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+from array import array
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +17,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
-from trainmeter.doctor import examine
+from trainmeter.doctor import examine, periods_s
 from trainmeter.power.knobs.desk import Desk
+from trainmeter.power.series import Powers
 
 ROOT = Path(__file__).parents[1]
 ALWAYS = {
@@ -146,6 +149,18 @@ def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_
     assert told["power limit"]["choices"] == "100 to 300 W"
     for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
         assert told[quantity]["source"] == "NVML, gpu0"
+
+
+def test_the_sampling_period_of_a_domain_is_that_of_its_own_samples():
+    """Of two meters side by side, as `meter=sum` hands their samples over."""
+    nan = math.nan
+    watts = {"gpu0": [9.0, nan, 9.0, nan, 9.0], "cpu0": [nan, 5.0, nan, 5.0, nan]}
+    times_ns = array("q", [0, 30_000_000, 50_000_000, 50_000_001, 100_000_000])
+    powers = Powers(times_ns, {name: array("d", read) for name, read in watts.items()}, array("d", watts["gpu0"]))
+    assert periods_s(powers, "gpu0", 0) == pytest.approx([0.05, 0.05])
+    assert periods_s(powers, "cpu0", 0) == pytest.approx([0.02])
+    assert periods_s(powers, "gpu0", 1) == pytest.approx([0.05])
+    assert periods_s(powers, "gpu1", 0) == []
 
 
 def test_a_slice_of_a_gpu_is_said_to_have_no_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811

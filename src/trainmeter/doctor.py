@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,8 @@ from trainmeter.power.knobs.fan import open_fan
 from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from trainmeter.power.knobs.knob import Knob
 from trainmeter.power.knobs.permission import permission
-from trainmeter.power.meter import Domain, Meter, open_meter, shortest_s
+from trainmeter.power.meter import Meter, open_meter, shortest_s
+from trainmeter.power.series import Powers
 from trainmeter.processes import boot_id
 
 LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
@@ -121,30 +123,34 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
     after = reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     told = consumption(before, after, meter, seconds)
-    achieved_s = periods_s(meter.drain(after.at_ns).times_ns, before.at_ns)
+    powers = meter.drain(after.at_ns)
 
-    def row(quantity: str, joules: float | None, parts: Collection[Domain], source: str, covers: str, why: str) -> Row:
+    def row(quantity: str, joules: float | None, names: Sequence[str], source: str, covers: str, why: str) -> Row:
+        parts = [meter.domains[name] for name in names]
         long_enough = all(seconds >= shortest_s(part) for part in parts)
         watts = f"{joules / seconds:.3g} W" if joules is not None and long_enough else None
         offered, period_s, range_s = joules is not None and source != "estimated", max(p.period_s for p in parts), None
-        if achieved_s and all(part.source == "sampled" for part in parts):
-            period_s, range_s = statistics.median(achieved_s), (min(achieved_s), max(achieved_s))
+        achieved_s = [periods_s(powers, name, before.at_ns) for name in names]
+        if all(achieved_s) and all(part.source == "sampled" for part in parts):
+            slowest_s = max(achieved_s, key=statistics.median)
+            period_s, range_s = statistics.median(slowest_s), (min(slowest_s), max(slowest_s))
         text = f"{source} (meter={name})"
         return Row(quantity, offered, text, period_s, covers, watts, period_range_s=range_s, why=why or None)
 
     total = meter.total(told.joules)
     lacking = "" if total is not None else "a part of it tells nothing"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
-    yield row("energy", total, meter.domains.values(), source, parts, reason or lacking)
+    yield row("energy", total, [*meter.domains], source, parts, reason or lacking)
     for domain, part in meter.domains.items():
         joules = told.joules.get(domain)
         lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")
-        yield row(f"power: {domain}", joules, [part], part.source, part.covers, lacking)
+        yield row(f"power: {domain}", joules, [domain], part.source, part.covers, lacking)
 
 
-def periods_s(times_ns: Sequence[int], since_ns: int) -> list[float]:
-    """The time between one sample and the next, in seconds, of the samples since a moment."""
-    times_ns = [at_ns for at_ns in times_ns if at_ns >= since_ns]
+def periods_s(powers: Powers, name: str, since_ns: int) -> list[float]:
+    """The time between one sample of a domain and the next, in seconds, of the samples since a moment."""
+    moments = zip(powers.times_ns, powers.watts.get(name, ()), strict=False)  # a counter has no samples
+    times_ns = [at_ns for at_ns, watts in moments if at_ns >= since_ns and math.isfinite(watts)]
     return [(after - before) * NANOSECOND for before, after in pairwise(times_ns)]
 
 
