@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from controls import Board
 
-from trainmeter.power.knobs import knob, privilege
+from trainmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
 from trainmeter.power.knobs.amd_cap import open_amd_cap
 from trainmeter.power.knobs.demands import LASTING, put_back, refuse_unrestored
 from trainmeter.power.knobs.desk import Desk
@@ -282,6 +282,20 @@ def test_a_turn_that_was_cut_short_is_put_back_whatever_it_looks_like(bench):
     put_back(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
     assert bench.memos() == []
+
+
+def test_what_a_killed_run_requested_and_cannot_be_read_yet_is_requested_back(open_folder, monkeypatch):
+    """As jtop's service does it: later than it was asked, and the run that asked is dead by then."""
+    board = Board(open_folder).with_modes("nx").with_clocks()
+    monkeypatch.setenv("PATH", board.on_path())
+    late = [2]  # the mode that was requested
+    monkeypatch.setattr(nvpmodel.jtop_control, "set_mode", lambda number, name: late.append(number) or "")
+    monkeypatch.setattr(jtop_control.os, "geteuid", lambda: 1000)
+    journal, was = desk(board.root), open_nvpmodel(board.root).get()
+    memo = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")
+    journal.keep(memo._replace(began="0"))
+    assert put_back(journal, print) == []
+    assert late == [2, 5]
 
 
 def test_a_setting_that_cannot_be_restored_is_a_warning_and_refuses_the_runs_that_change_it(bench):

@@ -160,7 +160,7 @@ def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
 
 
 def undo(knob: Knob, was: str) -> None:
-    """Restore a setting whose change did not complete.
+    """Restore a setting whose change did not complete, in this process or in one that was killed.
 
     The original is written even where it can be read already: a change that was requested may take effect late. If
     that write is refused as the change itself was, the device is as it was found and there is nothing to restore.
@@ -168,10 +168,12 @@ def undo(knob: Knob, was: str) -> None:
     Raises:
         RuntimeError, OSError: The device has another setting, or may get one, and the original was not accepted.
     """
+    requested = knob.pending
+    knob.pending = True
     try:
         knob.set(was)
     except (OSError, RuntimeError):
-        if knob.pending or not knob.same(knob.get(), was):
+        if (requested and knob.pending) or not knob.same(knob.get(), was):
             raise
 
 
