@@ -137,6 +137,16 @@ def test_a_renewal_period_that_is_unknown_is_estimated_from_runs_of_identical_re
     assert estimated_s(np.array([0.0, 0.1, 0.2]), np.array([1.0, 1.0, 2.0])) is None
 
 
+def test_the_renewal_period_of_several_gpus_is_that_of_each_and_not_that_of_their_sum():
+    chance, names = random.Random(1), [f"gpu{number}" for number in range(4)]
+    levels = [[chance.random() for _ in range(150)] for _ in names]
+    made = series(*names, responses=dict.fromkeys(names, Response(None, 0.0, None)))
+    for at_s in uneven(10.0, 0.01, seed=3):
+        made.add(round(at_s * S), {name: levels[of][int((at_s + 0.025 * of) / 0.1)] for of, name in enumerate(names)})
+    made.sampling(0, 10 * S)
+    assert 0.2 <= made.settled_s < 0.24  # a renewal, and as long again for the unknown averaging time
+
+
 def test_a_hole_in_an_alternating_load_may_hold_its_highest_or_its_lowest_power():
     times = [0.01 * hundredth for hundredth in range(101) if not 40 < hundredth < 70]
     made = sampled(lambda at_s: 15.0 if at_s % 0.12 < 0.06 else 5.0, times)

@@ -186,6 +186,7 @@ class Series:
         told = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
         total_w = np.sum([watts[name] for name in self._total], axis=0)
         borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
         half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *borders_s)
         return Sampling(
             samples=told.samples,
@@ -199,13 +200,23 @@ class Series:
             inside=inside,
         )
 
+    def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
+        """The longest renewal period of the sensors whose own is unknown; their sum changes whenever one of them does.
+
+        None where none of them tells.
+        """
+        found = []
+        for name in (name for name, response in self._responses.items() if response.renewal_s is None):
+            good = np.isfinite(watts[name])
+            found.append(renewal_s(times_s[good], watts[name][good]))
+        return max(filter(None, found), default=None)
+
     def _uncertainty_j(
         self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
     ) -> tuple[float, float]:
         """The half-width of the total's energy, and what structure that samples miss contributes to it."""
         good = np.isfinite(total_w)
         times_s, total_w = times_s[good], total_w[good]
-        self._renewal_s = renewal_s(times_s, total_w) or self._renewal_s
         response = self._total_response()
         pace_s, unsampled = (self._pace_s, 1.0) if self._pace_s else (response.held_s, response.unsampled)
         delayed = opened_s + response.delay_s, closed_s + response.delay_s
