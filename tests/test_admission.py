@@ -9,7 +9,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from trainmeter import admission
-from trainmeter.admission import admit, check_points, named, refusal
+from trainmeter.admission import ON_CPU, admit, check_points, named, refusal
 from trainmeter.durable import write_json
 from trainmeter.job import GROUPS
 
@@ -145,6 +145,33 @@ def test_points_refused_for_the_same_are_one_line(sweep):
         "batch=0 workers=1 (and 1 more): `batch=0` is not valid",
         "  hint: give a whole number, 1 or more",
     ]
+
+
+def test_an_interpreter_without_torch_refuses_a_sweep_once(sweep, tmp_path):
+    python, asked = tmp_path / "python", tmp_path / "asked"
+    python.write_text(f'#!/bin/sh\necho . >>{asked}\necho \'{{"python": [3, 10], "torch": null}}\'\n')
+    python.chmod(0o755)
+    with pytest.raises(ValueError, match="2 of 2") as refused:
+        sweep([[f"batch={batch}", f"device.python={python}"] for batch in (8, 16)])
+    assert str(refused.value).splitlines()[1].endswith(f"(and 1 more): {python} has no torch")
+    assert str(refused.value).count("  hint: ") == 1
+
+
+def test_the_python_of_another_board_refuses_no_rehearsal(sweep):
+    sweep([["device=nano", "device.match={board: none}", "batch=8"]])
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_a_precision_that_no_cpu_has_is_refused(sweep, precision):
+    with pytest.raises(ValueError, match=f"`precision={precision}` is not available on a CPU"):
+        sweep([["device.accelerator=cpu", "precision=fp32"], ["device.accelerator=cpu", f"precision={precision}"]])
+
+
+def test_the_precisions_of_a_cpu_are_those_of_the_training_process():
+    torch = pytest.importorskip("torch")
+    from trainmeter.worker.precision import formats
+
+    assert list(ON_CPU) == formats(torch.device("cpu"))
 
 
 def test_of_very_many_reasons_the_first_are_told(sweep):

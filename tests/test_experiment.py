@@ -314,7 +314,7 @@ def test_an_interpreter_without_torch_is_refused_before_the_lock_the_dataset_and
     asked = order(f"device={device}", f"device.python={python}", f"machine.lock_dir={tmp_path / 'locks'}")
     outcome = run(asked, terminal)
     assert outcome.state == "failed"
-    assert outcome.failure.startswith(f"{python} has no torch\nhint: install torch for it (on a Jetson NVIDIA's")
+    assert outcome.failure.startswith(f"{python} has no torch\n  hint: install torch for it (on a Jetson NVIDIA's")
     assert not (tmp_path / "locks").exists()
     assert not asked.folder.exists()
     assert "REHEARSAL" not in terminal.console.file.getvalue()

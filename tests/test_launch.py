@@ -167,14 +167,14 @@ def having(tmp_path):
         ('{"python": [3, 6], "torch": null}', "has no torch"),
         ('{"python": [2, 7], "torch": null}', "is Python 2.7, and training needs 3.6 or newer"),
         ('{"python": [3, 6], "torch": "1.9.1"}', "has torch 1.9.1, and training needs 1.10 or newer"),
-        ("hello", "does not run `python -m` as a Python does, and printed: hello"),
+        ("hello", "is no Python: `python -m` printed hello"),
     ],
 )
 def test_an_interpreter_that_cannot_train_is_refused_with_the_way_out(having, said, lack):
     python = having(said)
     with pytest.raises(ValueError, match=re.escape(lack)) as refused:
         check_interpreter(python)
-    why, hint = str(refused.value).split("\nhint: ")
+    why, hint = str(refused.value).split("\n  hint: ")
     assert why == f"{python} {lack}"
     assert "device.python=/path/to/python" in hint
     check_interpreter(having('{"python": [3, 6], "torch": "1.10.0"}'))  # once it is mended
@@ -194,7 +194,7 @@ def test_an_interpreter_that_fails_or_is_no_program_is_refused(having, tmp_path)
     (tmp_path / "python").write_text("no program")
     with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
         check_interpreter(str(tmp_path / "python"))
-    with pytest.raises(ValueError, match=r"device\.python=/nowhere/python: there is no such program\n"):
+    with pytest.raises(ValueError, match=r"`device\.python=/nowhere/python`: there is no such program\n"):
         check_interpreter("/nowhere/python")
 
 
@@ -358,7 +358,7 @@ def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpret
 
 
 def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
-    with pytest.raises(ValueError, match=r"device\.python=python3\.0: there is no such program\nhint: "):
+    with pytest.raises(ValueError, match=r"`device\.python=python3\.0`: there is no such program\n  hint: "):
         started(tmp_path, "python3.0").__enter__()
 
 

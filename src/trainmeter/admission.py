@@ -14,11 +14,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from trainmeter import capacity
+from trainmeter import capacity, launch
 from trainmeter.datasets import manifest
 from trainmeter.datasets.ready import known
+from trainmeter.errors import refused
 from trainmeter.hints import check_names, check_types
-from trainmeter.job import ROOT, asked
+from trainmeter.job import ROOT, asked, device_here
+from trainmeter.machine import host
 from trainmeter.progress import counted
 from trainmeter.schema import BUILT
 from trainmeter.throughput import check_length
@@ -29,6 +31,8 @@ from trainmeter.values import check
 SOURCE = Path(__file__).resolve().parents[1]
 SHOWN = 10
 PATIENCE_S = 60.0
+ON_CPU = ("fp32", "bf16")
+"""The numeric precisions of a CPU, as `worker.precision` has them, which this process cannot import."""
 
 
 def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
@@ -45,26 +49,47 @@ def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequenc
 
 def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
     """Composes each configuration of a sweep and refuses them all for those that cannot be, each named; ValueError."""
-    refused: dict[str, list[Sequence[str]]] = {}
+    reasons: dict[str, list[Sequence[str]]] = {}
     for point in counted(points, "Composing configurations"):
         try:
             config = composed(list(point))
             job, choices, overrides = asked(config)
             admit(job, choices, overrides)
             if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
-                capacity.check(job, ROOT)
+                check_here(job, overrides)
         except ValueError as error:
-            refused.setdefault(str(error), []).append(point)
-    if not refused:
+            reasons.setdefault(str(error), []).append(point)
+    if not reasons:
         return
     same = set.intersection(*map(set, points)) if len(points) > 1 else set()
     lines = [named([typed for typed in first if typed not in same], len(more), why)
-             for why, (first, *more) in refused.items()]  # fmt: skip
+             for why, (first, *more) in reasons.items()]  # fmt: skip
     left = [f"... and {len(lines) - SHOWN} more reasons."] if len(lines) > SHOWN else []
-    count = sum(map(len, refused.values()))
+    count = sum(map(len, reasons.values()))
     raise ValueError(
         "\n".join([f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:SHOWN], *left])
     )
+
+
+def check_here(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuses a job that this machine cannot run: for its size, its precision or the Python that trains; ValueError."""
+    capacity.check(job, ROOT)
+    facts = host.facts(job["machine"]["root"])
+    fits = host.fits(job["device"]["match"], facts)
+    device = job["device"] if fits else device_here(job["device"], overrides)
+    check_precision(job["precision"], is_gpu=trains_on_gpu(device, facts))
+    launch.check_interpreter(device["python"])
+
+
+def check_precision(precision: str, *, is_gpu: bool) -> None:
+    """Refuses what no CPU computes in; the training process tells what a GPU does. ValueError."""
+    if not is_gpu and precision not in ON_CPU:
+        raise refused(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
+
+
+def trains_on_gpu(device: Mapping[str, Any], facts: Mapping[str, str | None]) -> bool:
+    """Whether a job for this device trains on a GPU of a machine of which these facts are known."""
+    return device["accelerator"] == "cuda" or (device["accelerator"] == "auto" and bool(facts["gpu"]))
 
 
 def named(point: Sequence[str], more: int, why: str) -> str:
@@ -98,8 +123,8 @@ def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
     specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
     if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
         specs.setdefault("model", {"architecture": job["model"]["architecture"]})
-    if specs and (refused := refusal(job["device"]["python"] or sys.executable, json.dumps(specs, sort_keys=True))):
-        raise ValueError(refused)
+    if specs and (why := refusal(job["device"]["python"] or sys.executable, json.dumps(specs, sort_keys=True))):
+        raise ValueError(why)
 
 
 @cache

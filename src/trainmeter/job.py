@@ -67,6 +67,13 @@ class Order:
         return replace(self, job=plain(config), choices=choices)
 
 
+def device_here(device: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The settings of another machine's device as they are on this one, by the overrides that were typed."""
+    typed = {override.partition("=")[0] for override in overrides}
+    here = {"accelerator": "auto", "python": None}
+    return {**device, **{key: value for key, value in here.items() if f"device.{key}" not in typed}}
+
+
 def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
     """Makes the schema and the resolvers known to Hydra; once, before it composes.
 

@@ -20,6 +20,7 @@ from typing import IO
 from trainmeter import conversation
 from trainmeter.cluster import Node
 from trainmeter.conversation import Worker
+from trainmeter.errors import refused
 
 ALONE = Node()
 SOURCE = Path(__file__).resolve().parents[1]
@@ -84,10 +85,10 @@ def _listener() -> Iterator[socket.socket]:
 
 
 def interpreter_of(python: str | None) -> str:
-    """The path of the interpreter that trains, by `device.python`; ValueError where there is no such program."""
+    """The path of the interpreter that trains, by `device.python`; InputError where there is no such program."""
     if found := shutil.which(python or sys.executable):
         return found
-    raise ValueError(f"device.python={python}: there is no such program\nhint: {INSTALL}")
+    raise refused(f"`device.python={python}`: there is no such program", INSTALL)
 
 
 @cache
@@ -101,7 +102,7 @@ def check_interpreter(python: str | None) -> None:
         python: `device.python`; None for the controller's own interpreter.
 
     Raises:
-        ValueError: Why it cannot train, with what to do.
+        InputError: Why it cannot train, with what to do.
     """
     interpreter = interpreter_of(python)
     try:
@@ -115,11 +116,11 @@ def check_interpreter(python: str | None) -> None:
             timeout=INTERPRETER_LIMIT_S,
         )
     except OSError as error:
-        raise ValueError(f"{interpreter} cannot be run: {error.strerror}\nhint: {INSTALL}") from error
+        raise refused(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
     except subprocess.TimeoutExpired:
         return
     if lack := _lack(asked.stdout) if asked.returncode == 0 else f"does not run: {last_line(asked.stderr)}":
-        raise ValueError(f"{interpreter} {lack}\nhint: {INSTALL}")
+        raise refused(f"{interpreter} {lack}", INSTALL)
 
 
 def _lack(told: str) -> str:
@@ -128,7 +129,7 @@ def _lack(told: str) -> str:
         has = json.loads(last_line(told))
         python, torch = tuple(has["python"]), has["torch"]
     except (ValueError, TypeError, KeyError):
-        return f"does not run `python -m` as a Python does, and printed: {last_line(told)}"
+        return f"is no Python: `python -m` printed {last_line(told) or 'nothing'}"
     version = re.match(r"(\d+)\.(\d+)", torch or "")
     if python < OLDEST_PYTHON:
         return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"

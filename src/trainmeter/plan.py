@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter import capacity, reuse
-from trainmeter.admission import admit
+from trainmeter.admission import admit, check_precision, trains_on_gpu
 from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import check_storage, digest, place
@@ -170,13 +170,13 @@ def settle(order: Order) -> Plan:
         order = order.on(found)
     fits = host.fits(order.job["device"]["match"], facts)
     here = order if fits else as_here(order)
-    accelerator = here.job["device"]["accelerator"]
-    on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
+    on_gpu = trains_on_gpu(here.job["device"], facts)
     strategy = here.job["strategy"]
     among = node(os.environ)
     check_nodes(strategy, among)
     admit(here.job, order.choices, order.overrides, among.nodes)
     capacity.check(here.job, ROOT)
+    check_precision(here.job["precision"], is_gpu=on_gpu)
     used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
     if strategy["name"] == "dp" and strategy["ranks"] and not on_gpu:
         raise refused(

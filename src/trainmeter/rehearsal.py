@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmeter.job import Order
+from trainmeter.job import Order, device_here
 from trainmeter.power.knobs.demands import UNTOUCHED, Demand
 
 
@@ -49,7 +49,4 @@ def lack_of_gpus(strategy: Mapping[str, Any], there: int) -> str | None:
 def as_here(order: Order) -> Order:
     """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
     its Python does not hold here; what was typed does."""
-    typed = {override.partition("=")[0] for override in order.overrides}
-    here = {"accelerator": "auto", "python": None}
-    kept = {key: value for key, value in here.items() if f"device.{key}" not in typed}
-    return replace(order, job={**order.job, "device": {**order.job["device"], **kept}})
+    return replace(order, job={**order.job, "device": device_here(order.job["device"], order.overrides)})

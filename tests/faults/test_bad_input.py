@@ -56,7 +56,7 @@ def test_a_storage_that_is_not_there_is_not_made(project):
 def test_a_python_that_is_not_there_is_named(project):
     done = project.run("train", *project.quick(**{"device.python": "/nowhere/python"}))
     assert done.returncode == 1
-    assert "device.python=/nowhere/python: there is no such program\nhint: " in done.stdout
+    assert "error: `device.python=/nowhere/python`: there is no such program\n  hint: " in done.stderr
     assert project.records() == []
 
 
