@@ -23,7 +23,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import command
+from trainmeter import command, errors, values
 from trainmeter.job import matches, of_board
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def main(config: DictConfig) -> None:
     from trainmeter.doctor import examine
     from trainmeter.machine import host
 
-    if config.format not in ("table", "json"):
-        sys.exit(f"format={config.format}: give table or json.")
     try:
+        values.check_each({"format": config.format, "machine": plain(config.machine)})
         found = host.detect(matches(), host.facts(config.machine.root))
-        rows = list(examine(on(config, found), found))
+        keys = on(config, found)
+        values.check_each(keys)
+        rows = list(examine(keys, found))
     except ValueError as error:
-        sys.exit(str(error))
+        sys.exit(errors.line(error))
     if config.format == "json":
         print(json.dumps([row._asdict() for row in rows], indent=2))
     else:
@@ -54,8 +55,12 @@ def on(config: DictConfig, found: str) -> dict[str, Any]:
     if chosen.runtime.choices["device"] == "auto":
         others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
         config = hydra.compose("doctor", overrides=[*others, f"device={found}"])
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    return plain
+    return plain(config)
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as plain values."""
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def show(rows: Iterable["Row"]) -> None:

@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     records = [record for folder in folders for record in records_below(folder)]
     empty = [folder for folder in asked.folders if not records_below(folder)]
     for folder in empty:
-        print(f"{folder}: no record there: no job.json in it or below it", file=sys.stderr)
+        print(f"error: {folder} holds no record: no job.json is in it or below it", file=sys.stderr)
+        print("  hint: name a run or a sweep of multirun/, or none for all", file=sys.stderr)
     left = [] if asked.uri else [record for record in records if is_awaited(record)]
     for sweep in dict.fromkeys(record.folder.parent for record in left):
         count = sum(record.folder.parent == sweep for record in left)
@@ -90,7 +91,7 @@ def show(records: Sequence[Record], where: Place, events: bool) -> bool:
     try:
         store = open_store(*where, patience_s=PATIENT_S)
     except Exception as error:
-        print(f"MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
+        print(f"error: MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
         return False
     shown = [show_one(record, store, where, events) for record in records]
     ended = end_dead(store, where)

@@ -34,7 +34,7 @@ if environment.lack():
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import command
+from trainmeter import command, errors, values
 from trainmeter.job import ROOT
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ def main(config: DictConfig) -> None:
 
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
+        values.check_each(keys)
         report(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
-        sys.exit(str(error))
+        sys.exit(errors.line(error))
 
 
 def report(keys: dict[str, Any], console: "Console") -> None:
@@ -140,15 +141,10 @@ def asked(keys: dict[str, Any]) -> "Asked":
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
-    if not isinstance(of["predict"], bool):
-        raise ValueError(f"report.predict={of['predict']}: give true or false")
     power_of = several(of["power_of"])
     for each in power_of:
         if isinstance(each, bool) or not isinstance(each, int):
             raise ValueError(f"report.power_of={each}: give the numbers of runs: report.power_of=[3,5]")
-    for key in ("eta", "max_slowdown", "power_budget", "deadline"):
-        if isinstance(of[key], bool | str) or (of[key] is None and key in ("eta", "max_slowdown")):
-            raise ValueError(f"report.{key}={of[key]}: give a number")
     return Asked(
         where=keys["where"] or {},
         include=texts(keys["include"]),

@@ -296,10 +296,10 @@ def test_reads_of_what_lies_in_memory_reach_no_disk(examined):
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("format=xml", "format=xml: give table or json."),
-        ("device=toaster", "There is no device=toaster. There are: agx, "),
-        ("batch=8", "There is no key batch. The keys are: "),
-        ("+meter.tdp_w=-1 meter=estimate", "no CPU's rated power"),
+        ("format=xml", "error: `format=xml` is not valid\n  hint: give one of table, json"),
+        ("device=toaster", "There is no device=toaster\n  hint: There are: agx, "),
+        ("batch=8", "There is no key batch\n  hint: The keys are: "),
+        ("+meter.tdp_w=-1 meter=estimate", "`meter.tdp_w=-1` is not valid"),
     ],
 )
 def test_what_it_does_not_know_is_refused(doctor, typed, said):

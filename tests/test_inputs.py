@@ -1,5 +1,6 @@
 """Bad input of every kind ends in one error with a hint, before anything is made."""
 
+import math
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from trainmeter.command import composing
 from trainmeter.datasets import ready
 from trainmeter.errors import InputError
 from trainmeter.stopping import ONE_STOP_S, Stop
+from trainmeter.values import check_each
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper, count  # noqa: E402
@@ -24,6 +26,15 @@ REFUSED = {
     "~model.name": "`~model.name` deletes a key",
     "~dataset.layout": "`~dataset.layout` deletes a key",
     "=5": "`=5` names no key",
+    "hydra.run.dir=/tmp/x": "the folder of a run is called by its number",
+    "hydra.sweep.subdir=x": "the folder of a run is called by its number",
+    "model.classes=0": "`model.classes=0`",
+    "dataset.normalize=null": "`dataset.normalize=null`",
+    "dataset.normalize.std=[0]": "`dataset.normalize=",
+    "dataset=imagefolder": "is a folder of your own",
+    "dataset=imagefolder dataset.root=/nonexistent": "`dataset.root=/nonexistent` is no folder",
+    "dataset.name=x": "it would only call dataset=digits so",
+    "optimizer._target_=torch.optim.Nope": "torch.optim.Nope",
     "batch": "Cannot read `batch`",
     "batch=(": "Cannot read `batch=(`",
     "batch=8,16": "Ambiguous value",
@@ -138,6 +149,23 @@ def test_all_errors_are_raised_where_traces_are_asked_for(monkeypatch):
 
 def test_the_value_of_a_flag_is_no_override():
     with composing(["--config-dir", "=folder", "-m"], "train"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [("out", 5), ("report.eta", math.nan), ("report.eta", 2), ("report.eta", None), ("report.max_slowdown", 0.5),
+     ("report.max_slowdown", math.inf), ("report.deadline", [1]), ("report.power_budget", -5), ("report.predict", 2),
+     ("format", "xml"), ("format", ["json"])],
+)  # fmt: skip
+def test_the_keys_of_other_commands_have_rules_too(typed, key):
+    group, _, name = typed.rpartition(".")
+    with pytest.raises(InputError, match=f"`{typed}="):
+        check_each({group: {name: key}} if group else {name: key})
+
+
+def test_other_commands_sweep_over_nothing():
+    with pytest.raises(SystemExit, match=r"^error: -m is for train\.py"), composing(["-m", "sweep=a,b"], "report"):
         pass
 
 

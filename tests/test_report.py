@@ -118,10 +118,10 @@ def test_names_of_markup_quotes_and_spaces_stay_texts(report, tmp_path):
         ("report.eta=2", "report.eta"),
         ("report.max_slowdown=0.5", "report.max_slowdown"),
         ("report.power_budget=-1", "report.power_budget"),
-        ("report.deadline=soon", "report.deadline=soon: give a number"),
-        ("report.deadline=true", "report.deadline=True: give a number"),
-        ("report.predict=maybe", "report.predict=maybe: give true or false"),
-        ("report.power_of=abc", "report.power_of=abc: give the numbers of runs: report.power_of=[3,5]"),
+        ("report.deadline=soon", "`report.deadline=soon` is not valid"),
+        ("report.deadline=true", "`report.deadline=true` is not valid"),
+        ("report.predict=maybe", "`report.predict=maybe` is not valid"),
+        ("report.power_of=abc", "report.power_of=abc\n  hint: give the numbers of runs: report.power_of=[3,5]"),
         ("out=conf/report.yaml", "cannot be written to"),
         ("report.power_of=[3]", "report.power_of=3: no such run is told of"),
         ("include=[rehearsal]", "Do you mean rehearsals?"),
@@ -146,7 +146,9 @@ def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
     ended = report("tracking=none")
     assert ended.returncode == 1
-    assert ended.stderr.startswith("No run is left to tell of. Left out: 1 of 2 runs: not whole (failed).")
+    assert ended.stderr.startswith(
+        "error: No run is left to tell of\n  hint: Left out: 1 of 2 runs: not whole (failed)."
+    )
     assert "whose records cannot be read: 1 (JSONDecodeError" in ended.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
     assert report("tracking=none", "include=[failures]").returncode == 0

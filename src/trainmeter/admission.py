@@ -120,6 +120,7 @@ def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
     """
     typed = {override.partition("=")[0] for override in overrides}
     added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
+    added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
     specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
     if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
         specs.setdefault("model", {"architecture": job["model"]["architecture"]})

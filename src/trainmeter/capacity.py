@@ -19,12 +19,13 @@ BLOCK_BYTES = 4096
 
 
 def check(job: Mapping[str, Any], root: Path) -> None:
-    """Refuse a job that asks for more processes, or for a larger dataset, than this machine can hold.
+    """Refuse a job that this machine cannot hold: too many processes, a dataset too large, or one that is not there.
 
     Raises:
         InputError: with what the job needs and what there is.
     """
     check_processes(job["workers"], job["strategy"].get("ranks") or 1, len(os.sched_getaffinity(0)))
+    check_there(job["dataset"], root)
     check_room(job["dataset"], job["storage"], root)
 
 
@@ -39,6 +40,16 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
             if most >= ranks
             else f"give at most strategy.ranks={most}",
         )
+
+
+def check_there(dataset: Mapping[str, Any], root: Path) -> None:
+    """Refuse a dataset that is a folder of one's own, and is not there; InputError."""
+    if dataset.get("make") or not dataset.get("adopt"):
+        return
+    if dataset.get("root") is None:
+        raise refused(f"dataset={dataset['name']} is a folder of your own", "give it: dataset.root=/folder")
+    if not (root / Path(dataset["root"]).expanduser()).is_dir():
+        raise refused(f"`dataset.root={dataset['root']}` is no folder", "mount its medium, or give a folder of samples")
 
 
 def check_room(dataset: Mapping[str, Any], storage: Mapping[str, Any], root: Path) -> None:

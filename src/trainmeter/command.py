@@ -40,6 +40,7 @@ WITH_A_VALUE = (
     "-p",
     "--experimental-rerun",
 )
+NUMBERED = re.compile(r"/\d+/?$")
 REFUSALS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """What Hydra raises of what it cannot compose; it has no base class of its own for all of it."""
 
@@ -85,7 +86,9 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
     before = os.environ.get(TRACES)
     os.environ[TRACES] = "1"
     try:
-        check_overrides(arguments)
+        if entry != "train" and {"-m", "--multirun"} & {*arguments}:
+            raise refused("-m is for train.py: this command has nothing to sweep over", "leave -m out")
+        check_overrides(arguments, entry)
         yield begin
     except REFUSALS as error:
         expected = isinstance(error, InputError | HydraException) if begun else True
@@ -97,7 +100,7 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
             del os.environ[TRACES]
 
 
-def check_overrides(arguments: Sequence[str]) -> None:
+def check_overrides(arguments: Sequence[str], entry: str) -> None:
     """Refuse overrides that Hydra would take for something else, or that would leave a job without a key; InputError.
 
     An argument of something that is built may be deleted, such as of a model: building it tells if it has a default.
@@ -108,6 +111,10 @@ def check_overrides(arguments: Sequence[str]) -> None:
             continue
         if not key:
             raise refused(f"`{typed}` names no key", "give key=value, such as batch=32")
+        value = typed.partition("=")[2].strip("'\"")
+        if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(value)):
+            raise refused(f"`{typed}`: the folder of a run is called by its number",
+                          "give hydra.run.dir=FOLDER/0, or hydra.sweep.dir=FOLDER with -m")  # fmt: skip
         group, _, name = key.partition(".")
         if typed.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
             raise refused(f"`{typed}` deletes a key that is needed", f"set it instead: {key}=")

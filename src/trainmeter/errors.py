@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,8 +34,14 @@ def refused(what: str, hint: str) -> InputError:
 
 
 def line(error: BaseException | str) -> str:
-    """The text for the terminal: `error: ` and what is wrong, lines that are very long cut in their middle."""
-    return "error: " + "\n".join(map(_cut, str(error).strip().splitlines()))
+    """The text for the terminal: `error: ` and what is wrong, lines that are very long cut in their middle.
+
+    Of a text without a hint the first sentence says what is wrong, and the others what to do.
+    """
+    text = str(error).strip()
+    if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
+        text = str(Problem(*parts.groups()))
+    return "error: " + "\n".join(map(_cut, text.splitlines()))
 
 
 def _cut(text: str) -> str:

@@ -37,6 +37,7 @@ from trainmeter.summary import marked
 from trainmeter.supply import in_memory
 from trainmeter.sweep import measures_all
 from trainmeter.tracking import queue
+from trainmeter.values import check_each
 
 OF_GPUS = ("none", "nvml", "amd", "replay")
 """The meters that count nothing but the GPUs that are used, or nothing here."""
@@ -163,6 +164,7 @@ def settle(order: Order) -> Plan:
     Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and RuntimeError
     for what this machine has but does not let be done, such as a power mode that takes a reboot.
     """
+    check_each(order.job)
     root = order.job["machine"]["root"]
     facts = host.facts(root)
     found = host.detect(matches(), facts)

@@ -17,6 +17,8 @@ MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "netwo
 """The media that a disk may be found to be, as `machine.disk.Disk` has them."""
 PREPROCESSING = ("resize", "crop", "pad")
 ABSENT = object()
+LARGEST = 10**9
+"""More is a slip of the keyboard, and does not fit the numbers that torch counts by."""
 LARGEST_SEED = 2**32 - 1
 """NumPy's generators take no larger seed."""
 ABSOLUTE_ZERO_C = -273.15
@@ -65,18 +67,20 @@ def or_null(rule: Rule, meaning: str = "") -> Rule:
 FLAG = one_of("true", "false")
 TEXT = Rule("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("a folder that exists", lambda value: isinstance(value, str) and Path(value).is_dir())
+FILE = Rule("a file that exists", lambda value: isinstance(value, str) and Path(value).is_file())
+MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 WRITABLE = Rule("a folder that can be written", lambda value: isinstance(value, str) and is_writable(Path(value)))
 SECONDS = number(0, unit="seconds")
 LIMIT_S = or_null(number(0, unit="seconds", above=True), "no limit")
 SHARE = number(0, 1, "a number")
 
 RULES = {
-    "batch": whole(1),
-    "epochs": whole(1),
+    "batch": whole(1, LARGEST),
+    "epochs": whole(1, LARGEST),
     "seed": whole(0, LARGEST_SEED),
-    "repeat": whole(0),
+    "repeat": whole(0, LARGEST),
     "workers": whole(0),
-    "prefetch": whole(1),
+    "prefetch": whole(1, LARGEST),
     "warmup_epochs": whole(0),
     "lr_batch": whole(1),
     "pin_memory": one_of("auto", "true", "false"),
@@ -110,7 +114,11 @@ RULES = {
     "dataset.channels": whole(1),
     "dataset.size": whole(1),
     "dataset.features": whole(1),
-    "dataset.words": whole(5),  # four are marks
+    "dataset.normalize": Rule(
+        "mean and std, each a list of numbers, those of std above 0", lambda value: is_scale(value)
+    ),
+    "dataset.words": whole(5, 10**6),  # four are marks
+    "dataset.pixels": whole(32, 4096),
     "dataset.length": whole(2),
     "dataset.held_out": whole(2),
     "dataset.seed": whole(0, LARGEST_SEED),
@@ -127,6 +135,11 @@ RULES = {
     "scheduler.gamma": number(0, above=True),
     "scheduler.eta_min": number(0),
     "strategy.timeout_s": number(0, unit="seconds", above=True),
+    "model.channels": whole(1),
+    "model.classes": or_null(whole(1)),
+    "model.features": whole(1),
+    "model.words": whole(1),
+    "model.length": whole(1),
     "model.dropout": SHARE,
     "model.width": whole(1),
     "model.layers": whole(1),
@@ -137,14 +150,25 @@ RULES = {
     "meter.idle_s": SECONDS,
     "meter.tdp_w": or_null(number(0, unit="watts", above=True)),
     "meter.cross_check": FLAG,
-    "meter.file": or_null(TEXT),
+    "meter.file": or_null(FILE),
+    "meter.rails": or_null(MAPPING),
+    "device.rails": or_null(MAPPING),
+    "device.match": or_null(MAPPING),
     "profiler.warmup_steps": whole(0),
-    "profiler.steps": whole(1),
+    "profiler.steps": whole(1, LARGEST),
     "tracking.experiment": TEXT,
     "tracking.uri": or_null(TEXT),
     "tracking.tensorboard": FLAG,
+    "format": one_of("table", "json"),
+    "out": or_null(TEXT),
+    "source": TEXT,
+    "report.eta": number(0, 1),
+    "report.max_slowdown": number(1, unit="a multiple of the fastest's time"),
+    "report.power_budget": or_null(number(0, unit="watts", above=True)),
+    "report.deadline": or_null(number(0, unit="seconds", above=True)),
+    "report.predict": FLAG,
 }
-"""What each key may be. A key of a group holds for each of its choices that has it."""
+"""What each key of any command may be. A key of a group holds for each of its choices that has it."""
 REQUIRED = (
     *("device.name", "device.accelerator", "device.python", "model.name", "dataset.name", "dataset.layout"),
     *("dataset.open", "storage.name", "storage.root", "storage.medium", "optimizer.name", "scheduler.name"),
@@ -164,10 +188,16 @@ def check(job: Mapping[str, Any]) -> None:
         raise InputError(unknown(strangers[0]))
     if lacking := [key for key in REQUIRED if value_of(job, key) is ABSENT]:
         raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
-    wrong = [problem for key in RULES for problem in broken(key, value_of(job, key))]
+    check_each(job)
+    if wrong := list(wrong_together(job)):
+        raise InputError(*wrong)
+
+
+def check_each(keys: Mapping[str, Any]) -> None:
+    """Refuse values out of range of any command, each with what would be in it; InputError."""
+    wrong = [problem for key in RULES for problem in broken(key, value_of(keys, key))]
     wrong += [Problem(f"`{key}={typed(value)}` is not valid", "give a finite number that is not empty, or null")
-              for key, value in leaves(job) if key not in RULES and is_nothing(value)]  # fmt: skip
-    wrong = wrong or list(wrong_together(job))
+              for key, value in leaves(keys) if key not in RULES and is_nothing(value)]  # fmt: skip
     if wrong:
         raise InputError(*wrong)
 
@@ -200,6 +230,13 @@ def leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def is_nothing(value: Any) -> bool:
     """Whether a value is a number that is not finite, or an empty text: neither means anything for any key."""
     return value == "" or (isinstance(value, float) and not math.isfinite(value))
+
+
+def is_scale(value: Any) -> bool:
+    """Whether samples can be normalized by a value: by lists of numbers, the mean and the standard deviation."""
+    rules = {"mean": number(), "std": number(0, above=True)}
+    parts = [(value.get(name), rule) for name, rule in rules.items()] if isinstance(value, Mapping) else []
+    return bool(parts) and all(isinstance(part, list) and part and all(map(rule.fits, part)) for part, rule in parts)
 
 
 def is_writable(folder: Path) -> bool:

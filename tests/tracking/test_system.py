@@ -62,7 +62,7 @@ def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is
     (broken.folder / "job.json").write_text("{half")
     done = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
     assert done.returncode == 1
-    assert "empty: no record there" in done.stderr
+    assert "empty holds no record" in done.stderr
     assert f"{broken.folder}: not shown" in done.stderr
     assert "1 of 2 records shown" in done.stdout
 
