@@ -162,6 +162,17 @@ def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(cl
     assert late.notes == ["epoch window 3: no energy, since 604.010 s passed between the counters' readings around it."]
 
 
+@pytest.mark.parametrize(("late_s", "term_j"), [(0.1, 20), (1.0, None)])
+def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_total(close, late_s, term_j):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    found = close(at(99.99, gpu0=10), at(104.01 + late_s, gpu0=30), meter("gpu0"), opened=opened).line
+    assert "val/energy_j" not in found["metrics"]
+    term = found["energy"]["term"]
+    assert term.get("energy_j") == term_j
+    if term_j:
+        assert term["energy_uncertainty_j"] >= 20 / (4.02 + late_s) * late_s
+
+
 def test_a_training_that_diverged_has_no_loss_and_says_so(close):
     diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": float("nan")})
     assert "epoch/train_loss" not in diverged.line["metrics"]

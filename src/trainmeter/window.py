@@ -23,6 +23,12 @@ from trainmeter.supply import Supply
 
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
 """How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
+LOOSEST_TERM_S = 0.5
+"""The same for energy as a term of a total, whose uncertainty includes the energy of that time.
+
+Reading the counters of eight GPUs takes longer than `LOOSEST_S`; without this, one short evaluation would leave such a
+run without a total.
+"""
 
 SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 """What the nodes of a run add up to."""
@@ -196,13 +202,6 @@ def keep_powers(meter: Meter, record: Record) -> Powers:
     return powers
 
 
-def loose(measured: Mapping[str, Any], before: Reading, after: Reading) -> bool:
-    """Whether the counters were read so far from the window's ends that their difference is not its energy."""
-    window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
-    between_s = (after.at_ns - before.at_ns) * NANOSECOND
-    return between_s - window_s > max(LOOSEST_S, LOOSEST_SHARE * window_s)
-
-
 def disagreement(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note where the end-to-end clock of a rank and its marks differ by more than they should, of the worst."""
     parts = max((rank["parts"] for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
@@ -245,12 +244,13 @@ def evaluated_as(loss: float) -> str:
 
 def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:
     window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
+    between_s = (after.at_ns - before.at_ns) * NANOSECOND
     used = consumption(before, after, panel.meter, window_s, panel.idle_w)
-    if panel.meter.domains and loose(measured, before, after):
-        seconds = (after.at_ns - before.at_ns) * NANOSECOND
-        note = f"no energy, since {seconds:.3f} s passed between the counters' readings around it."
-        return Consumption({}, {}, [note], used.lost)
-    return used
+    if not panel.meter.domains or between_s - window_s <= max(LOOSEST_S, LOOSEST_SHARE * window_s):
+        return used
+    note = f"no energy, since {between_s:.3f} s passed between the counters' readings around it."
+    term = used.term if between_s - window_s <= LOOSEST_TERM_S else {}
+    return Consumption({}, {}, [note], used.lost, term)
 
 
 def _epoch(
