@@ -3,6 +3,8 @@
 import pytest
 from simulated import CASES, PERIOD_S, WAVES, Case, simulated
 
+from trainmeter.power.uncertainty import student_95
+
 WINDOWS = {1.0: 80, 10.0: 16}
 LEAST = {1.0: 71, 10.0: 13}
 """How many of them must be covered: were 95 % covered in the long run, fewer would be in 1 of 100 tests.
@@ -19,6 +21,14 @@ def test_the_stated_uncertainty_covers_the_error_of_95_percent_of_windows(name):
         found = simulated(name, ALL[name], window_s=window_s, windows=windows)
         assert round(found.held * windows) >= LEAST[window_s], f"windows of {window_s:g} s"
         assert abs(found.bias) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (1.2, 8.649), (1.5, 6.017), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (100, 1.984)],
+)
+def test_students_quantile_is_that_of_the_tables_also_for_few_degrees(freedom, quantile):
+    assert quantile - 0.001 <= student_95(freedom) <= 1.022 * quantile
 
 
 def test_it_is_no_wider_than_it_has_to_be_where_samples_tell_the_power():
