@@ -1,5 +1,6 @@
 """Real processes joined by real sockets; what they do is written in the test, in place of the training."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -216,6 +218,12 @@ def test_torch_is_looked_up_and_not_imported(tmp_path, monkeypatch, has):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert torch_version() == ("1.10.0" if has else None)
+
+
+def test_a_folder_without_code_is_no_torch_to_python_3_6_either(monkeypatch):
+    """Its importlib gives a namespace an origin, which later ones leave out."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="namespace"))
+    assert torch_version() is None
 
 
 def test_an_interpreter_without_torch_is_told_what_names_another(death):

@@ -14,7 +14,8 @@ def torch_version():
     from importlib.util import find_spec
 
     spec = find_spec("torch")
-    if spec is None or spec.origin is None:  # a folder called torch, without any code, is no torch
+    # A folder called torch, without any code, is no torch: a namespace, of which Python 3.6 says so as its origin.
+    if spec is None or spec.origin in (None, "namespace"):
         return None
     try:
         with open(os.path.join(os.path.dirname(spec.origin), "version.py")) as file:
