@@ -18,7 +18,7 @@ from trainmeter.power.phases.energy import PhaseEnergy, phase_energy
 from trainmeter.power.series import Powers
 from trainmeter.ranks import merged
 from trainmeter.record import Record
-from trainmeter.summary import percentiles
+from trainmeter.summary import ENERGIES, percentiles
 from trainmeter.supply import Supply
 
 LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
@@ -269,8 +269,7 @@ def _epoch(
 
 
 def _val(measured: Mapping[str, Any], used: Consumption) -> Told:
-    of_interest = ("energy_j", "net_energy_j", "estimated_energy_j")
-    totals = {name: joules for name, joules in used.metrics.items() if name in of_interest}
+    totals = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
     parts = {name: measured["parts"][name] for name in ("e2e_s", "skipped_samples") if name in measured["parts"]}
     return Told({**parts, **_scores(measured), **totals})
 
