@@ -241,3 +241,24 @@ def test_points_that_are_not_noted_are_none(tmp_path, text):
     if text is not None:
         (tmp_path / "points.json").write_text(text)
     assert sweep.points(tmp_path) == ((), frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_command_that_made_no_run_is_removed(folder, multirun, monkeypatch, resume):
+    monkeypatch.setattr(sweep, "_new", [])
+    made = folder(resume=resume)
+    sweep.keep_points(made, [["batch=8"], ["batch=16"]])
+    (made / "0").mkdir()
+    sweep.remove_empty()
+    assert not multirun.exists()
+
+
+def test_folder_of_a_run_is_kept_with_its_points(folder, monkeypatch):
+    monkeypatch.setattr(sweep, "_new", [])
+    made = folder()
+    sweep.keep_points(made, [["batch=8"], ["batch=16"]])
+    (made / "1").mkdir()
+    (made / "1" / "job.json").touch()
+    (made / "0").mkdir()
+    sweep.remove_empty()
+    assert sorted(path.name for path in made.iterdir()) == [".again", "1", "points.json"]

@@ -69,11 +69,17 @@ def folder(
 
 
 def remove_empty() -> None:
-    """Remove the folders that this process has made and left empty, as where its command was refused."""
+    """Remove the folders that this process has made and that hold no run, as where its command was refused."""
     for made in _new:
-        for folder in (*made.glob("*/"), made, made.parent):
+        for folder in made.glob("*/"):
             with suppress(OSError):
                 folder.rmdir()
+        with suppress(OSError):
+            if not any(path.is_dir() for path in made.iterdir()):
+                for described in made.iterdir():  # the points of runs that there are not, and how they were asked for
+                    described.unlink()
+            made.rmdir()
+            made.parent.rmdir()
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
