@@ -50,6 +50,19 @@ def test_the_answer_comes_first_and_after_it_what_changed():
     assert told.notes == ["before: Left out: 1 of 5 runs: not whole (failed)."]
 
 
+def test_a_run_that_both_sweeps_hold_is_no_change_between_them():
+    before = [replace(trained(number, 100.0, batch=8 + number), sweep="before") for number in range(2)]
+    own = replace(trained(1, 50.0, batch=9), sweep="after")
+    reused = replace(before[0], sweep="after", reused="before/0")
+    told = compose(sweep(reused, own), Asked(), sweep(*before))
+    (compared,) = [page for page in told.pages if page.name == "comparison"]
+    assert {each["before"] / each["after"] for each in compared.values["differences"]} == {0.5}
+    assert any("before/0" in note and "sweep.again=true" in note for note in told.notes)
+    back = compose(sweep(*before), Asked(), sweep(reused, own))
+    (compared,) = [page for page in back.pages if page.name == "comparison"]
+    assert {each["before"] / each["after"] for each in compared.values["differences"]} == {2.0}
+
+
 def test_what_is_asked_of_the_best_is_told():
     found = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
     (section, *_) = compose(sweep(*found), Asked(deadline_s=1.0)).pages[0].sections

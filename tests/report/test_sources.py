@@ -98,7 +98,7 @@ def as_shown(sweep, number, state="whole", status="FINISHED", metrics=METRICS, *
     told = facts(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
     return {"run_id": f"id{number}", "sweep_id": sweep, "params": {}, "metrics": metrics, "facts": told,
             "tags": {"trainmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
-            "link": f"http://127.0.0.1/#/{number}"}  # fmt: skip
+            "link": f"http://127.0.0.1/#/{number}", "reused_as": []}  # fmt: skip
 
 
 def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
@@ -114,6 +114,19 @@ def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
     assert told.folder is None, "it is elsewhere"
     assert told.differences == {"host": "orin", "CPU": "Xeon, 8 cores", "torch": "2.9"}
     assert sweep.varied() == ["batch"]
+
+
+def test_a_run_that_another_sweep_reuses_is_of_both_in_mlflow_and_once_of_the_two_together(tmp_path):
+    reused = {**as_shown(FIRST, 0), "reused_as": [(SECOND, 3), (THIRD, 0)]}
+    shown = [reused, as_shown(SECOND, 0)]
+    found = asked(tmp_path, SECOND, source="mlflow", shown=lambda: shown)
+    assert [(each.number, each.sweep, each.name, each.reused) for each in found.rows] == [
+        (0, SECOND, f"{SECOND}/0", ""),
+        (3, SECOND, f"{FIRST}/0", f"{FIRST}/0"),
+    ]
+    assert [each.name for each in asked(tmp_path, THIRD, source="mlflow", shown=lambda: shown).rows] == [f"{FIRST}/0"]
+    both = asked(tmp_path, FIRST, SECOND, source="mlflow", shown=lambda: shown)
+    assert [(each.sweep, each.reused) for each in both.rows] == [(FIRST, ""), (SECOND, "")]
 
 
 def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):

@@ -62,7 +62,7 @@ def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store
     for _ in range(2):
         assert include(run, store) == publish(record, store)
     (shown,) = store.client.search_runs([store.experiment_id])
-    assert (shown.data.tags[SWEEPS], shown.data.tags["trainmeter.sweep_id"]) == ("sweep new", "sweep")
+    assert (shown.data.tags[SWEEPS], shown.data.tags["trainmeter.sweep_id"]) == ("sweep new/3", "sweep")
 
 
 def now():

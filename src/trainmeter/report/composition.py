@@ -21,6 +21,9 @@ from trainmeter.report.rows import Row, Sweep
 from trainmeter.report.selection import select_any, texts_of
 from trainmeter.report.tell import Told, told_of
 
+MOST_SHARED = 5
+"""Runs in both of two sweeps that are listed by name."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -76,7 +79,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     banner = selection.banner(numbers)
     sampled = chosen([*rows.values()], asked.power_of, [each.point for each in best])
     drawn = powers(sampled)
-    other = _beside(found, sweep.title, against, asked) if against else Beside()
+    other = _beside(selection.rows, sweep.title, against, asked) if against else Beside()
     return Report(
         title=titled(sweep, against),
         rows=selection.ended,
@@ -129,12 +132,33 @@ def _under_banners(told: Told, numbers: Container[int]) -> list[Page]:
     return pages
 
 
-def _beside(found: Sequence[Point], title: str, against: Sweep, asked: Asked) -> Beside:
+def _beside(rows: Sequence[Row], title: str, against: Sweep, asked: Asked) -> Beside:
     """What changed since another sweep, and what runs of that are left out."""
     selection = select_any(against, asked.where, asked.include)
     numbers = {row.number for row in selection.ended}
-    page = comparison.page(points(selection.rows), found, (against.title, title))
-    return Beside([page], selection.banner(numbers), [f"{against.title}: {each}" for each in selection.below(numbers)])
+    before, after = _measured_apart(selection.rows, rows)
+    page = comparison.page(points(before), points(after), (against.title, title))
+    notes = [f"{against.title}: {each}" for each in selection.below(numbers)]
+    return Beside([page], selection.banner(numbers), [*_shared(selection.rows, rows), *notes])
+
+
+def _measured_apart(before: Sequence[Row], after: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The rows of two sweeps, each run on one side only: a run that one sweep reuses of the other shows no change."""
+    of_before = {row.name for row in before}
+    kept = [row for row in after if not (row.reused and row.name in of_before)]
+    of_kept = {row.name for row in kept}
+    return [row for row in before if not (row.reused and row.name in of_kept)], kept
+
+
+def _shared(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
+    """A note on the runs that two sweeps share because one of them reuses the other's."""
+    reused = {row.name for row in (*before, *after) if row.reused}
+    names = sorted({row.name for row in before} & {row.name for row in after} & reused)
+    if not names:
+        return []
+    listed = ", ".join(names[:MOST_SHARED]) + (" ..." if len(names) > MOST_SHARED else "")
+    many = f"{len(names)} run{'s' if len(names) > 1 else ''}"
+    return [f"Not compared: {many} in both sweeps, measured once ({listed}); sweep.again=true measures all runs again."]
 
 
 def _of_both(banner: Sequence[str], other: Sequence[str], title: str) -> list[str]:

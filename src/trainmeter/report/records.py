@@ -74,9 +74,15 @@ def row(folder: Path) -> Row:
     record = followed(folder)
     if record is None:
         raise ValueError(f"it reuses {told['run']}, which is gone: the sweep's command measures it again")
-    own = {key.lstrip("+"): value for key, value in typed(told["overrides"]).items()}
+    own = typed(told["overrides"])
     return replace(
-        _row(record.folder), number=int(folder.name), sweep=folder.absolute().parent.name, keys=own, reused=told["run"]
+        _row(record.folder),
+        number=int(folder.name),
+        sweep=folder.absolute().parent.name,
+        keys={key.lstrip("+"): value for key, value in own.items()},
+        experiment=own.get("experiment"),
+        added=[key for key in own if key.startswith("+")],
+        reused=told["run"],
     )
 
 

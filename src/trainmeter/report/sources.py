@@ -25,7 +25,7 @@ CURVES = ("epoch/", "val/", "rank_max/", "step/", "power/")
 FIRST = "python src/train.py -m experiment=stalls"
 """What to run where there is nothing to tell of."""
 Shown = Mapping[str, Any]
-"""A run as MLflow shows it: `run_id`, `sweep_id`, `metrics`, `tags`, `facts`, `status`, `link`."""
+"""A run as MLflow shows it: `run_id`, `sweep_id`, `reused_as`, `metrics`, `tags`, `facts`, `status`, `link`."""
 
 
 def found(
@@ -147,10 +147,12 @@ def _of_study(sweep: Sweep, study: str | None) -> Sweep:
 
 
 def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
-    by_sweep: dict[str, list[Shown]] = {}
+    by_sweep: dict[str, list[tuple[Shown, int | None]]] = {}
     for run in shown:
         if run["sweep_id"]:
-            by_sweep.setdefault(run["sweep_id"], []).append(run)
+            by_sweep.setdefault(run["sweep_id"], []).append((run, None))
+        for name, number in run["reused_as"]:
+            by_sweep.setdefault(name, []).append((run, number))
     if not by_sweep:
         raise ValueError(f"MLflow shows no runs yet. Run first: {FIRST}")
     names = _matching(sweeps, by_sweep, "MLflow shows no run of it") if sweeps else sorted(by_sweep)
@@ -163,11 +165,13 @@ def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], study: str | None,
     return together(kept, multirun)
 
 
-def _sweep_of(shown: Iterable[Shown], folder: Path) -> Sweep:
+def _sweep_of(shown: Iterable[tuple[Shown, int | None]], folder: Path) -> Sweep:
+    """The rows of a sweep's runs; a number is that of a run which the sweep reuses."""
     rows, unreadable = [], {}
-    for run in shown:
+    for run, number in shown:
         try:
-            rows.append(of_shown(run))
+            row = of_shown(run)
+            rows.append(row if number is None else replace(row, number=number, sweep=folder.name, reused=row.name))
         except BROKEN as error:
             unreadable[_name(run)] = reason(error)
     return Sweep(folder, sorted(rows, key=lambda row: row.number), unreadable)

@@ -29,7 +29,7 @@ OURS = "trainmeter."
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
 SWEEPS = "trainmeter.sweeps"
-"""The tag that names the sweeps which a run is part of: its own, and those that reuse it."""
+"""The tag that names the sweeps which a run is part of: its own, and as `sweep/number` those that reuse it."""
 MOST_SWEEPS = 100
 """How many of them it names, from the last: a tag has a limit."""
 LARGEST_BATCH, MOST_METRICS = 100, 1000
@@ -105,10 +105,10 @@ def include(folder: Path, store: Store) -> Published | None:
         return None
     for failed in _attempts_shown(folder, record, store):
         store.client.delete_run(failed)
-    published, sweep = publish(record, store), folder.parent.name
+    published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
     names = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
-    if sweep not in names:
-        store.client.set_tag(published.run_id, SWEEPS, " ".join([*names, sweep][-MOST_SWEEPS:]))
+    if name not in names:
+        store.client.set_tag(published.run_id, SWEEPS, " ".join([*names, name][-MOST_SWEEPS:]))
     return published
 
 

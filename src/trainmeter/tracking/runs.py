@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from trainmeter.facts import Facts
 from trainmeter.tracking.describe import FACTS, unpacked
-from trainmeter.tracking.publish import MEASURED, Published
+from trainmeter.tracking.publish import MEASURED, SWEEPS, Published
 from trainmeter.tracking.store import EXPERIMENT, PATIENT_S, Store, found_store
 from trainmeter.tracking.views import run_link
 
@@ -26,6 +26,8 @@ class ShownRun(TypedDict):
 
     run_id: str
     sweep_id: str | None
+    reused_as: list[tuple[str, int]]
+    """The other sweeps that the run is part of, and its number in each."""
     params: dict[str, str]
     """Of the job, as one types them: `batch` -> `16`, `optimizer.lr` -> `0.01`; what is null has none."""
     metrics: dict[str, float]
@@ -87,6 +89,7 @@ def _shown(run: Run, store: Store) -> ShownRun:
     return {
         "run_id": run.info.run_id,
         "sweep_id": run.data.tags.get("trainmeter.sweep_id"),
+        "reused_as": _reused_as(run.data.tags),
         "params": run.data.params,
         "metrics": run.data.metrics,
         "tags": run.data.tags,
@@ -94,6 +97,11 @@ def _shown(run: Run, store: Store) -> ShownRun:
         "status": run.info.status,
         "link": run_link(Published(run.info.run_id, store.experiment_id, store.uri)),
     }
+
+
+def _reused_as(tags: Mapping[str, str]) -> list[tuple[str, int]]:
+    pairs = (name.rpartition("/") for name in tags.get(SWEEPS, "").split())
+    return [(sweep, int(number)) for sweep, _, number in pairs if sweep and number.isdecimal()]
 
 
 def _facts(tags: Mapping[str, str]) -> Facts | None:
