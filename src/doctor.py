@@ -82,6 +82,7 @@ def told(row: "Row") -> str:
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
         row.period_range_s and "samples {:.2g} to {:.2g} s apart, median on the left".format(*row.period_range_s),
+        row.sampling_core_fraction is not None and f"sampling takes {row.sampling_core_fraction:.1%} of a core",
         row.now and f"now {row.now}",
         row.choices and f"can be {row.choices}",
         row.why,

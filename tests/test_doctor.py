@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,7 @@ def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows
     assert float(told["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
     shortest_s, longest_s = told["energy"].pop("period_range_s")
     assert 0.004 < shortest_s <= told["energy"].pop("period_s") <= longest_s, "as measured, not as configured"
+    assert 0 < told["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
     assert told["energy"] == {
         "offered": True,
         "source": "sampled (meter=rails)",
@@ -133,6 +135,7 @@ def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
     assert 0.005 < float(every[0]) < 0.5
     assert every[1] == "s"
     assert "5W (id:1)" in " ".join(shown.stdout.split())
+    assert re.search(r"sampling takes \d+\.\d% of a core", " ".join(shown.stdout.split()))
 
 
 def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_stub):  # noqa: F811

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmeter.datasets.ready import place
+from trainmeter.errors import InputError
 from trainmeter.job import ROOT
 from trainmeter.launch import check_interpreter
 from trainmeter.machine import host
@@ -57,6 +58,8 @@ class Row(NamedTuple):
     choices: str | None = None
     period_range_s: tuple[float, float] | None = None
     """The shortest and the longest period that were measured, where `period_s` is their median."""
+    sampling_core_fraction: float | None = None
+    """The fraction of a core that sampling power takes."""
     why: str | None = None  # it is not to be had, or is less than was asked for
     remedy: str | None = None
 
@@ -118,8 +121,9 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
         yield Row("energy", False, why=reason)
         return
     sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
-    before = reading(meter)
+    before, begun_s, used_s = reading(meter), time.monotonic(), time.process_time()
     time.sleep(min(LONGEST_LOOK_S, max([LOOK_S, *(1.05 * shortest for shortest in sampled_s)])))
+    cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
     after = reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     told = consumption(before, after, meter, seconds)
@@ -140,7 +144,8 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
     total = meter.total(told.joules)
     lacking = "" if total is not None else "a part of it tells nothing"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
-    yield row("energy", total, [*meter.domains], source, parts, reason or lacking)
+    whole = row("energy", total, [*meter.domains], source, parts, reason or lacking)
+    yield whole._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
     for domain, part in meter.domains.items():
         joules = told.joules.get(domain)
         lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")
@@ -221,7 +226,7 @@ def trace(python: str | None) -> Row:
     """Whether the interpreter that trains has torch, whose profiler takes the trace; torch itself is not imported."""
     try:
         check_interpreter(python)
-    except ValueError as error:
-        why, _, remedy = str(error).partition("\nhint: ")
-        return Row("trace", False, why=f"nothing trains: {why}", remedy=remedy)
+    except InputError as error:
+        (problem,) = error.problems
+        return Row("trace", False, why=f"nothing trains: {problem.what}", remedy=problem.hint)
     return Row("trace", True, "torch's profiler", covers="a few steps after the last epoch")
