@@ -132,9 +132,9 @@ def test_each_point_that_cannot_be_is_named_by_what_it_has_of_its_own(sweep):
     assert str(refused.value).splitlines() == [
         "Nothing is trained: 2 of 3 configurations are refused",
         "`batch=0` is not valid",
-        "  hint: give a whole number, 1 or more",
+        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
         "`batch=-1` is not valid",
-        "  hint: give a whole number, 1 or more",
+        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
     ]
 
 
@@ -143,7 +143,7 @@ def test_points_refused_for_the_same_are_one_line(sweep):
         sweep([["batch=8", "workers=1"], ["batch=0", "workers=1"], ["batch=0", "workers=2"]])
     assert str(refused.value).splitlines()[1:] == [
         "batch=0 workers=1 (and 1 more): `batch=0` is not valid",
-        "  hint: give a whole number, 1 or more",
+        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, termina
     assert (outcome.state, outcome.kind, outcome.failure) == (
         "failed",
         "job",
-        "`batch=0` is not valid\n  hint: give a whole number, 1 or more",
+        "`batch=0` is not valid\n  hint: give a whole number, 1 or more, at most 1,000,000,000",
     )
     assert not refused.folder.exists()
 

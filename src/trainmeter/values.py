@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 def whole(low: int, high: int | None = None) -> Rule:
     """Whole numbers from `low` to `high`, or without an upper bound."""
-    words = f"{low} or more" if high is None else f"from {low} to {high}"
+    words = f"{low} or more" + ("" if high is None else f", at most {high:,}")
     return Rule(
         f"a whole number, {words}",
         lambda value: type(value) is int and low <= value <= (math.inf if high is None else high),

@@ -130,7 +130,8 @@ def test_the_words_of_a_rank_that_fails_are_told_and_no_others(project, error, k
 
 @pytest.mark.system
 def test_a_rank_that_cannot_begin_tells_why(project):
-    done = project.run("train", *project.quick(strategy="ddp", device="cpu", **{"model._target_": "nowhere.Net"}))
+    asked = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
+    done = project.run("train", *asked)
     assert done.returncode == 1
-    assert "Failed: _target_ asked for 'nowhere.Net', which cannot be had" in done.stdout
+    assert "Failed: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
     assert project.at_work_in(project.record().folder) == []

@@ -177,10 +177,13 @@ def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sen
 
 def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
     order, record = run("FAILED", begun=False)
-    (ledger.folder / "17_0_0_log.out").write_text("submitit INFO - Starting\nbatch=0: give 1 or more\n\n")
+    said = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
+    (ledger.folder / "17_0_0_log.out").write_text(said)
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.kind) == ("failed", "job")
-    assert outcome.failure.startswith("batch=0: give 1 or more (Slurm's job 17_0: FAILED). All it said: ")
+    assert outcome.failure.startswith(
+        "error: `batch=0` is not valid hint: give 1 (Slurm's job 17_0: FAILED). All it said: "
+    )
     assert not record.folder.exists()
 
 

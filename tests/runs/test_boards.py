@@ -88,8 +88,8 @@ def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_th
         assert record.run()["rehearsal"] == []
     assert nx.board.mode() == DEFAULT
     assert done.returncode == 1, "one of three could not be"
-    assert "power_limit=99" in done.stdout
-    assert "MODE_20W_6CORE" in done.stdout, "it lists what can be asked for"
+    assert "power_limit=99" in done.stderr
+    assert "MODE_20W_6CORE" in done.stderr, "it lists what can be asked for"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.system)])

@@ -73,4 +73,4 @@ def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, pr
 def test_a_limit_that_cannot_be_set_is_an_error_that_says_what_can(on_a_gpu, stub, watts, says):
     done = on_a_gpu(stub=stub, power_limit=watts)
     assert done.returncode == 1
-    assert says in " ".join(done.stdout.split())
+    assert says in " ".join((done.stdout + done.stderr).split())

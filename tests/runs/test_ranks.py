@@ -74,7 +74,7 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["strategy=single", "strategy.ranks=2"], "strategy.ranks=2: strategy=single is one rank; give strategy=ddp"),
+        (["strategy=single", "strategy.ranks=2"], "`strategy.ranks=2`: strategy=single is one rank"),
         (
             ["strategy=ddp", "strategy.ranks=0"],
             "`strategy.ranks=0` is not valid\n  hint: give a whole number, 1 or more",
@@ -87,7 +87,10 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
             ["strategy=dp", "strategy.ranks=-1"],
             "`strategy.ranks=-1` is not valid\n  hint: give a whole number, 1 or more, or null for all GPUs",
         ),
-        (["strategy=ddp", "++dataset.on_bad=skip"], "dataset.on_bad=skip: the ranks of strategy=ddp all take as many"),
+        (
+            ["strategy=ddp", "++dataset.on_bad=skip"],
+            "`dataset.on_bad=skip`: the ranks of strategy=ddp all take the same",
+        ),
     ],
 )
 def test_ranks_that_make_no_sense_are_refused(order, typed, says):

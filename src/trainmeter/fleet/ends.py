@@ -92,5 +92,7 @@ def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
     if not log.exists():
         return "job", f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if not line.startswith("submitit ")), "it said nothing")
+    lines = [line for line in lines if not line.startswith("submitit ")] or ["it said nothing"]
+    errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]
+    last = " ".join(line.strip() for line in lines[errors[0] :]) if errors else lines[-1]
     return "job", f"{last} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"
