@@ -11,6 +11,7 @@ from trainmeter.record import INTERVALS, Record
 from trainmeter.report.records import read
 from trainmeter.report.sources import together
 from trainmeter.reuse import Pool, followed, found, is_usable, pool, record_of, refer, reference
+from trainmeter.sweep import keep_points, points
 
 CONFIGURATION = "batch8"
 
@@ -139,6 +140,18 @@ def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(
     Record(new / "0").set_aside()
     assert reference(new / "0") is None
     assert (new / "0" / "attempt1" / "reused.json").exists()
+
+
+def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_there(tmp_path, new):
+    origin = completed(tmp_path / "A" / "0")
+    keep_points(new, [["batch=8"], ["batch=16"]])
+    (new / "1").mkdir()
+    refer(new / "1", origin, ["batch=16"])
+    points.cache_clear()
+    assert points(new).whole == {1}
+    shutil.rmtree(origin.folder)
+    points.cache_clear()
+    assert points(new).whole == frozenset()
 
 
 def test_what_a_failed_attempt_left_is_set_aside_for_a_reference(tmp_path, new):

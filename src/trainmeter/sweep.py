@@ -20,7 +20,7 @@ from typing import NamedTuple
 from trainmeter.durable import hold, read_json, write_json
 from trainmeter.job import digest_of, measures
 from trainmeter.redaction import redacted_tree
-from trainmeter.reuse import REFERENCE
+from trainmeter.reuse import REFERENCE, followed
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
@@ -142,8 +142,10 @@ def points(folder: Path) -> Points:
     except (OSError, ValueError, KeyError):
         return Points()
     alike = set(typed[0]).intersection(*typed)
-    whole = (path.parent.name for name in ("whole.json", REFERENCE) for path in folder.glob(f"*/{name}"))
-    return Points(typed, frozenset(chain(*typed)) - alike, frozenset(int(name) for name in whole if name.isdecimal()))
+    own = [path.parent for path in folder.glob("*/whole.json")]
+    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if followed(path.parent)]
+    whole = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
+    return Points(typed, frozenset(chain(*typed)) - alike, whole)
 
 
 def measures_all(folder: Path) -> bool:
