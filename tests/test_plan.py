@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 import zipfile
+from dataclasses import replace
 
 import boards
 import pytest
 from controls import Board
 
 from trainmeter import plan
+from trainmeter.cluster import Node
 from trainmeter.machine.disk import Disk
 from trainmeter.power.knobs.knob import held
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD
@@ -307,6 +309,27 @@ def test_a_record_is_whole_already_only_for_the_very_job_that_it_holds(order):
     first.record.conclude({"state": "whole"}, first.run["identity"])
     assert plan.settle(order("batch=8")).whole_already
     assert not plan.settle(order("batch=9")).whole_already
+
+
+@pytest.mark.parametrize(
+    ("how", "reused"),
+    [
+        ({}, True),
+        ({"of_sweep": False}, False),
+        ({"run": {"rehearsal": ["device=nano"]}}, False),
+        ({"node": Node(nodes=2)}, False),
+        ({"again": True}, False),
+    ],
+    ids=["sweep", "single run", "rehearsal", "two nodes", "sweep.again=true"],
+)
+def test_only_a_sweeps_own_measurement_on_one_node_reuses_a_completed_run(order, monkeypatch, how, reused):
+    settled = plan.settle(replace(order(), of_sweep=True))
+    monkeypatch.setattr(plan.reuse, "found", lambda folder, identity, configuration, repeat: settled.record)
+    if how.pop("again", False):
+        (settled.record.folder.parent / ".again").touch()
+    settled.run.update(how.pop("run", {}))
+    settled = replace(settled, **how)
+    assert (settled.completed_elsewhere is not None) == reused
 
 
 def test_what_the_dataset_is_becomes_part_of_the_identity_once_it_is_made(order):
