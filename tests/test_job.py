@@ -1,6 +1,8 @@
 import json
+from dataclasses import replace
 
 import pytest
+from omegaconf import OmegaConf
 
 from trainmeter import job
 from trainmeter.schema import Cache, Timing
@@ -113,3 +115,14 @@ def test_what_says_nothing_of_a_single_run_is_refused_for_it(key):
 
 def test_what_a_single_run_may_have_of_a_sweeps_keys_is_let_pass():
     job.check_single(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])
+
+
+def test_order_for_the_device_found_has_the_groups_of_the_typed_search_path(order, tmp_path, monkeypatch):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\n")
+    path = f"hydra.searchpath=[file://{tmp_path}]"
+    hydra = OmegaConf.create({"overrides": {"hydra": ["hydra.mode=RUN", path]}})
+    monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
+    typed = replace(order(), overrides=["+study=mine", "device=auto"])
+    assert (typed.on("nano").job["batch"], typed.on("nano").job["device"]["name"]) == (77, "nano")

@@ -61,7 +61,8 @@ class Order:
 
     def on(self, device: str) -> Order:
         """The same order composed once more for a device, which may pick its own meter."""
-        others = [override for override in self.overrides if override.partition("=")[0] != "device"]
+        typed = [*searched(), *self.overrides]
+        others = [override for override in typed if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=plain(config), choices=choices)
@@ -72,6 +73,12 @@ def device_here(device: Mapping[str, Any], overrides: Sequence[str]) -> dict[str
     typed = {override.partition("=")[0] for override in overrides}
     here = {"accelerator": "auto", "python": None}
     return {**device, **{key: value for key, value in here.items() if f"device.{key}" not in typed}}
+
+
+def searched() -> list[str]:
+    """The overrides that add folders to where Hydra looks for the files of conf/."""
+    of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+    return [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
 
 
 def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
