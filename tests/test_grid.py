@@ -111,9 +111,9 @@ def test_the_points_are_noted_by_their_numbers_before_the_first_is_run(sweeper, 
 
 def test_how_many_were_drawn_is_said_and_that_there_are_no_more(sweeper, capsys):
     assert len(points(sweeper(sample=2), "batch=8,16,32", "repeat=0,1")) == 4
-    assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 points.\n"
+    assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 configurations.\n"
     assert len(points(sweeper(sample=4), "batch=8,16,32")) == 3
-    assert capsys.readouterr().out == "sweep.sample=4: 3 of the grid's 3 points. There are no 4.\n"
+    assert capsys.readouterr().out == "sweep.sample=4: all 3 of the grid's configurations.\n"
 
 
 @pytest.mark.parametrize(

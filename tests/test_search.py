@@ -145,7 +145,7 @@ def test_a_small_grid_is_measured_to_its_last_point_and_none_twice(sampler):
     went(log, Search(GRID, STEADY, trials=20, sampler=sampler))
     assert [number for number, _ in log] == list(range(6))
     assert {point for _, point in log} == {(f"batch={b}", f"power_limit={w}") for b in (8, 16, 32) for w in (100, 130)}
-    assert log.said == ["All 6 points are measured. There are no 20."]
+    assert log.said == ["All 6 points of the space are measured; hydra.sweeper.trials=20 asks for more."]
 
 
 def test_so_many_points_are_measured_as_are_asked_for():

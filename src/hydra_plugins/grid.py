@@ -90,8 +90,8 @@ class GridSweeper(BasicSweeper):
         self._say_what_is_completed(points)
         if self.sample is not None:
             there, taken = len(bare(grid)), len(bare(points))
-            few = "" if self.sample <= there else f" There are no {self.sample}."
-            print(f"sweep.sample={self.sample}: {taken} of the grid's {there} points.{few}", flush=True)
+            which = f"{taken} of the grid's {there}" if taken < there else f"all {there} of the grid's"
+            print(f"sweep.sample={self.sample}: {which} configurations.", flush=True)
         assert self.config is not None
         check(points, self)
         keep_points(Path(self.config.hydra.sweep.dir), points)

@@ -67,6 +67,8 @@ class SearchSweeper(Sweeper):
         last = {override.get_key_element(): override for override in parsed}
         fixed = [f"{key}={one.get_value_element_as_str()}" for key, one in last.items() if not one.is_sweep_override()]
         asked = self.asked(self.config, [axis(override) for override in last.values() if override.is_sweep_override()])
+        if not asked.axes:
+            raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
         check(probes(asked.axes, fixed), self)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,4 +157,6 @@ def measured(folder: Path) -> Measured:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    from trainmeter.terminal import Terminal
+
+    Terminal().say(text)

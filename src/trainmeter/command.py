@@ -29,6 +29,12 @@ from trainmeter.schema import BUILT
 
 TRACES = "HYDRA_FULL_ERROR"
 """The variable by which Hydra raises errors, rather than print them with a traceback and exit."""
+MULTIRUN = ("-m", "--multirun")
+CONVERTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+"""A value's type, as OmegaConf's errors name it, and what to give."""
+NO_OVERRIDE = "it is not key=value"
+UNFINISHED = {"missing EQUAL at '<EOF>'": NO_OVERRIDE, "mismatched input '<EOF>'": "it ends too early"}
+"""What the parser of overrides says of those that are cut short, and what that means."""
 WITH_A_VALUE = (
     "--config-dir",
     "-cd",
@@ -59,6 +65,8 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(manual.page(entry, doc or ""))
         return
+    # Hydra's parser takes an option between overrides for the end of these.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda typed: typed not in MULTIRUN)
     with composing(sys.argv[1:], entry) as composed:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)
@@ -115,6 +123,8 @@ def check_overrides(arguments: Sequence[str], entry: str) -> None:
         if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(value)):
             raise refused(f"`{typed}`: the folder of a run is called by its number",
                           "give hydra.run.dir=FOLDER/0, or hydra.sweep.dir=FOLDER with -m")  # fmt: skip
+        if typed.partition("=")[2].startswith("[") and choices(key):
+            raise refused(f"`{key}=` takes one choice, not a list", f"give one, or sweep over several: -m {key}=A,B")
         group, _, name = key.partition(".")
         if typed.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
             raise refused(f"`{typed}` deletes a key that is needed", f"set it instead: {key}=")
@@ -148,8 +158,9 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
         why = (
             why.splitlines()[0].partition(" expecting ")[0]
             if why and "^" not in why and not why.startswith("See http")
-            else "it is not key=value"
+            else NO_OVERRIDE
         )
+        why = UNFINISHED.get(why, why)
         return Problem(f"Cannot read `{error.override}`: {why}", "quote special characters: 'key=\"a (b), c\"'")
     if isinstance(error, InterpolationResolutionError | RecursionError):
         referring = [typed for typed in arguments if "${" in typed]
@@ -167,6 +178,9 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
                        "give another path, or fix the permissions")  # fmt: skip
     if isinstance(error, SearchPathException):
         return Problem(first, "give a folder that exists")
+    if plugin := re.search(r"Could not find '(hydra/\w+)/(.+)'", first):
+        group = plugin[1]
+        return Problem(f"There is no {group}={plugin[2]}", f"give one of {', '.join(choices(group))}")
     if below := re.match(r"Could not override '(\w+)\.(\w+)'", first):
         group, name = below.groups()
         having = [f"{group}={choice}" for choice in choices(group) if name in standing(group, choice)]
@@ -175,7 +189,12 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
     cause = (str(error.__cause__ or "").splitlines() or [""])[0]
     place = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
     what = f"{first}: {cause}" if cause and cause not in first else first
+    if merged := re.match(r"Error merging override (.*): Value .* could not be converted to (\w+)", what):
+        needed = CONVERTED.get(merged[2], f"a value of type {merged[2]}")
+        return Problem(f"`{merged[1]}` is not valid", f"give {needed}")
     what += f" (key `{place[1]}`)" if place and place[1] not in what else ""
     if isinstance(error, ConfigCompositionException) and "--multirun" in str(error):
         return Problem(first, "add -m to sweep over several values")
+    if "hydra." in first:
+        return Problem(what, "--cfg hydra prints the keys of Hydra and their values")
     return Problem(what, "--cfg job prints the keys and their values, --help the most used")

@@ -119,7 +119,7 @@ def search(
             say(f"run {number} has no {' and no '.join(lacks)}: it teaches the search nothing.")
         before = now
     if len(known) < asked.trials:
-        say(f"All {len(known)} points are measured. There are no {asked.trials}.")
+        say(f"All {len(known)} points of the space are measured; hydra.sweeper.trials={asked.trials} asks for more.")
     return known
 
 
