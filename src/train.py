@@ -122,9 +122,10 @@ def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
-        answers = [line for folder in folders if any(folder.glob("*/*.json")) for line in answer(folder)]
-        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
+        recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
+        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in supplied)]
+        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         for folder in folders:
             if folder in supplied:
                 terminal.console.print()

@@ -171,8 +171,14 @@ def test_each_failure_of_a_sweep_has_its_line_after_the_table(terminal, lines):
         Outcome(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
     ]
     terminal.sweep(outcomes)
-    assert [line.split()[2] for line in lines()[-5:-2]] == ["whole", "failed", "killed"]
-    assert lines()[-2:] == ["run 1 failed: the worker was killed by SIGKILL", "run 2 killed: stopped by Ctrl-C"]
+    assert [line.split()[2] for line in lines()[-6:-3]] == ["whole", "failed", "killed"]
+    assert lines()[-3:-1] == ["run 1 failed: the worker was killed by SIGKILL", "run 2 killed: stopped by Ctrl-C"]
+    assert "run the same command again" in lines()[-1]
+
+
+def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
+    terminal.sweep([Outcome(number, [f"batch={number}"], state="failed", failure="no torch") for number in range(3)])
+    assert [line for line in lines() if "no torch" in line] == ["runs 0, 1, 2 failed: no torch"]
 
 
 def test_a_sweep_tells_once_what_holds_for_all_its_runs(terminal, lines):

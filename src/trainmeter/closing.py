@@ -145,10 +145,11 @@ def _pair(override: str) -> tuple[str, str]:
 
 
 def _state(outcome: Outcome) -> str:
-    state = f"[{STATES[outcome.state]}]{outcome.state}[/]"
-    if outcome.reused:
-        return f"{state}, reused from {escape('/'.join(outcome.reused.parts[-2:]))}"
-    return state + (" before" if outcome.earlier else "") + (" [yellow]rehearsal[/]" if outcome.rehearsal else "")
+    color = STATES[outcome.state]
+    if outcome.reused:  # the run's own line has said from where
+        return f"[{color}]reused[/]"
+    rehearsal = " [yellow]rehearsal[/]" if outcome.rehearsal else ""
+    return f"[{color}]{outcome.state}[/]{' before' if outcome.earlier else ''}{rehearsal}"
 
 
 def _cell(metrics: Mapping[str, float | None], name: str, form: str) -> str:

@@ -197,9 +197,15 @@ class Terminal:
         """The table of a sweep: what varied, how each run ended, what it took; then failures, the answer and links."""
         self.console.print()
         self._whole(closing.sweep(outcomes))
+        alike: dict[tuple[str, str], list[int]] = {}
         for outcome in outcomes:
             if outcome.failure:
-                self.say(f"run {outcome.number} {outcome.state}: {outcome.failure}", style="red")
+                alike.setdefault((outcome.state, outcome.failure), []).append(outcome.number)
+        for (state, failure), (first, *more) in alike.items():
+            runs = f"runs {', '.join(map(str, [first, *more]))}" if more else f"run {first}"
+            self.say(f"{runs} {state}: {failure}", style="red")
+        if any(outcome.state != "whole" for outcome in outcomes):
+            self.say("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
             self.say(line)
         self._closing(outcomes)

@@ -45,7 +45,8 @@ def test_answer_is_one_line_and_the_reports_command_another(tmp_path):
     assert "Fastest: " in said
     assert said.index("batch 16") < said.index("Least energy: ") < said.index("batch 24")
     assert report.startswith("Report   python src/report.py sweep=sweep  ->  ")
-    assert answer(tmp_path / "empty") == [report.replace("sweep=sweep", "sweep=empty").replace("/sweep/", "/empty/")]
+    assert answer(tmp_path / "sweep", is_choice=False) == [report]
+    assert answer(tmp_path / "empty") == []
 
 
 def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):

@@ -22,6 +22,11 @@ def test_a_negative_estimate_is_shown():
     assert interval(Estimate(-0.2, -0.5, 0.1), 7.0) == "-0.20 s (-0.50 to 0.10)"
 
 
+def test_an_interval_of_many_times_the_value_is_not_printed():
+    assert interval(Estimate(6.3, 3e-5, 1.5e6), 6.3) == "6.30 s (too few repeats for an interval)"
+    assert interval(Estimate(6.3, 1.0, 60.0), 6.3) == "6.30 s (1.00 to 60.00)"
+
+
 def test_a_link_stays_in_one_piece_in_a_narrow_terminal():
     paper = io.StringIO()
     link = "http://127.0.0.1:5000/#/experiments/1?" + "a" * 40

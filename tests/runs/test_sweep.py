@@ -173,9 +173,9 @@ def test_grown_grid_measures_only_what_is_new_and_again_measures_all(project, st
     assert sorted((record.folder.parent, record.job()["batch"]) for record in project.records()) == [
         (old, 1), (old, 2), (new, 4)
     ]  # fmt: skip
-    rows = grown.stdout[grown.stdout.index("\nrun") :]
-    assert re.search(rf"^1 +2 +whole, reused from {old.name}/1 ", rows, re.MULTILINE)
-    assert re.search(rf"^2 +1 +whole, reused from {old.name}/0 ", rows, re.MULTILINE)
+    assert f"batch=2: reused from multirun/{old.name}/1\n" in grown.stdout
+    assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
+    assert table(grown.stdout) == {"0": "whole", "1": "reused", "2": "reused"}
 
     told = project.run("report", f"sweep={new.name}", "tracking=none")
     assert told.returncode == 0, told.stderr

@@ -56,14 +56,17 @@ class Told:
         return [row for row in self.selection.ended if row.number in numbers]
 
 
-def answer(folder: Path) -> list[str]:
-    """The answer of a sweep in one line, where it has one, and how to make its report.
+def answer(folder: Path, *, is_choice: bool = True) -> list[str]:
+    """The answer of a sweep in one line, where it has one, and how to make its report; nothing without a result.
 
     Args:
         folder: the sweep's folder.
+        is_choice: whether the sweep compares configurations to choose from, and not data sources.
     """
     found = loaded(points(select_any(read(folder)).rows))
-    best = {choice.name: choice.sentence for choice in choices(found)} if len(found) > 1 else {}
+    if not found:
+        return []
+    best = {choice.name: choice.sentence for choice in choices(found)} if is_choice and len(found) > 1 else {}
     said = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
     return [
         *([f"Answer   {said}"] if said else []),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ABSENT = "-"
+WIDEST = 10.0
+"""Times the value: an interval that reaches further up says only that there are too few repeats."""
 PLAIN = {"e2e s": "e2e_s", "stall s": "fetch_stall_s", "compute s": "compute_s", "energy J": "energy_j",
          "samples/s": "samples_per_s"}  # fmt: skip
 
@@ -83,18 +85,22 @@ def seconds(value: float) -> str:
 
 def interval(told: Estimate, beside: float, unit: str = "s") -> str:
     """`5.3 s (4.9 to 5.7)`."""
-    value = f"{number(told.value, beside)} {unit}"
-    if told.low is None or told.high is None:
-        return value
-    return f"{value} ({number(told.low, beside)} to {number(told.high, beside)})"
+    return f"{number(told.value, beside)} {unit}{_bounds(told, beside)}"
 
 
 def spread(told: Estimate, beside: float | None = None) -> str:
     """`5.3 (4.9 to 5.7)`."""
     beside = told.value if beside is None else beside
+    return f"{number(told.value, beside)}{_bounds(told, beside)}"
+
+
+def _bounds(told: Estimate, beside: float) -> str:
+    """The interval in parentheses; the need of more repeats in place of an upper bound of many times the value."""
     if told.low is None or told.high is None:
-        return number(told.value, beside)
-    return f"{number(told.value, beside)} ({number(told.low, beside)} to {number(told.high, beside)})"
+        return ""
+    if told.low > 0 and told.high > WIDEST * told.value:
+        return " (too few repeats for an interval)"
+    return f" ({number(told.low, beside)} to {number(told.high, beside)})"
 
 
 def times(told: Estimate) -> str:
