@@ -1,7 +1,6 @@
 """What a plan makes of an order, on machines whose files stand in a folder."""
 
 import json
-import os
 import shutil
 import zipfile
 from dataclasses import replace
@@ -285,7 +284,7 @@ def test_ranks_that_share_a_cpu_are_what_was_asked_for_with_a_warning(order, mon
     settled = plan.settle(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
     assert settled.run["rehearsal"] == []
     assert plan.warnings(settled) == [
-        "workers=4 loader processes for each of 4 ranks on 8 cores: used as configured.",
+        "warning: workers=4 DataLoader workers for each of 4 ranks are more than the 8 cores.",
         "strategy=ddp: 4 ranks share the CPU's 8 cores.",
     ]
 
@@ -351,11 +350,13 @@ def test_a_run_that_begins_sets_aside_what_an_earlier_attempt_left(order):
     assert sorted(path.name for path in asked.folder.iterdir()) == ["attempt1", "host.json", "job.json"]
 
 
-def test_more_loader_processes_than_cores_are_used_as_configured_with_a_warning(order):
-    cores = len(os.sched_getaffinity(0))
+def test_more_workers_than_cores_are_warned_of_where_they_were_typed(order, monkeypatch):
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {0, 1})
+    cores = 2
+    assert plan.warnings(plan.settle(order())) == []  # the default is 4
     assert plan.warnings(plan.settle(order(f"workers={cores}"))) == []
     (said,) = plan.warnings(plan.settle(order(f"workers={cores + 1}")))
-    assert said == f"workers={cores + 1} loader processes on {cores} cores: used as configured."
+    assert said == "warning: workers=3 DataLoader workers are more than the 2 cores."
 
 
 def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):

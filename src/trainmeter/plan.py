@@ -248,9 +248,10 @@ def warnings(plan: Plan) -> list[str]:
     if job["compile"]:
         said.append("compile: in epoch 0, as the first batches come and where their size changes; it may take minutes.")
     cores, ranks = len(os.sched_getaffinity(0)), plan.ranks or 1
-    if job["workers"] * ranks > cores:
+    is_typed = any(override.partition("=")[0] == "workers" for override in plan.run["overrides"])
+    if is_typed and job["workers"] * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
-        said.append(f"workers={job['workers']} loader processes{each} on {cores} cores: used as configured.")
+        said.append(f"warning: workers={job['workers']} DataLoader workers{each} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
         said.append(f"strategy={job['strategy']['name']}: {ranks} ranks share the CPU's {cores} cores.")
     if job["show_loss"] and any(name.startswith("gpu") for name in plan.devices):

@@ -144,8 +144,8 @@ def unsteady(metrics: Mapping[str, float]) -> list[str]:
     if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
         return []
     return [
-        f"the steady epochs took {mean_s:.3g} s with a spread of {spread_s:.2g} s ({spread_s / mean_s:.0%}): look "
-        "whether the machine was busy with something else, or hot, and measure again."
+        f"warning: epoch times vary by {spread_s / mean_s:.0%} ({mean_s:.3g} s, standard deviation {spread_s:.2g} s). "
+        "Check for other load or thermal throttling, and measure again."
     ]
 
 

@@ -84,7 +84,7 @@ def best(told: Analysis) -> str | None:
     epoch = told.times_s[FROM_STORAGE].value
     first_s = min(prediction.worst_s for prediction in told.predictions)
     if first_s > (1 - MATTERS) * epoch:
-        return _no_help(told.verdict)
+        return _no_help(told)
     # Of all that help as much, the least that is asked for.
     least = next(other for other in told.predictions if other.worst_s <= (1 + MATTERS) * first_s)
     now, at_most = seconds(epoch), "at most " if least.at_most or least.saturated_s else ""
@@ -95,8 +95,10 @@ def best(told: Analysis) -> str | None:
     return said
 
 
-def _no_help(verdict: Bottleneck) -> str:
-    if verdict.parts[0] == PREP_STALL:
+def _no_help(told: Analysis) -> str:
+    pipeline = told.pipeline
+    is_full = pipeline.cores is not None and pipeline.workers * pipeline.ranks >= pipeline.cores
+    if told.verdict.parts[0] == PREP_STALL and is_full:
         return (
             "More DataLoader workers would not help, as the host has no more cores: "
             "less preprocessing would, such as images stored at the size that they are trained at."

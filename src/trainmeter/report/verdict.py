@@ -77,7 +77,10 @@ def caveats(points: Sequence[Point]) -> list[str]:
     learning = [key for key in varied(points) if key.partition(".")[0] in LEARNING]
     if learning and not targeted:
         keys = ", ".join(learning)
-        said.append(f"An epoch says nothing of how many it takes to learn, which {keys} may change: target_accuracy=.")
+        said.append(
+            f"Epoch time does not show how many epochs are needed; that may depend on {keys}. "
+            "Set target_accuracy= to compare time to accuracy."
+        )
     once = [point for point in points if len(point.rows) == 1]
     if len(points) > 1 and once:
         said.append(_once(once, points))

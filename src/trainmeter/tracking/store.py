@@ -180,4 +180,4 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
 
 
 if __name__ == "__main__":
-    print(f"{open_store(uri=LOCAL).uri} is there; runs are shown from {redacted(tracking_uri())}")
+    print(f"Made the MLflow database {open_store(uri=LOCAL).uri}")
