@@ -20,7 +20,6 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
         ("model=seq2seq", "error: model=seq2seq does not go with dataset=digits, which has no words\n  hint: "),
         ("sweep.sample=3", "error: `sweep.sample=3` is for sweeps, and this is a single run\n  hint: "),
         ("hydra.run.dir=conf/train.yaml/0", "conf/train.yaml/0: Not a directory\n  hint: "),
-        ("hydra.run.dir=mine", "/mine\n  hint: leave out hydra.run.dir"),
         ("seed=1 -m batch=range(0,0)", "error: `batch=range(0,0)` has no values to sweep over\n  hint: "),
         ("-m hydra/sweeper=optuna optimizer.lr=0.1", "there is nothing to search\n  hint: "),
         ("-m batch=range(0,0)", "error: `batch=range(0,0)` has no values to sweep over\n  hint: "),
