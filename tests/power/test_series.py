@@ -95,6 +95,15 @@ def test_a_known_delay_is_corrected_and_what_averaging_smooths_is_in_the_uncerta
     assert made.settled_s == pytest.approx(0.2)
 
 
+def test_what_another_process_has_not_sampled_yet_may_be_at_any_power_so_far():
+    def stated(until_s):
+        made = sampled(lambda at_s: 5.0 if at_s < 1.5 else 15.0, [0.1 * tenth for tenth in range(41)], pace_s=0.1)
+        return made.sampling(3 * S, round(until_s * S)).half_width_j
+
+    assert stated(4.0) < 0.5
+    assert stated(4.4) >= 0.4 * 10
+
+
 def test_a_drop_of_power_at_the_windows_end_is_wrong_by_half_of_its_interval_once():
     """The fresh sample is taken after the window, and joules are asked for after that."""
     made = series()

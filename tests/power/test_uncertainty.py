@@ -1,9 +1,10 @@
 """Stated uncertainties cover at least 95 % of windows, whatever the sensor and the load: on a simulated clock."""
 
+import numpy as np
 import pytest
 from simulated import CASES, PERIOD_S, WAVES, Case, simulated
 
-from trainmeter.power.uncertainty import student_95
+from trainmeter.power.uncertainty import Response, border_j, student_95
 
 WINDOWS = {1.0: 80, 10.0: 16}
 LEAST = {1.0: 71, 10.0: 13}
@@ -29,6 +30,16 @@ def test_the_stated_uncertainty_covers_the_error_of_95_percent_of_windows(name):
 )
 def test_students_quantile_is_that_of_the_tables_also_for_few_degrees(freedom, quantile):
     assert quantile - 0.001 <= student_95(freedom) <= 1.022 * quantile
+
+
+def test_a_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
+    """What a mean errs by that is renewed once per averaging time; where that time is unknown, its delay errs too."""
+    times_s = np.arange(-1.0, 1.0, 0.01)
+    watts = np.where(times_s < 0.1, 0.0, 10.0)
+    known_j = border_j(times_s, watts, 0.0, Response(0.1, 0.0, 0.1))
+    assert 10 * 0.1 / 4 <= known_j < 0.5
+    unknown_j = border_j(times_s, watts, 0.0, Response(None, 0.0, 0.1))
+    assert unknown_j == pytest.approx(known_j + 10 * 0.1 / 4)
 
 
 def test_it_is_no_wider_than_it_has_to_be_where_samples_tell_the_power():
