@@ -65,6 +65,16 @@ def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store
     assert (shown.data.tags[SWEEPS], shown.data.tags["trainmeter.sweep_id"]) == ("sweep new/3", "sweep")
 
 
+def test_run_that_many_sweeps_reuse_stays_part_of_its_own(store, make_record, tmp_path, monkeypatch):
+    monkeypatch.setattr("trainmeter.tracking.publish.MOST_SWEEPS", 2)
+    record = make_record()
+    for name in ("a", "b", "c"):
+        (folder := tmp_path / name / "0").mkdir(parents=True)
+        refer(folder, record, [])
+        published = include(folder, store)
+    assert run_of(store, published).data.tags[SWEEPS] == "sweep b/0 c/0"
+
+
 def now():
     return datetime.now().astimezone().isoformat(timespec="seconds")
 

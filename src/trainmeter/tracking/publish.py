@@ -31,7 +31,7 @@ WINDOWS = "trainmeter.windows"
 SWEEPS = "trainmeter.sweeps"
 """The tag that names the sweeps which a run is part of: its own, and as `sweep/number` those that reuse it."""
 MOST_SWEEPS = 100
-"""How many of them it names, from the last: a tag has a limit."""
+"""How many of those that reuse it are named, from the last: a tag has a limit."""
 LARGEST_BATCH, MOST_METRICS = 100, 1000
 
 
@@ -106,9 +106,9 @@ def include(folder: Path, store: Store) -> Published | None:
     for failed in _attempts_shown(folder, record, store):
         store.client.delete_run(failed)
     published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
-    names = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
-    if name not in names:
-        store.client.set_tag(published.run_id, SWEEPS, " ".join([*names, name][-MOST_SWEEPS:]))
+    own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
+    if name not in reusing:
+        store.client.set_tag(published.run_id, SWEEPS, " ".join([own, *[*reusing, name][-MOST_SWEEPS:]]))
     return published
 
 
