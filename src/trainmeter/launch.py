@@ -119,7 +119,8 @@ def check_interpreter(python: str | None) -> None:
         raise refused(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
     except subprocess.TimeoutExpired:
         return
-    if lack := _lack(asked.stdout) if asked.returncode == 0 else f"does not run: {last_line(asked.stderr)}":
+    failure = f"does not run: {last_line(asked.stderr) or f'exit code {asked.returncode}'}"
+    if lack := _lack(asked.stdout) if asked.returncode == 0 else failure:
         raise refused(f"{interpreter} {lack}", INSTALL)
 
 
