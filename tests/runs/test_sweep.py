@@ -29,7 +29,7 @@ def again(swept, project):
 def table(output):
     """The rows of the sweep's own table: run number -> how it ended."""
     rows = output[output.index("\nrun") :].splitlines()
-    found = (re.match(r"(\d+) .*?(whole before|whole|failed|killed)", row) for row in rows)
+    found = (re.match(r"(\d+) .*?(whole before|whole|reused|failed|killed)", row) for row in rows)
     return {match[1]: match[2] for match in found if match}
 
 
