@@ -29,6 +29,14 @@ def program(folder: Path) -> Path:
     return path
 
 
+def failing(folder: Path, name: str = "failing") -> Path:
+    """A program that looks like a Python with torch, and fails as a worker."""
+    path = folder / name
+    path.write_text(f'#!/bin/sh\ncase $* in *interpreter) exec {program(folder)} "$@";; esac\nexit 1\n')
+    path.chmod(0o755)
+    return path
+
+
 def main(folder: str) -> None:
     if folder == "trainmeter.worker.interpreter":
         print(json.dumps({"python": [3, 6], "torch": "1.10.0"}))

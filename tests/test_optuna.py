@@ -302,11 +302,12 @@ def test_a_search_that_was_killed_goes_on_where_it_was(project):
 
 @pytest.mark.system
 def test_a_trial_that_fails_ends_no_search_so_many_do_and_a_grid_of_the_same_has_another_folder(project):
-    broken = {"device.python": f"/nowhere,{stub.program(project.root)},/none"}
+    failing = [stub.failing(project.root, name) for name in ("one", "other")]
+    broken = {"device.python": f"{failing[0]},{stub.program(project.root)},{failing[1]}"}
     done = project.run("train", *on_stub(project, **broken))
     assert done.returncode == 1
     assert [done.stdout.count(f"run {number} failed") for number in range(3)].count(1) == 2
-    assert "All 3 points are measured" in done.stdout
+    assert "All 3 points of the space are measured" in done.stdout
     project.run("train", *[key for key in on_stub(project, **broken) if "sweeper" not in key])
     assert len(project.sweeps()) == 2
     ended = project.run("train", *on_stub(project, **broken, **{"sweep.max_failures": 1, "sweep.again": "true"}))

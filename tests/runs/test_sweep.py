@@ -190,12 +190,7 @@ def test_grown_grid_measures_only_what_is_new_and_again_measures_all(project, st
 
 @pytest.mark.system
 def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbed):
-    failing = project.root / "failing"
-    failing.write_text("""#!/bin/sh
-case "$*" in *worker.interpreter*) echo '{"python": [3, 6], "torch": "1.10.0"}' ;; *) exit 1 ;; esac
-""")
-    failing.chmod(0o755)
-    asked = stubbed("sweep.max_failures=2", **{"device.python": failing, "batch": "1,2,3,4"})
+    asked = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
     done = project.run("train", *asked)
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
     assert done.stdout.splitlines()[-1].startswith("The sweep ended, with 2 of 4 runs left: 2 failed, and sweep.max_")
