@@ -83,12 +83,12 @@ def main() -> int:
 
 
 def is_last(order: job.Order, course: "Course") -> bool:
-    """Whether no run of the command is left to measure; a search does not know before its end."""
+    """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
     return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
 
 
 def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]") -> None:
-    """Has MLflow show the runs that a sweep reuses among its own."""
+    """Include reused runs in the sweep's view in MLflow."""
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
         return

@@ -242,7 +242,7 @@ def sampled(case: Case, load: Load, window_s: float, chance: Random) -> tuple[fl
     told = made.sampling(0, closed_ns)
     if case.counter:
         return counted(case, Reader(load, case.response, chance) if case.beside else reader, window_s, told)
-    return at_close_j - at_open_j + told.moved_j["rail"], told.half_width_j
+    return at_close_j - at_open_j + told.correction_j["rail"], told.half_width_j
 
 
 def counted(case: Case, reader: Reader, window_s: float, told: Sampling) -> tuple[float, float]:

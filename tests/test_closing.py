@@ -28,7 +28,7 @@ def test_a_target_is_told_with_what_reached_it_and_what_that_cost():
     assert "in 2.500 s and 30.0 J (" in target(windows, metrics)
 
 
-def test_the_bottleneck_of_a_run_is_told_in_the_words_of_the_report():
+def test_the_bottleneck_of_a_run_is_worded_as_in_the_report():
     """1.69 s per epoch with 0.01 s of fetch and 0.06 s of prep stall is compute."""
     metrics = {"e2e_s": 1.69, "compute_s": 1.61, "copy_s": 0.0, "overhead_s": 0.01, "fetch_stall_s": 0.07,
                "loader_read_s": 0.1, "loader_preprocess_s": 0.6, "loader_decode_s": 0.5}  # fmt: skip

@@ -89,7 +89,7 @@ def test_named_device_stays_and_auto_too_where_another_machine_decides(loader, m
     assert SweepLoader(loader).load_sweep_config(master, []).device.name == "auto"
 
 
-def test_count_in_a_file_is_a_few_lines_and_short_work_says_nothing():
+def test_progress_in_a_file_is_a_few_lines_and_none_for_short_work():
     def lines(seconds_each):
         now = iter(range(10_000))
         console = Console(file=io.StringIO(), width=80)

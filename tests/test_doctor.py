@@ -166,7 +166,7 @@ def test_the_sampling_period_of_a_domain_is_that_of_its_own_samples():
     assert periods_s(powers, "gpu1", 0) == []
 
 
-def test_a_slice_of_a_gpu_is_said_to_have_no_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
+def test_a_mig_slice_is_reported_without_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t GPU-aaaa\n"})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0f4e1d2c-aaaa")
     told = examined(f"machine.root={root}", "device=cuda")
@@ -174,7 +174,7 @@ def test_a_slice_of_a_gpu_is_said_to_have_no_energy_counter(tmp_path, examined, 
     assert told["energy"]["why"].startswith("A MIG slice is used, and a slice has no energy counter of its own")
 
 
-def test_power_modes_that_need_a_reboot_are_listed_apart(tmp_path, examined):
+def test_power_modes_that_need_a_reboot_are_listed_separately(tmp_path, examined):
     put(tmp_path / "board", {"etc/nvpmodel.conf": nvpmodel_conf("thor"), "var/lib/nvpmodel/status": "pmode:0001"})
     told = examined(f"machine.root={tmp_path / 'board'}", "device=cpu")["power limit"]
     assert told["now"] == "120W (id:1)"
@@ -257,7 +257,7 @@ def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_pat
 
 
 @pytest.mark.parametrize(("torch", "offered"), [('"2.4.0"', True), ("null", False)])
-def test_a_trace_takes_torch_in_the_python_that_trains(tmp_path, examined, torch, offered):
+def test_a_trace_needs_torch_in_the_python_that_trains(tmp_path, examined, torch, offered):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho \'{{"python": [3, 8], "torch": {torch}}}\'\n')
     python.chmod(0o755)

@@ -143,5 +143,5 @@ def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
 @pytest.mark.parametrize(
     ("source", "why"), [("counter", None), ("sampled", None), ("estimated", "less"), ("none", "less")]
 )
-def test_energy_that_is_measured_is_not_said_to_be_missing(source, why):
+def test_measured_energy_is_not_reported_as_missing(source, why):
     assert no_energy({"energy": {"source": source, "reason": "less"}}) == why

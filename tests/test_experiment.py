@@ -220,7 +220,7 @@ PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
 @pytest.mark.parametrize(
     ("load", "devices", "listed", "shared"),
     [
-        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: it was 23% busy before training began"),
+        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: the GPU was 23% busy before training began"),
         (0.23, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
         (None, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
         (0.09, ["gpu"], [], ""),
@@ -232,7 +232,7 @@ def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load,
     marks, outcome = {}, Outcome(0, [])
     panel = SimpleNamespace(
         gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
-        neighbors=SimpleNamespace(look=lambda: None, take=lambda: listed),
+        gpu_monitor=SimpleNamespace(poll=lambda: None, drain=lambda: listed),
     )
     check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
     assert marks.get("gpu_shared", "") == shared
@@ -262,7 +262,7 @@ def limited(order, terminal, tmp_path, monkeypatch):
     return of
 
 
-def test_a_limit_that_may_not_be_set_fails_its_own_run_alone(limited, monkeypatch):
+def test_a_limit_that_may_not_be_set_fails_only_its_own_run(limited, monkeypatch):
     def refused(file, text):
         raise RuntimeError("the kernel refused to write 65000000")
 
@@ -294,7 +294,7 @@ def test_a_setting_that_cannot_be_restored_refuses_the_runs_that_change_it_and_n
         change.setattr(privilege, "write", lambda file, text: (_ for _ in ()).throw(RuntimeError("no right to")))
         free, wants = limited(), limited("power_limit=50")
     (entry,) = limited.journal()
-    assert (free.state, free.notes) == ("whole", ["RAPL is not at its original 95 W: not restored."])
+    assert (free.state, free.notes) == ("whole", ["RAPL could not be restored to its original 95 W."])
     assert wants.state == "failed"
     assert wants.failure.endswith(f"95 W\nhint: echo 95000000 | sudo tee {limited.board.root / LIMIT} && rm {entry}")
     assert limited("power_limit=50").state == "whole"

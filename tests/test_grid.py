@@ -159,7 +159,7 @@ def test_typed_list_of_repeats_warns_unless_the_order_is_random(sweeper, monkeyp
 
 
 def test_repeats_are_said_in_one_way_alone(sweeper):
-    with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` are the same"):
+    with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
 
 

@@ -25,9 +25,9 @@ REFUSED = {
     "~sweep.seed": "`~sweep.seed` deletes a key",
     "~model.name": "`~model.name` deletes a key",
     "~dataset.layout": "`~dataset.layout` deletes a key",
-    "=5": "`=5` names no key",
-    "hydra.run.dir=/tmp/x": "the folder of a run is called by its number",
-    "hydra.sweep.subdir=x": "the folder of a run is called by its number",
+    "=5": "`=5` has no key",
+    "hydra.run.dir=/tmp/x": "the name of a run's folder is its number",
+    "hydra.sweep.subdir=x": "the name of a run's folder is its number",
     "model.classes=0": "`model.classes=0`",
     "dataset.normalize=null": "`dataset.normalize=null`",
     "dataset.normalize.std=[0]": "`dataset.normalize=",
@@ -58,7 +58,7 @@ REFUSED = {
     "model=seq2seq": "model=seq2seq does not go with dataset=digits",
     "meter=estimate meter.period_s=1": "The chosen meter has no key period_s",
     "strategy.ranks=2": "strategy=single is one rank",
-    "throughput.start=3": "is half of an interval",
+    "throughput.start=3": "is only one end of an interval",
     # values
     "batch=1.5": "`batch=1.5`",
     "batch=true": "`batch=true`",
@@ -107,7 +107,7 @@ def test_a_bad_input_is_refused_with_one_error_and_a_hint(order, tmp_path, monke
                                    "power_limit=15 seed=4294967295",
                                    "~optimizer.momentum", "+optimizer.nesterov=true",
                                    "machine.lock_dir=made/later persistent_workers=1"])  # fmt: skip
-def test_what_may_be_typed_is_let_pass(order, tmp_path, monkeypatch, typed):
+def test_valid_input_is_accepted(order, tmp_path, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
     admitted(order, typed.split(), tmp_path)
     assert not (tmp_path / "made").exists()
@@ -123,7 +123,7 @@ def test_what_may_be_typed_is_let_pass(order, tmp_path, monkeypatch, typed):
         ("# @package _global_\ndataset: 5\n", "dataset"),
     ],
 )
-def test_a_file_of_a_users_own_is_named_with_the_place_that_is_wrong(tmp_path, text, says):
+def test_an_error_in_a_users_file_names_file_and_position(tmp_path, text, says):
     from hydra import compose, initialize_config_dir
 
     from trainmeter import job
@@ -138,7 +138,7 @@ def test_a_file_of_a_users_own_is_named_with_the_place_that_is_wrong(tmp_path, t
     assert "  hint: " in str(end.value)
 
 
-def test_an_error_after_all_is_composed_is_raised_as_it_is():
+def test_an_error_after_composing_is_raised_unchanged():
     def fail():
         with composing([], "train") as composed:
             composed()
@@ -185,7 +185,7 @@ def size(*typed, sample=None, repeats=None):
     [
         (["batch=range(0,0)"], "has no values"),
         (["batch=range(1,2,0)"], "has no values"),
-        (["batch=interval(1,2)"], "is for a search"),
+        (["batch=interval(1,2)"], "which only a search can use"),
         (["batch=range(1,1000000000)"], "999,999,999 configurations"),
         (["batch=range(0,200)", "seed=range(0,200)"], "40,000 configurations"),
     ],
@@ -195,7 +195,7 @@ def test_a_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(typ
         size(*typed)
 
 
-def test_a_sample_of_a_large_grid_is_let_pass_and_of_an_absurd_one_is_not():
+def test_a_sample_of_a_large_grid_is_accepted_and_of_an_absurd_one_refused():
     size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000})", sample=10)
     with pytest.raises(InputError):
         size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000 + 1})", sample=10)
@@ -203,7 +203,7 @@ def test_a_sample_of_a_large_grid_is_let_pass_and_of_an_absurd_one_is_not():
         size("repeat=0,1", f"batch=range(0,{MOST_RUNS})", sample=MOST_RUNS, repeats=2)
 
 
-def test_values_are_counted_as_the_sweep_has_them():
+def test_values_are_counted_as_the_sweep_expands_them():
     typed = ["a=1,2,3", "a=choice(1,2)", "a=range(1,10,4)", "a=range(5,1,-2)", "a=range(0,1,0.25)"]
     parsed = OverridesParser.create().parse_overrides(typed)
     assert [count(each) for each in parsed] == [len(list(each.sweep_iterator())) for each in parsed] == [3, 2, 3, 2, 4]

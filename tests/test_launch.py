@@ -169,7 +169,7 @@ def having(tmp_path):
         ('{"python": [3, 6], "torch": null}', "has no torch"),
         ('{"python": [2, 7], "torch": null}', "is Python 2.7, and training needs 3.6 or newer"),
         ('{"python": [3, 6], "torch": "1.9.1"}', "has torch 1.9.1, and training needs 1.10 or newer"),
-        ("hello", "is no Python: `python -m` printed hello"),
+        ("hello", "is not a Python interpreter: `-m` printed hello"),
     ],
 )
 def test_an_interpreter_that_cannot_train_is_refused_with_the_way_out(having, said, lack):
@@ -183,7 +183,7 @@ def test_an_interpreter_that_cannot_train_is_refused_with_the_way_out(having, sa
 
 
 @pytest.mark.parametrize("torch", ["1.10.0", "2.4.0a0+nv24.06", ""])
-def test_an_interpreter_that_can_train_is_asked_once(having, tmp_path, torch):
+def test_an_interpreter_that_can_train_is_checked_once(having, tmp_path, torch):
     python = having(f'warning: of a site\n{{"python": [3, 6], "torch": "{torch}"}}')
     for _ in range(3):
         check_interpreter(python)
@@ -200,7 +200,7 @@ def test_an_interpreter_that_fails_or_is_no_program_is_refused(having, tmp_path)
         check_interpreter("/nowhere/python")
 
 
-def test_one_that_does_not_answer_is_left_to_the_training_process(tmp_path, monkeypatch):
+def test_an_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "INTERPRETER_LIMIT_S", 0.1)
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "python").chmod(0o755)

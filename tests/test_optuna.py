@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from trainmeter.durable import write_json
 from trainmeter.record import Record
-from trainmeter.reuse import refer
+from trainmeter.reuse import write_reference
 from trainmeter.search import STEADY, SearchError
 from trainmeter.space import Choices, Interval, WholeInterval
 
@@ -181,7 +181,7 @@ def test_a_run_tells_nothing_before_it_is_whole(tmp_path):
     assert measured(tmp_path).metrics == {}
 
 
-def test_run_that_a_search_reuses_is_a_point_it_knows_with_what_it_gave(sweeper, tmp_path):
+def test_a_run_that_a_search_reuses_is_a_measured_point(sweeper, tmp_path):
     other = Runs(tmp_path / "other")
     other.folder.mkdir()
     other.launch([["batch=8"]], 0)
@@ -189,7 +189,7 @@ def test_run_that_a_search_reuses_is_a_point_it_knows_with_what_it_gave(sweeper,
     described = Record(origin)
     described.describe({}, {**described.run(), "record_id": "of another"})
     (tmp_path / "0").mkdir()
-    refer(tmp_path / "0", described, ["batch=8"])
+    write_reference(tmp_path / "0", described, ["batch=8"])
     asked = sweeper().asked(sweeper().config, [Choices("batch", ("8", "16"))])
     assert tried(tmp_path, asked) == {0: ("batch=8",)}
     assert measured(tmp_path / "0").metrics == described.summary()["metrics"]

@@ -24,7 +24,7 @@ def terminal():
     return terminal
 
 
-def test_stage_is_mentioned_once_in_a_file_and_only_if_it_lasts():
+def test_stage_is_printed_once_in_a_file_and_only_if_it_lasts():
     console = Console(file=io.StringIO())
     stage = Stage(console)
     stage.begin("Short")
@@ -37,7 +37,7 @@ def test_stage_is_mentioned_once_in_a_file_and_only_if_it_lasts():
     assert console.file.getvalue() == "Long ...\n"
 
 
-def test_stage_in_a_terminal_is_a_live_line_that_vanishes():
+def test_stage_in_a_terminal_is_a_live_line_that_is_erased():
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     stage = Stage(console)
     stage.begin("Long")
@@ -53,7 +53,7 @@ def test_stage_in_a_terminal_is_a_live_line_that_vanishes():
     [("settle", "Checking the machine and the dataset ..."), ("ready", "Checking dataset digits ..."),
      ("open_meter", "Preparing the device and its meter ..."), ("training", "Starting the training process ...")],
 )  # fmt: skip
-def test_stages_of_a_run_before_its_first_epoch_are_mentioned(order, terminal, monkeypatch, slow, said):
+def test_stages_of_a_run_before_its_first_epoch_are_printed(order, terminal, monkeypatch, slow, said):
     asked = order("meter=none", "tracking=none", "dataset=digits")
 
     def takes_long(*asked, **how):

@@ -10,7 +10,16 @@ from trainmeter.durable import read_json, write_json
 from trainmeter.record import INTERVALS, Record
 from trainmeter.report.records import read
 from trainmeter.report.sources import together
-from trainmeter.reuse import Pool, followed, found, is_usable, pool, record_of, refer, reference
+from trainmeter.reuse import (
+    Pool,
+    find_completed,
+    is_usable,
+    pool,
+    read_reference,
+    record_of,
+    referenced_record,
+    write_reference,
+)
 from trainmeter.sweep import keep_points, points
 
 CONFIGURATION = "batch8"
@@ -84,12 +93,12 @@ def test_run_written_before_configurations_were_is_reused_by_its_own_identity(tm
     assert taken(new, 0) == [None]
 
 
-def test_run_of_the_sweep_itself_is_none_to_reuse_and_one_that_it_refers_to_is_taken(tmp_path, new):
+def test_a_sweep_reuses_neither_its_own_runs_nor_one_run_twice(tmp_path, new):
     completed(new / "0")
     assert taken(new, 0) == [None]
     other = completed(tmp_path / "A" / "0")
     (new / "1").mkdir()
-    refer(new / "1", other, ["batch=8"])
+    write_reference(new / "1", other, ["batch=8"])
     assert taken(new, 0) == [None]
 
 
@@ -120,25 +129,25 @@ def test_failed_run_or_rehearsal_is_not_reused(tmp_path, new, how):
 def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_path, new):
     origin = completed(tmp_path / "A" / "0")
     (new / "0").mkdir()
-    refer(new / "0", origin, ["batch=8"])
+    write_reference(new / "0", origin, ["batch=8"])
     together_copied, alone_copied = tmp_path / "copy", tmp_path / "elsewhere" / "new"
     shutil.copytree(tmp_path / "A", together_copied / "A")
     shutil.copytree(new, together_copied / "new")
     shutil.copytree(new, alone_copied)
-    assert followed(together_copied / "new" / "0").folder == together_copied / "A" / "0"
-    assert followed(alone_copied / "0").folder == origin.folder
+    assert referenced_record(together_copied / "new" / "0").folder == together_copied / "A" / "0"
+    assert referenced_record(alone_copied / "0").folder == origin.folder
 
 
 def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(tmp_path, new):
     origin = completed(tmp_path / "A" / "0")
     (new / "0").mkdir()
-    refer(new / "0", origin, ["batch=8"])
-    assert found(new / "0", CONFIGURATION, CONFIGURATION, 0).folder == origin.folder
-    assert found(new / "0", "batch16", "batch16", 0) is None
+    write_reference(new / "0", origin, ["batch=8"])
+    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0).folder == origin.folder
+    assert find_completed(new / "0", "batch16", "batch16", 0) is None
     shutil.rmtree(origin.folder)
-    assert found(new / "0", CONFIGURATION, CONFIGURATION, 0) is None
+    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0) is None
     Record(new / "0").set_aside()
-    assert reference(new / "0") is None
+    assert read_reference(new / "0") is None
     assert (new / "0" / "attempt1" / "reused.json").exists()
 
 
@@ -146,7 +155,7 @@ def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_
     origin = completed(tmp_path / "A" / "0")
     keep_points(new, [["batch=8"], ["batch=16"]])
     (new / "1").mkdir()
-    refer(new / "1", origin, ["batch=16"])
+    write_reference(new / "1", origin, ["batch=16"])
     points.cache_clear()
     assert points(new).whole == {1}
     shutil.rmtree(origin.folder)
@@ -154,9 +163,9 @@ def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_
     assert points(new).whole == frozenset()
 
 
-def test_what_a_failed_attempt_left_is_set_aside_for_a_reference(tmp_path, new):
+def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_written(tmp_path, new):
     completed(new / "0", state="failed")
-    refer(new / "0", completed(tmp_path / "A" / "0"), ["batch=8"])
+    write_reference(new / "0", completed(tmp_path / "A" / "0"), ["batch=8"])
     assert record_of(new / "0").folder == tmp_path / "A" / "0"
     assert read_json(new / "0" / "attempt1" / "summary.json")["state"] == "failed"
 
@@ -164,7 +173,7 @@ def test_what_a_failed_attempt_left_is_set_aside_for_a_reference(tmp_path, new):
 def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_once(tmp_path, new):
     origin = completed(tmp_path / "A" / "3")
     (new / "1").mkdir()
-    refer(new / "1", origin, ["batch=8", "seed=0"])
+    write_reference(new / "1", origin, ["batch=8", "seed=0"])
     completed(new / "2", configuration="batch16")
     rows = read(new).rows
     assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [
@@ -183,6 +192,6 @@ def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_on
 def test_reused_run_is_of_the_study_and_has_the_added_keys_that_were_typed_for_it(tmp_path, new):
     completed(new / "0", configuration="batch16")
     (new / "1").mkdir()
-    refer(new / "1", completed(tmp_path / "A" / "3"), ["experiment=stalls", "+note=x"])
+    write_reference(new / "1", completed(tmp_path / "A" / "3"), ["experiment=stalls", "+note=x"])
     row = read(new).rows[1]
     assert (row.experiment, row.added, row.keys) == ("stalls", ["+note"], {"experiment": "stalls", "note": "x"})

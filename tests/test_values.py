@@ -123,7 +123,7 @@ def plain_job():
 
 
 @pytest.mark.parametrize("typed", REFUSED)
-def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(plain_job, typed):
+def test_an_invalid_value_is_refused_with_the_allowed_values(plain_job, typed):
     key, _, text = typed.partition("=")
     *above, name = key.split(".")
     changed = part = copy.deepcopy(plain_job)
@@ -138,13 +138,13 @@ def test_a_value_out_of_range_is_refused_with_what_would_be_in_it(plain_job, typ
     assert problem.hint.startswith("give ")
 
 
-def test_the_media_that_a_storage_may_ask_for_are_those_that_a_disk_may_be():
+def test_allowed_storage_media_equal_the_detected_ones():
     assert {*SERVED}.union(*SERVED.values()) <= {*values.MEDIA}
     assert all(f"{medium}," in (Path(disk.__file__).read_text()) for medium in values.MEDIA[:-2])
 
 
 @pytest.mark.parametrize("key", values.REQUIRED)
-def test_a_key_that_a_file_of_ones_own_lacks_is_named(plain_job, key):
+def test_a_required_key_that_is_missing_is_named(plain_job, key):
     lacking = copy.deepcopy(plain_job)
     group, name = key.split(".")
     del lacking[group][name]
@@ -160,12 +160,15 @@ def test_a_key_that_a_file_of_ones_own_lacks_is_named(plain_job, key):
         ("dataset.preprocess=warp", "`dataset.preprocess=warp` is not valid"),
         ("dataset.layout=tape", "`dataset.layout=tape` is not valid"),
         ("dataset=polynomial target_accuracy=0.9", "`target_accuracy=0.9`: task=regression has no accuracy"),
-        ("throughput.start=5", "`throughput.start=5` is half of an interval"),
-        ("throughput.stop=5", "`throughput.stop=5` is half of an interval"),
+        ("throughput.start=5", "`throughput.start=5` is only one end of an interval"),
+        ("throughput.stop=5", "`throughput.stop=5` is only one end of an interval"),
         ("throughput={start:5,stop:5}", "`throughput.start=5` is not below throughput.stop=5"),
-        ("throughput.exit=true", "`throughput.exit=true` has no step to end at"),
-        ("strategy=dp precision=bf16", "`precision=bf16` does not reach the threads"),
-        ("deterministic=true cudnn_benchmark=true", "`cudnn_benchmark=true`: the algorithms it picks may change"),
+        ("throughput.exit=true", "`throughput.exit=true` needs a step to end at"),
+        ("strategy=dp precision=bf16", "`precision=bf16` has no effect in the threads"),
+        (
+            "deterministic=true cudnn_benchmark=true",
+            "`cudnn_benchmark=true` may choose different algorithms in each run",
+        ),
     ],
 )
 def test_values_that_do_not_go_together_are_refused(made, typed, says):

@@ -370,7 +370,7 @@ def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_to
     assert (term["energy_j"], term["net_energy_j"], term["period_s"], term["shortest_s"]) == (100, 90, 0.1, 1.0)
 
 
-def test_a_short_window_of_several_nodes_is_a_term_where_each_of_them_has_one(record):
+def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
     opened = {"window": "val", "epoch": 3, "steps": 2}
     there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
     panel = Panel(meter("gpu0"), Scripted(), Shelf())
@@ -386,26 +386,26 @@ def test_a_short_window_of_several_nodes_is_a_term_where_each_of_them_has_one(re
 
 
 class Watched:
-    """Neighbors of which one was seen at either border."""
+    """A monitor that sees another process at either border."""
 
     def __init__(self):
         self.looks = 0
 
-    def look(self):
+    def poll(self):
         self.looks += 1
 
-    def take(self):
+    def drain(self):
         return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
 
 
 def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
     watched = Watched()
-    panel = Panel(meter("gpu0"), Scripted(), Shelf(), neighbors=watched)
+    panel = Panel(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-    elsewhere = {**of_a_node(), "neighbors": ["process 9 also computes on gpu1"]}
+    elsewhere = {**of_a_node(), "other_gpu_processes": ["process 9 also computes on gpu1"]}
     found = closed(OPENED, {"ranks": [MEASURED], "nodes": [elsewhere]}, *borders, panel, record)
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
     assert f"epoch window 3: {here}." in found.notes
     assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
     told = shared("n1", {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}, *borders, panel)
-    assert told["neighbors"] == [here.replace("1.0", "2.0")]
+    assert told["other_gpu_processes"] == [here.replace("1.0", "2.0")]

@@ -25,15 +25,15 @@ from omegaconf import DictConfig
 
 from trainmeter import errors, sweep
 from trainmeter.composing import SweepLoader, device_of
-from trainmeter.errors import InputError, Problem, refused
+from trainmeter.errors import InputError, Problem, input_error
 from trainmeter.redaction import redacted, redacted_tree
 from trainmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
-from trainmeter.values import broken
+from trainmeter.values import problems_of
 
 MOST_RUNS = 10_000
-"""Runs of a sweep: to compose so many takes a quarter of an hour."""
+"""Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
 MOST_POINTS = 1_000_000
-"""Configurations that a sample is drawn from."""
+"""Maximum number of configurations that a sample is drawn from."""
 Point = list[str]
 """The overrides of a run."""
 
@@ -67,18 +67,20 @@ class GridSweeper(BasicSweeper):
             self._warn_of_repeats(arguments)
             return super().sweep(arguments)
         if twice := [argument for argument in arguments if key_of(argument) == REPEAT]:
-            raise refused(f"`{twice[0]}` and `sweep.repeats={self.repeats}` are the same", "give one of them")
+            raise input_error(
+                f"`{twice[0]}` and `sweep.repeats={self.repeats}` both set the repeats", "give only one of them"
+            )
         return super().sweep([repeated(self.repeats), *arguments])
 
     def _warn_of_repeats(self, arguments: Sequence[str]) -> None:
-        """Warns of a typed list of repeats, whose runs may follow one another: drift then looks like a difference."""
+        """Warn of a list of repeats in grid order: drift over time may then look like a difference."""
         typed = next((each for each in arguments if key_of(each) == REPEAT and is_axis(each)), None)
         if typed and self.order != "random":
             from trainmeter.terminal import Terminal
 
             Terminal().warn(
-                f"warning: `{typed}` in grid order runs the repeats of a configuration next to each other in time, so "
-                f"that drift looks like a difference between configurations\n  hint: type {IN_ROUNDS} instead"
+                f"warning: `{typed}` may run the repeats of a configuration one after another, so that drift over "
+                f"time looks like a difference between configurations\n  hint: use {IN_ROUNDS} instead"
             )
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
@@ -87,7 +89,7 @@ class GridSweeper(BasicSweeper):
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         some = drawn(grid, self.sample, self.seed)
         points = shuffled(some, self.seed) if self.order == "random" else some
-        self._say_what_is_completed(points)
+        self._print_completed(points)
         if self.sample is not None:
             there, taken = len(bare(grid)), len(bare(points))
             which = f"{taken} of the grid's {there}" if taken < there else f"all {there} of the grid's"
@@ -97,8 +99,8 @@ class GridSweeper(BasicSweeper):
         keep_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
 
-    def _say_what_is_completed(self, points: Sequence[Point]) -> None:
-        """Says at once how much of the same command was completed before; that nothing has changed is checked later."""
+    def _print_completed(self, points: Sequence[Point]) -> None:
+        """Print how many runs an earlier start of the same command completed; changes are checked later."""
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
         before = sweep.points(folder)
@@ -115,7 +117,7 @@ class GridSweeper(BasicSweeper):
 def loading(context: HydraContext, config: DictConfig) -> HydraContext:
     """Hydra's context with a loader made for a sweep.
 
-    What `device=auto` is, the nodes of a cluster find out for themselves.
+    On a cluster, each node resolves `device=auto` itself.
     """
     elsewhere = config.hydra.runtime.choices["hydra/launcher"] == "slurm"
     assert isinstance(context.config_loader, ConfigLoaderImpl)
@@ -136,8 +138,8 @@ def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
 
 
 def check_sweeper(max_batch_size: Any, keys: dict[str, Any]) -> None:
-    """Refuses keys that this sweeper takes before any configuration is composed; InputError."""
-    problems = [each for key, value in keys.items() for each in broken(f"sweep.{key}", value)]
+    """Refuse invalid keys of the sweeper before any configuration is composed; InputError."""
+    problems = [each for key, value in keys.items() for each in problems_of(f"sweep.{key}", value)]
     if max_batch_size is not None and (type(max_batch_size) is not int or max_batch_size < 1):
         problems.append(Problem(f"`hydra.sweeper.max_batch_size={max_batch_size}` is not valid", "leave it out"))
     if problems:
@@ -145,32 +147,34 @@ def check_sweeper(max_batch_size: Any, keys: dict[str, Any]) -> None:
 
 
 def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
-    """Refuses a sweep over nothing, over an interval, or of more configurations than can be; InputError.
+    """Refuse a sweep over no values, over an interval, or over too many configurations; InputError.
 
-    They are counted without making them: a range may have a billion values.
+    The configurations are counted without enumerating them: a range may have a billion values.
     """
     last = {override.get_key_element(): override for override in overrides}
     counts = {key: count(override) for key, override in last.items() if override.is_sweep_override()}
     for key, values in counts.items():
         typed = last[key].input_line
         if values == 0:
-            raise refused(f"`{typed}` has no values to sweep over", f"give a list or a range that has some: {key}=8,16")
+            raise input_error(
+                f"`{typed}` has no values to sweep over", f"give a list or a range with values: {key}=8,16"
+            )
         if values == math.inf:
-            raise refused(
-                f"`{typed}` is for a search: it has no end of values", "add hydra/sweeper=optuna, or give a list"
+            raise input_error(
+                f"`{typed}` is an interval, which only a search can use", "add hydra/sweeper=optuna, or give a list"
             )
     size = math.prod(counts.values())
     runs = min(size, sample * (repeats or 1)) if sample else size
     if runs > MOST_RUNS or size > MOST_POINTS:
-        raise refused(
-            f"The sweep has {size:,.0f} configurations, and at most {MOST_RUNS:,} are run",
-            f"give fewer values; draw some of up to {MOST_POINTS:,} with sweep.sample=100; or search them with "
+        raise input_error(
+            f"The sweep has {size:,.0f} configurations; at most {MOST_RUNS:,} runs are possible",
+            f"give fewer values; draw a random sample of up to {MOST_POINTS:,} with sweep.sample=100; or search with "
             "hydra/sweeper=optuna and interval(low, high)",
         )
 
 
 def count(override: Override) -> float:
-    """How many values an override sweeps over; infinite for an interval."""
+    """Return the number of values that an override sweeps over; infinite for an interval."""
     values = override.value()
     if isinstance(values, IntervalSweep):
         return math.inf

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from hydra_plugins.grid import MOST_RUNS, check, count, loading
 from trainmeter.durable import write_json
 from trainmeter.record import Record
-from trainmeter.reuse import record_of, reference
+from trainmeter.reuse import read_reference, record_of
 from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
 from trainmeter.space import Axis, Interval, WholeInterval, choices
 from trainmeter.sweep import IN_ROUNDS
@@ -76,7 +76,7 @@ class SearchSweeper(Sweeper):
 
         def measure(number: int, point: Point) -> Measured:
             (done,) = launcher.launch([[*fixed, *point]], initial_job_idx=number)
-            _ = done.return_value  # raises what the run did not take for its own end
+            _ = done.return_value  # raises an error that the run did not handle itself
             return measured(folder / str(number))
 
         search(asked, tried(folder, asked), measure, say)
@@ -88,7 +88,7 @@ class SearchSweeper(Sweeper):
         if type(self.trials) is not int or self.trials < 1:
             raise SearchError(f"`hydra.sweeper.trials={self.trials}` is not valid", "give a whole number, 1 or more")
         if not isinstance(self.objectives, Sequence | None) or isinstance(self.objectives, str):
-            raise SearchError(f"`hydra.sweeper.objectives={self.objectives}` is no list", "give [steady/energy_j]")
+            raise SearchError(f"`hydra.sweeper.objectives={self.objectives}` is not a list", "give [steady/energy_j]")
         if self.sampler not in SAMPLERS:
             raise SearchError(
                 f"`hydra.sweeper.sampler={self.sampler}` is not valid", f"give one of {', '.join(SAMPLERS)}"
@@ -117,7 +117,8 @@ def axis(override: Override) -> Axis:
     if low > high or (log and low <= 0):
         least = " above 0" if log else ""
         raise SearchError(
-            f"`{key}=interval({low}, {high})` is empty", f"give a lower end{least} and an upper one that is no lower"
+            f"`{key}=interval({low}, {high})` is empty",
+            f"give a lower end{least} and an upper end that is not below it",
         )
     if isinstance(low, int) and isinstance(high, int):
         return WholeInterval(key, low, high, log)
@@ -135,13 +136,13 @@ def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[tuple[str, ...]]:
 def tried(folder: Path, asked: Search) -> dict[int, Point | None]:
     """What the runs that have a number are of, in the order of these; None of what is no point of this search."""
     runs = [run for run in folder.iterdir() if run.name.isdecimal()]
-    numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or reference(run))
+    numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or read_reference(run))
     return {number: point_of(folder / str(number), asked) for number in numbers}
 
 
 def point_of(folder: Path, asked: Search) -> Point | None:
     try:
-        return asked.point_of((reference(folder) or Record(folder).run())["overrides"])
+        return asked.point_of((read_reference(folder) or Record(folder).run())["overrides"])
     except (OSError, ValueError, KeyError):  # it was cut short, or is of another form
         return None
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from trainmeter import capacity, launch
 from trainmeter.datasets import manifest
 from trainmeter.datasets.ready import known
-from trainmeter.errors import refused
+from trainmeter.errors import input_error
 from trainmeter.hints import check_names, check_types
 from trainmeter.job import ROOT, asked, device_here
 from trainmeter.machine import host
@@ -84,7 +84,7 @@ def check_here(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
 def check_precision(precision: str, *, is_gpu: bool) -> None:
     """Refuses what no CPU computes in; the training process tells what a GPU does. ValueError."""
     if not is_gpu and precision not in ON_CPU:
-        raise refused(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
+        raise input_error(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
 
 
 def trains_on_gpu(device: Mapping[str, Any], facts: Mapping[str, str | None]) -> bool:

@@ -24,12 +24,12 @@ class Bottleneck:
     """The largest part of an epoch, and the smaller data stalls.
 
     Attributes:
-        parts: The largest part; several if they cannot be told apart, the largest first; empty if undecided.
+        parts: The largest part; several if they do not differ significantly, the largest first; empty if undecided.
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
         stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
         why: The reason if undecided.
-        repeats: About how many repeats of each configuration would tell the parts apart, if that is known.
+        repeats: Approximate number of repeats per configuration that would make the difference significant, if known.
     """
 
     parts: tuple[str, ...]
@@ -66,7 +66,7 @@ def find_bottleneck(
 ) -> Bottleneck | None:
     """Decide which part of an epoch is the largest.
 
-    A part is larger than another if it is so by `MIN_FRACTION` of the epoch's time and significantly.
+    A part counts as larger than another if the difference is significant and at least `MIN_FRACTION` of the epoch.
 
     Args:
         seconds: Part -> its time per epoch; parts that were not measured are absent. Negative times count as zero.

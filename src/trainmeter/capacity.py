@@ -1,4 +1,4 @@
-"""What a job asks of a machine that no machine of its size can give: processes, and room on the disk."""
+"""Limits of a machine that a job may exceed: the number of processes and the free disk space."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from trainmeter.datasets.ready import known, place
-from trainmeter.errors import refused
+from trainmeter.errors import input_error
 
 PROCESSES_PER_CORE = 16
 LEAST_PROCESSES = 64
-"""As many are let pass on few cores too: to find the best number one tries too many."""
+"""This many are allowed on any number of cores, so that a sweep may include too many."""
 BLOCK_BYTES = 4096
-"""The least that a file takes on a disk."""
+"""Smallest disk space of a file."""
 
 
 def check(job: Mapping[str, Any], root: Path) -> None:
     """Refuse a job that this machine cannot hold: too many processes, a dataset too large, or one that is not there.
 
     Raises:
-        InputError: with what the job needs and what there is.
+        InputError: States the need of the job and the limit of the machine.
     """
     check_processes(job["workers"], job["strategy"].get("ranks") or 1, len(os.sched_getaffinity(0)))
     check_there(job["dataset"], root)
@@ -30,13 +30,13 @@ def check(job: Mapping[str, Any], root: Path) -> None:
 
 
 def check_processes(workers: int, ranks: int, cores: int) -> None:
-    """Refuse more DataLoader workers, or ranks with their workers, than the cores can run at all; InputError."""
+    """Refuse too many ranks and DataLoader workers for the number of cores; InputError."""
     most = max(LEAST_PROCESSES, PROCESSES_PER_CORE * cores)
     if max(ranks, ranks * workers) > most:
         what = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
-        raise refused(
-            f"{what}: this machine has {cores} cores, and each worker is a process with tens of MB of its own",
-            f"give at most workers={max(0, most // ranks)}; more than one worker per core seldom helps"
+        raise input_error(
+            f"{what} is too many: this machine has {cores} cores, and each worker is a process that needs tens of MB",
+            f"give at most workers={max(0, most // ranks)}; more than one worker per core rarely helps"
             if most >= ranks
             else f"give at most strategy.ranks={most}",
         )
@@ -47,27 +47,29 @@ def check_there(dataset: Mapping[str, Any], root: Path) -> None:
     if dataset.get("make") or not dataset.get("adopt"):
         return
     if dataset.get("root") is None:
-        raise refused(f"dataset={dataset['name']} is a folder of your own", "give it: dataset.root=/folder")
+        raise input_error(f"dataset={dataset['name']} is a folder of your own", "give it: dataset.root=/folder")
     if not (root / Path(dataset["root"]).expanduser()).is_dir():
-        raise refused(f"`dataset.root={dataset['root']}` is no folder", "mount its medium, or give a folder of samples")
+        raise input_error(
+            f"`dataset.root={dataset['root']}` is no folder", "mount its medium, or give a folder of samples"
+        )
 
 
 def check_room(dataset: Mapping[str, Any], storage: Mapping[str, Any], root: Path) -> None:
-    """Refuse a dataset that is still to be made and is larger than what is free on its disk; InputError."""
+    """Refuse a dataset that has yet to be made and is larger than the free disk space; InputError."""
     needed, folder = space_bytes(dataset), place(dict(dataset), dict(storage), root)
     if needed is None or folder is None or known(dict(dataset), dict(storage), root):
         return
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
-        raise refused(
+        raise input_error(
             f"dataset={dataset['name']} needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
-            "make room there, give another disk with dataset.root=, or a smaller dataset",
+            "free disk space, name another disk by dataset.root=, or use a smaller dataset",
         )
 
 
 def space_bytes(dataset: Mapping[str, Any]) -> int | None:
-    """What making a dataset takes on a disk, at the least; None where that is not known before."""
+    """Return the least disk space that a dataset needs, in bytes; None if it is not known beforehand."""
     if dataset.get("space_bytes") is not None:
         return int(dataset["space_bytes"])
     if "count" in dataset and "file_bytes" in dataset:

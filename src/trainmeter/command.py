@@ -22,19 +22,19 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from yaml import MarkedYAMLError, YAMLError
 
 from trainmeter import errors, manual
-from trainmeter.errors import InputError, Problem, refused
+from trainmeter.errors import InputError, Problem, input_error
 from trainmeter.hints import CONF, choices, hints, standing
 from trainmeter.redaction import redacted
 from trainmeter.schema import BUILT
 
 TRACES = "HYDRA_FULL_ERROR"
-"""The variable by which Hydra raises errors, rather than print them with a traceback and exit."""
+"""Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
 MULTIRUN = ("-m", "--multirun")
 CONVERTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
-"""A value's type, as OmegaConf's errors name it, and what to give."""
+"""OmegaConf's name of a value type -> the value to give."""
 NO_OVERRIDE = "it is not key=value"
 UNFINISHED = {"missing EQUAL at '<EOF>'": NO_OVERRIDE, "mismatched input '<EOF>'": "it ends too early"}
-"""What the parser of overrides says of those that are cut short, and what that means."""
+"""Message of the override parser for an incomplete override -> its meaning."""
 WITH_A_VALUE = (
     "--config-dir",
     "-cd",
@@ -48,7 +48,7 @@ WITH_A_VALUE = (
 )
 NUMBERED = re.compile(r"/\d+/?$")
 REFUSALS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
-"""What Hydra raises of what it cannot compose; it has no base class of its own for all of it."""
+"""Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
 
 
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
@@ -57,10 +57,10 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
     Args:
         entry: the name of the configuration in conf/.
         task: what to do with it.
-        doc: what the entry says of itself, for its page.
+        doc: the entry's docstring, for its help page.
 
     Raises:
-        SystemExit: with 1 and an error with a hint on stderr, where there is no such configuration.
+        SystemExit: Status 1, with an error and a hint on stderr, if the configuration is invalid.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(manual.page(entry, doc or ""))
@@ -80,10 +80,10 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
 
 @contextmanager
 def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
-    """What Hydra refuses while within is printed as an error with a hint, in place of a traceback.
+    """Print errors of Hydra in this context as an error with a hint, without a traceback.
 
-    Gives a function to call once all is composed: an error after that is no refusal, and is raised as it is, unless it
-    is an InputError. With HYDRA_FULL_ERROR=1 in the environment all are.
+    Yields a function to call when the configuration is composed. Later errors are raised unchanged, except InputError.
+    With HYDRA_FULL_ERROR=1 in the environment, all errors are raised unchanged.
     """
     begun = False
 
@@ -95,7 +95,7 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
     os.environ[TRACES] = "1"
     try:
         if entry != "train" and {"-m", "--multirun"} & {*arguments}:
-            raise refused("-m is for train.py: this command has nothing to sweep over", "leave -m out")
+            raise input_error("-m is for train.py: this command has nothing to sweep over", "leave -m out")
         check_overrides(arguments, entry)
         yield begin
     except REFUSALS as error:
@@ -109,31 +109,33 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
 
 
 def check_overrides(arguments: Sequence[str], entry: str) -> None:
-    """Refuse overrides that Hydra would take for something else, or that would leave a job without a key; InputError.
+    """Refuse overrides without a key, and overrides that delete a required key; InputError.
 
-    An argument of something that is built may be deleted, such as of a model: building it tells if it has a default.
+    An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
     """
     for place, typed in enumerate(arguments):
         key = typed.partition("=")[0].lstrip("+~")
         if typed.startswith("-") or (place and arguments[place - 1] in WITH_A_VALUE):
             continue
         if not key:
-            raise refused(f"`{typed}` names no key", "give key=value, such as batch=32")
+            raise input_error(f"`{typed}` has no key", "give key=value, such as batch=32")
         value = typed.partition("=")[2].strip("'\"")
         if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(value)):
-            raise refused(f"`{typed}`: the folder of a run is called by its number",
+            raise input_error(f"`{typed}` is not valid: the name of a run's folder is its number",
                           "give hydra.run.dir=FOLDER/0, or hydra.sweep.dir=FOLDER with -m")  # fmt: skip
         if typed.partition("=")[2].startswith("[") and choices(key):
-            raise refused(f"`{key}=` takes one choice, not a list", f"give one, or sweep over several: -m {key}=A,B")
+            raise input_error(
+                f"`{key}=` takes one choice, not a list", f"give one, or sweep over several: -m {key}=A,B"
+            )
         group, _, name = key.partition(".")
         if typed.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
-            raise refused(f"`{typed}` deletes a key that is needed", f"set it instead: {key}=")
+            raise input_error(f"`{typed}` deletes a required key", f"set it instead: {key}=")
 
 
 def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str:
-    """What is wrong in place of an error of Hydra's, and what to do.
+    """Return the text for an error of Hydra: the problem and a hint.
 
-    The hints on overrides come first, and are all where one is about what Hydra refuses.
+    The hints on overrides come first. If one of them explains Hydra's error, that error is left out.
     """
     if isinstance(error, InputError) or type(error) is CompactHydraException:  # of this project's own plugins
         return str(error)
@@ -145,7 +147,7 @@ def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str
 
 
 def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
-    """The problem that an error is of, where no hint knows better."""
+    """Return the problem that an error describes, for errors that no hint explains."""
     lines = (str(error) or type(error).__name__).splitlines()
     first = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
@@ -171,7 +173,7 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
         )
         return Problem(
             f"Cannot resolve {' '.join(f'`{typed}`' for typed in referring) or 'a reference ${...} in a file'}: {what}",
-            "give a value, or refer to a key that exists: ${batch}",
+            "give a value, or reference an existing key: ${batch}",
         )
     if isinstance(error, OSError) and error.errno:
         return Problem(f"Cannot use {error.filename or 'a file'}: {error.strerror or first}",
@@ -185,7 +187,7 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
         group, name = below.groups()
         having = [f"{group}={choice}" for choice in choices(group) if name in standing(group, choice)]
         if having:
-            return Problem(f"The chosen {group} has no key {name}", f"choose one that has: {', '.join(having)}")
+            return Problem(f"The chosen {group} has no key {name}", f"use one that has it: {', '.join(having)}")
     cause = (str(error.__cause__ or "").splitlines() or [""])[0]
     place = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
     what = f"{first}: {cause}" if cause and cause not in first else first
@@ -197,4 +199,4 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
         return Problem(first, "add -m to sweep over several values")
     if "hydra." in first:
         return Problem(what, "--cfg hydra prints the keys of Hydra and their values")
-    return Problem(what, "--cfg job prints the keys and their values, --help the most used")
+    return Problem(what, "--cfg job prints all keys and their values, --help the most used keys")

@@ -20,7 +20,7 @@ SEARCH_PATH = "hydra.searchpath"
 
 
 def device_of(root: str) -> str:
-    """The device, by its name in conf/device, that the machine below a root is."""
+    """Return the device, by its name in conf/device, of the machine whose files are below a root."""
     from trainmeter.machine import host
 
     return host.detect(job.matches(), host.facts(root))
@@ -35,7 +35,7 @@ class SweepLoader(ConfigLoaderImpl):
     """
 
     def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:
-        """Takes over a loader of Hydra's.
+        """Take over the state of Hydra's loader.
 
         Args:
             loader: the loader that reads conf/.

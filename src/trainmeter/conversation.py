@@ -111,7 +111,7 @@ class Worker:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that have joined: its ranks, and what started them."""
+        """Process IDs of the ranks and of their launcher."""
         return [self.pid, *self._pids]
 
     def messages(self) -> Iterator[dict]:

@@ -34,7 +34,7 @@ from trainmeter.power.series import Powers
 from trainmeter.processes import boot_id
 
 LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
-"""How long the meter is watched: longer where a power sensor averages for longer."""
+"""How long the meter is sampled, in seconds: the longer time for power sensors that average longer."""
 QUANTITIES = {
     "cpu_utilization": ("CPU utilization", "all cores"),
     "gpu_utilization": ("GPU utilization", "the GPU used"),
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     now: str | None = None
     choices: str | None = None
     period_range_s: tuple[float, float] | None = None
-    """The shortest and the longest period that were measured, where `period_s` is their median."""
+    """The shortest and the longest measured period, if `period_s` is their median."""
     sampling_core_fraction: float | None = None
     """The fraction of a core that sampling power takes."""
     why: str | None = None  # it is not to be had, or is less than was asked for
@@ -153,7 +153,7 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
 
 
 def periods_s(powers: Powers, name: str, since_ns: int) -> list[float]:
-    """The time between one sample of a domain and the next, in seconds, of the samples since a moment."""
+    """Return the times between successive samples of a domain since a moment, in seconds."""
     moments = zip(powers.times_ns, powers.watts.get(name, ()), strict=False)  # a counter has no samples
     times_ns = [at_ns for at_ns, watts in moments if at_ns >= since_ns and math.isfinite(watts)]
     return [(after - before) * NANOSECOND for before, after in pairwise(times_ns)]

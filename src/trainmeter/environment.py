@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def end_quietly(kind, error, trace):
-    """End at Ctrl-C as a shell expects it, by that signal, and without a traceback; `sys.excepthook`."""
+    """End at Ctrl-C by SIGINT, as shells expect, and without a traceback; installed as `sys.excepthook`."""
     if issubclass(kind, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Errors in what a user typed or configured: what is wrong, and what to do instead."""
+"""Errors in a user's input: the problem and a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LONGEST = 1000
-"""Characters of a line that are printed: a key or a value may be as long as the shell allows."""
+"""Maximum length of a printed line, in characters: a key or a value may be as long as the shell allows."""
 
 
 class Problem(NamedTuple):
@@ -21,22 +21,22 @@ class Problem(NamedTuple):
 
 
 class InputError(ValueError):
-    """An input that is refused. Its text is printed after `error: `, and has a line with a hint for each problem."""
+    """An invalid input. Its text follows `error: ` and has a line with a hint for each problem."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\nerror: ".join(map(str, problems)))
         self.problems: Sequence[Problem] = problems
 
 
-def refused(what: str, hint: str) -> InputError:
-    """The error for a single problem."""
+def input_error(what: str, hint: str) -> InputError:
+    """Return the error for a single problem."""
     return InputError(Problem(what, hint))
 
 
 def line(error: BaseException | str) -> str:
-    """The text for the terminal: `error: ` and what is wrong, lines that are very long cut in their middle.
+    """Return the text for the terminal: `error: ` and the message, with very long lines shortened.
 
-    Of a text without a hint the first sentence says what is wrong, and the others what to do.
+    In a text without a hint, the first sentence is the problem and the others are the hint.
     """
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):

@@ -26,7 +26,7 @@ from trainmeter.ending import concluded
 from trainmeter.job import ROOT, Order
 from trainmeter.listening import follow, listen, trace_notes
 from trainmeter.machine import lock
-from trainmeter.machine.gpu_processes import open_neighbors
+from trainmeter.machine.gpu_processes import open_gpu_monitor
 from trainmeter.machine.utilization import open_gauges
 from trainmeter.outcome import Outcome
 from trainmeter.plan import Plan, desk_of, settle, warnings, withdraw
@@ -36,7 +36,7 @@ from trainmeter.power.knobs.knob import held
 from trainmeter.power.meter import Meter, open_meter
 from trainmeter.record import Record
 from trainmeter.redaction import redacted_tree
-from trainmeter.reuse import refer
+from trainmeter.reuse import write_reference
 from trainmeter.stopping import foremost
 from trainmeter.supply import supply_of
 from trainmeter.terminal import Terminal
@@ -45,7 +45,7 @@ from trainmeter.tracking.publisher import publisher
 from trainmeter.window import Panel, keep_powers
 
 BUSY = 0.1
-"""The GPU's mean load at idle from which on another process is believed to use it: a desktop may have a little less."""
+"""Mean GPU load at idle, as a fraction, at which another process is assumed to use it; a desktop may cause less."""
 
 
 def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
@@ -71,11 +71,11 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
             with lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
-                # Once more: a run that held the device until now may have been killed.
+                # Again: a run that held the device until now may have been killed.
                 unrestored = put_back(plan.desk, terminal.warn, unrestored)
                 refuse_unrestored([knob for knob, _ in plan.turns.values()], plan.desk)
                 outcome.notes += [
-                    f"{each.knob} is not at its original {each.was}: not restored." for each in unrestored
+                    f"{each.knob} could not be restored to its original {each.was}." for each in unrestored
                 ]
                 terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.begin()
@@ -95,9 +95,9 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
 
 
 def reused(record: Record, outcome: Outcome, name: str, terminal: Terminal) -> Outcome:
-    """The outcome of a run for which a completed one stands, to which its folder refers from now on."""
+    """Write a reference to a completed run into the run's folder, and return its outcome."""
     assert outcome.folder
-    refer(outcome.folder, record, redacted_tree(outcome.overrides))
+    write_reference(outcome.folder, record, redacted_tree(outcome.overrides))
     outcome.reused = record.folder
     terminal.reused(name, record)
     return outcome.was_whole(record)
@@ -185,10 +185,10 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     with (
         closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
-        closing(open_neighbors(plan.gpus)) as neighbors,
+        closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
     ):
         supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
-        yield Panel(meter, gauges, supply, neighbors=neighbors)
+        yield Panel(meter, gauges, supply, gpu_monitor=gpu_monitor)
 
 
 def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
@@ -202,18 +202,18 @@ def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -
 
 
 def check_idle(plan: Plan, panel: Panel, since_ns: int, outcome: Outcome, terminal: Terminal) -> None:
-    """Warn where another process uses the GPU before training begins.
+    """Warn if another process uses the GPU before training begins.
 
-    The driver lists it, or the GPU was busy while idle power was measured: on a Jetson and on AMD GPUs nothing else
-    tells of it.
+    Either the driver lists the process, or the GPU was busy while idle power was measured. On Jetsons and AMD GPUs only
+    the latter is available.
     """
     if not any(device.startswith("gpu") for device in plan.devices):
         return
-    panel.neighbors.look()
-    found = panel.neighbors.take()
+    panel.gpu_monitor.poll()
+    found = panel.gpu_monitor.drain()
     load = panel.gauges.window(since_ns, time.monotonic_ns()).get("gpu_utilization", 0.0)
     if not found and load >= BUSY:
-        found = [f"another process uses the GPU: it was {load:.0%} busy before training began"]
-        terminal.warn(f"{found[0]}. Times and energy of this run are not its alone.")
+        found = [f"another process uses the GPU: the GPU was {load:.0%} busy before training began"]
+        terminal.warn(f"warning: {found[0]}\n  hint: end that process; it affects the times and energy of this run")
     plan.mark({"gpu_shared": "; ".join(found)})
     outcome.notes += [f"{text}." for text in found]

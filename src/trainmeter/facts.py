@@ -49,7 +49,7 @@ class Facts(TypedDict):
     epochs: dict[int, dict[str, float]]
     """Number of an epoch -> what is told of it."""
     disturbed: dict[str, str]
-    """What disturbed it, by the names of the tags in `DISTURBED`."""
+    """Disturbances of the measurement, by the names of the tags in `DISTURBED`."""
     state: str
     """How it ended, as its summary says; `unfinished` while it has none."""
 
@@ -58,10 +58,10 @@ UNFINISHED = "unfinished"
 DISTURBED = {
     "gpu_shared": "another process used the GPU",
     "throttled": "heat or over-current lowered the clocks",
-    "knob_changed": "a device setting was changed by somebody else",
+    "knob_changed": "another program changed a device setting",
     "paused": "the run was paused",
 }
-"""What may disturb a measurement, by the tags that runs are marked with."""
+"""Possible disturbances of a measurement, by the tags of runs."""
 
 
 def facts(

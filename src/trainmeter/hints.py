@@ -30,7 +30,7 @@ KINDS = {**WORDS, int: "a whole number"}
 
 
 class Hint(NamedTuple):
-    """What is wrong with an override, and the words that an error of Hydra's has if it is about the same."""
+    """A problem with an override, and text that is in Hydra's error about the same problem."""
 
     about: str
     problem: Problem
@@ -90,7 +90,7 @@ def unknown_below(key: str, part: Mapping[str, Any] | None) -> Problem | None:
 
 
 def unknown_choice(group: str, choice: str) -> Problem | None:
-    """The problem of a choice that its group does not have; None for what is no name, such as `glob(*)`."""
+    """The problem of a choice that its group does not have; None for text that is not a name, such as `glob(*)`."""
     there = choices(group)
     if choice in (*there, "null") or not re.fullmatch(r"[\w./-]+", choice):
         return None
@@ -152,7 +152,7 @@ def keys_of_choices(group: str) -> list[str]:
 def check_types(overrides: Sequence[str], chosen: Mapping[str, str], job: Mapping[str, Any]) -> None:
     """Refuse overrides that give another type than their key has in its file: `storage.root=5`.
 
-    Hydra checks the types of keys that are in no group, except that it takes any whole number for true or false.
+    Hydra checks the types of keys outside groups, except that it accepts any whole number as true or false.
 
     Raises:
         InputError: with one problem for each override.
@@ -173,14 +173,14 @@ def check_types(overrides: Sequence[str], chosen: Mapping[str, str], job: Mappin
 
 
 def kind_of(value: Any) -> str:
-    """The type of a value in words; empty for null, and for what is made of other keys."""
+    """The type of a value in words; empty for null and for values that refer to other keys."""
     if value is None or (isinstance(value, str) and "${" in value):
         return ""
     return WORDS.get(type(value), "another value")
 
 
 def at(tree: Any, key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
+    """The value of a dotted key; None if there is none."""
     for name in key.split("."):
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     return tree

@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from trainmeter.errors import InputError, refused
+from trainmeter.errors import InputError, input_error
 from trainmeter.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,9 +116,9 @@ def order(config: DictConfig) -> Order:
     sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
     many = hydra.mode == RunMode.MULTIRUN
     if sent and not many:
-        raise refused("hydra/launcher=slurm submits the runs of a sweep", "add -m, for a single run as well")
+        raise input_error("hydra/launcher=slurm needs a sweep", "add -m, also for a single run")
     if hydra.job.chdir:
-        raise refused("`hydra.job.chdir=true` would change what relative paths mean", "leave it out")
+        raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
         check_single(hydra.overrides.task)
     return Order(
@@ -136,7 +136,7 @@ def check_single(typed: Sequence[str]) -> None:
     for override in typed:
         key, _, value = override.lstrip("+").partition("=")
         if key in OF_SWEEPS and value != "null":
-            raise refused(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
+            raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
 def asked(config: DictConfig) -> tuple[dict[str, Any], dict[str, str], list[str]]:
@@ -188,12 +188,12 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def apart(config: DictConfig, error: InterpolationKeyError) -> InputError:
-    """The error for a key that refers to another, which there is not: most often a model's key, to a dataset's."""
+    """The error for a key that refers to a missing key, most often a model's key that refers to one of a dataset."""
     group, _, key = str(error.full_key).partition(".")
     if group != "model":
-        return refused(f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}",
+        return input_error(f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}",
                        f"give `{error.full_key}` a value")  # fmt: skip
-    return refused(
+    return input_error(
         f"model={config.model.name} does not go with dataset={config.dataset.name}, which has no {key}",
         "use seq2seq or transformer with dataset=pairs, polynomial with dataset=polynomial, other models with images",
     )

@@ -20,7 +20,7 @@ from typing import IO
 from trainmeter import conversation
 from trainmeter.cluster import Node
 from trainmeter.conversation import Worker
-from trainmeter.errors import refused
+from trainmeter.errors import input_error
 
 ALONE = Node()
 SOURCE = Path(__file__).resolve().parents[1]
@@ -85,24 +85,24 @@ def _listener() -> Iterator[socket.socket]:
 
 
 def interpreter_of(python: str | None) -> str:
-    """The path of the interpreter that trains, by `device.python`; InputError where there is no such program."""
+    """Return the path of the interpreter that trains, by `device.python`; InputError if there is no such program."""
     if found := shutil.which(python or sys.executable):
         return found
-    raise refused(f"`device.python={python}`: there is no such program", INSTALL)
+    raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
 
 
 @cache
 def check_interpreter(python: str | None) -> None:
     """Refuse an interpreter that cannot train: one that is missing, too old or without torch.
 
-    It is asked in a process of its own, which does not import torch; of one that does not answer in time nothing is
-    known, and the training process will show. An interpreter that passed is not asked again by this process.
+    The check runs in a separate process, which does not import torch. An interpreter that does not answer in time is
+    accepted; the training process then reports any error. An interpreter that passed is not checked again.
 
     Args:
         python: `device.python`; None for the controller's own interpreter.
 
     Raises:
-        InputError: Why it cannot train, with what to do.
+        InputError: The reason and a hint.
     """
     interpreter = interpreter_of(python)
     try:
@@ -116,21 +116,21 @@ def check_interpreter(python: str | None) -> None:
             timeout=INTERPRETER_LIMIT_S,
         )
     except OSError as error:
-        raise refused(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
+        raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
     except subprocess.TimeoutExpired:
         return
     failure = f"does not run: {last_line(asked.stderr) or f'exit code {asked.returncode}'}"
     if lack := _lack(asked.stdout) if asked.returncode == 0 else failure:
-        raise refused(f"{interpreter} {lack}", INSTALL)
+        raise input_error(f"{interpreter} {lack}", INSTALL)
 
 
 def _lack(told: str) -> str:
-    """What an interpreter lacks to train, by the last line of `worker.interpreter`; empty if it lacks nothing."""
+    """Return why an interpreter cannot train, from the output of `worker.interpreter`; empty if it can."""
     try:
         has = json.loads(last_line(told))
         python, torch = tuple(has["python"]), has["torch"]
     except (ValueError, TypeError, KeyError):
-        return f"is no Python: `python -m` printed {last_line(told) or 'nothing'}"
+        return f"is not a Python interpreter: `-m` printed {last_line(told) or 'nothing'}"
     version = re.match(r"(\d+)\.(\d+)", torch or "")
     if python < OLDEST_PYTHON:
         return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"
@@ -146,7 +146,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line of a program's output that is not blank; empty where there is none."""
+    """Return the last line of a program's output that is not blank; empty if there is none."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "").strip()
 
 

@@ -31,7 +31,7 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 plan.describe(model=message["model"], training=message["training"])
                 outcome.notes += message.get("notes", [])
                 check_metered(plan, panel.meter)
-                panel.neighbors.own.update(worker.pids)
+                panel.gpu_monitor.own.update(worker.pids)
                 terminal.stage("Waiting for MLflow")
                 publish.between(FIRST_WAIT_S)
                 terminal.stage("Loading samples")
@@ -81,7 +81,7 @@ def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -
             case "built":
                 plan.describe(training=message["training"])
                 check_metered(plan, panel.meter)
-                panel.neighbors.own.update(worker.pids)
+                panel.gpu_monitor.own.update(worker.pids)
                 worker.answer()
             case "open":
                 if message["window"] == "epoch":

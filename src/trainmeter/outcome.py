@@ -26,7 +26,7 @@ class Outcome:
     failure: str | None = None
     earlier: bool = False
     reused: Path | None = None
-    """The folder of the completed run that stands for it, measured by another command."""
+    """The folder of the completed run that is reused, measured by another command."""
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Outcome:
     ended_s: float | None = None
     """By the monotonic clock, where it came so far as to use its devices."""
     recorded: bool = False
-    """Whether the record has its end, which nothing changes from then on."""
+    """Whether the record is complete; it does not change afterwards."""
     stop: BaseException | None = None
     """What stopped it, for the caller to raise once it has told of this run."""
 
@@ -68,7 +68,7 @@ class Outcome:
         return self
 
     def stops(self, stop: BaseException) -> None:
-        """Marks the run as killed, unless its end is recorded already, as while it is published."""
+        """Mark the run as killed, unless its record is complete already, as during publishing."""
         if not self.recorded:
             self.fails("stopped", stopped_by(stop, os.environ))
         self.stop = stop
@@ -83,7 +83,7 @@ def is_measured(run: Mapping[str, Any]) -> bool:
 
 
 def no_energy(run: Mapping[str, Any]) -> str | None:
-    """Why the run's energy is not measured; None where it is."""
+    """Why the run's energy is not measured; None if it is."""
     reason: str | None = None if is_measured(run) else run["energy"].get("reason")
     return reason
 

@@ -21,7 +21,7 @@ from trainmeter.cluster import Node, node
 from trainmeter.cluster import check as check_nodes
 from trainmeter.datasets.ready import check_storage, digest, place
 from trainmeter.durable import write_json
-from trainmeter.errors import refused
+from trainmeter.errors import input_error
 from trainmeter.job import ROOT, Order, identity, matches, measures
 from trainmeter.machine import gpus, host
 from trainmeter.machine.disk import disk_of, serves
@@ -35,7 +35,7 @@ from trainmeter.rehearsal import as_here, lack_of_gpus, rehearsals
 from trainmeter.resuming import KEPT, Left, left
 from trainmeter.summary import marked
 from trainmeter.supply import in_memory
-from trainmeter.sweep import measures_all
+from trainmeter.sweep import reuses_none
 from trainmeter.tracking import queue
 from trainmeter.values import check_each
 
@@ -69,14 +69,14 @@ class Plan:
 
     @property
     def completed_elsewhere(self) -> Record | None:
-        """A completed run of the same identity that another command measured, if its sweep may reuse any.
+        """A completed run of the same identity that another command measured; None if there is none to reuse.
 
-        Rehearsals, runs on several nodes and sweeps begun by `sweep.again=true` reuse none.
+        Rehearsals, runs on several nodes and sweeps started with `sweep.again=true` reuse no runs.
         """
         folder = self.record.folder
-        if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or measures_all(folder.parent):
+        if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
             return None
-        return reuse.found(folder, self.run["identity"], self.run["configuration"], self.job["repeat"])
+        return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job["repeat"])
 
     @property
     def ranks(self) -> int | None:
@@ -181,8 +181,8 @@ def settle(order: Order) -> Plan:
     check_precision(here.job["precision"], is_gpu=on_gpu)
     used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
     if strategy["name"] == "dp" and strategy["ranks"] and not on_gpu:
-        raise refused(
-            f"`strategy=dp strategy.ranks={strategy['ranks']}` needs GPUs, and there is none to train on",
+        raise input_error(
+            f"`strategy=dp strategy.ranks={strategy['ranks']}` needs GPUs, and this machine has none to train on",
             f"use strategy=ddp strategy.ranks={strategy['ranks']} for processes on the CPU, or leave it out",
         )
     desk = desk_of(order)

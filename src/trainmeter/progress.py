@@ -1,4 +1,4 @@
-"""Signs of life: a live line where a person watches a terminal, a few plain lines in a file."""
+"""Progress of long work: a live line in a terminal, a few plain lines in a file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 
 Item = TypeVar("Item")
 REFRESHES_PER_S = 1
-"""How often a live line is drawn while a stage lasts: rarely, as the work may be on the same cores."""
+"""Refresh rate of a live line during a stage: low, as the work may run on the same cores."""
 PATIENCE_S = 1.0
-"""How long work may take before it is mentioned."""
+"""Time after which running work is shown, in seconds."""
 
 
 def draws(console: Console) -> bool:
-    """Whether a line can be drawn over and over again."""
+    """Whether a console can redraw a line."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def counted(
     items: Sequence[Item], what: str, console: Console | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Item]:
-    """Yields items and shows how many were begun.
+    """Yield items and show the number of started ones.
 
-    In a file the first line comes after `PATIENCE_S` and each next one after twice as long as the one before: short
-    work says nothing, and long work fills no log.
+    In a file, the first line is printed after `PATIENCE_S`, and the time between lines doubles: short work prints
+    nothing, and long work prints few lines.
 
     Args:
-        items: what is gone through.
-        what: what is done to them, such as "Composing configurations".
+        items: the items.
+        what: the activity, such as "Composing configurations".
         console: where to show it; standard output by default.
         clock: seconds of a monotonic clock.
     """
@@ -53,9 +53,9 @@ def counted(
 
 
 class Stage:
-    """Says what is under way once that has lasted for `PATIENCE_S`: live in a terminal, as one line in a file.
+    """Shows the running activity once it has lasted for `PATIENCE_S`: live in a terminal, as one line in a file.
 
-    There is one stage at a time. It has to be over before anything else draws live lines on the same console.
+    There is one stage at a time. End it before anything else draws live lines on the same console.
     """
 
     def __init__(self, console: Console) -> None:
@@ -65,10 +65,10 @@ class Stage:
         self._live: Progress | None = None
 
     def begin(self, what: str) -> None:
-        """Ends the stage before and begins another.
+        """End the previous stage and begin another.
 
         Args:
-            what: what is done in it, such as "Starting the training process".
+            what: the activity, such as "Starting the training process".
         """
         self.end()
         self._timer = threading.Timer(PATIENCE_S, self._say, (what,))
@@ -76,7 +76,7 @@ class Stage:
         self._timer.start()
 
     def end(self) -> None:
-        """Ends the stage, if there is one; its live line vanishes."""
+        """End the stage, if there is one, and erase its live line."""
         with self._lock:
             if self._timer:
                 self._timer.cancel()

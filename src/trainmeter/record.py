@@ -97,7 +97,7 @@ class Record:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def conclude(self, summary, identity, configuration=None):
-        """Writes the summary, and, last, where the run was measured to its end, that it is whole.
+        """Write the summary and then, for a completed run, `whole.json`.
 
         `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
         """

@@ -1,6 +1,6 @@
 """Reuse of completed runs: a sweep refers to a run of the same identity, whatever command measured it.
 
-The folder of such a run holds `reused.json` in place of a record: which run it refers to, and what was typed for it.
+The folder of such a run has `reused.json` in place of a record: the reused run, and the overrides of the new run.
 The identity covers the configuration, the dataset, the host and its GPUs. It does not cover code, drivers and
 libraries, nor the state of the machine.
 """
@@ -20,11 +20,11 @@ from trainmeter.resuming import is_all
 
 REFERENCE = "reused.json"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a broken record or reference raises."""
+"""Exceptions raised by reading a damaged record or reference."""
 
 
 class Run(NamedTuple):
-    """A completed run, as the small file tells that is written when a run is completed."""
+    """A completed run, by its `whole.json`, which is written when a run is completed."""
 
     finished: str
     identity: str
@@ -35,7 +35,7 @@ class Pool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
-        """Reads `whole.json` of every run next to the sweep and the references that the sweep has.
+        """Read `whole.json` of every run in other sweeps, and the references of this sweep.
 
         Args:
             sweep: the sweep's folder, in the folder of all sweeps.
@@ -46,7 +46,7 @@ class Pool:
         for whole in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
             if whole.parents[1] != sweep:
                 self._add(whole)
-        referred = (followed(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
+        referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
         self._taken = {record.folder.resolve() for record in referred if record}
 
     def _add(self, whole: Path) -> None:
@@ -59,7 +59,7 @@ class Pool:
             pass
 
     def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
-        """The run to reuse for a repeat of a configuration; None where it is to be measured.
+        """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
 
         That is a run of the same repeat, or else, for repeat k, one of at least k + 1 completed runs of the
         configuration.
@@ -82,12 +82,12 @@ class Pool:
 
 @lru_cache(maxsize=1)
 def pool(sweep: Path) -> Pool:
-    """The pool of a sweep, read once per command: runs that are completed meanwhile are not seen."""
+    """Return the pool of a sweep, read once per command: runs completed later are not in it."""
     return Pool(sweep)
 
 
-def found(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
-    """The run that a run's folder refers to, if it still is of this configuration, or else one to refer to.
+def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
+    """Return the run that a run's folder references, if it still has this configuration, else a run to reuse.
 
     Args:
         folder: the run's folder in its sweep.
@@ -95,7 +95,7 @@ def found(folder: Path, identity: str, configuration: str, repeat: int) -> Recor
         configuration: the identity of the first repeat of the same configuration.
         repeat: the number of the repeat, from 0.
     """
-    record = followed(folder)
+    record = referenced_record(folder)
     if record:
         whole = read_json(record.folder / "whole.json")
         if identity in whole.values() or configuration in whole.values():
@@ -104,7 +104,7 @@ def found(folder: Path, identity: str, configuration: str, repeat: int) -> Recor
 
 
 def is_usable(record: Record, identity: str) -> bool:
-    """Whether a run can stand for another of the same identity: completed, no rehearsal, its record undamaged."""
+    """Whether a run can be reused: completed, not a rehearsal, its record undamaged."""
     try:
         run, windows, summary = record.run(), record.windows(), record.summary()
         epochs = [window for window in windows if window["window"] == "epoch"]
@@ -123,15 +123,15 @@ def is_usable(record: Record, identity: str) -> bool:
         return False
 
 
-def refer(folder: Path, record: Record, overrides: Sequence[str]) -> None:
-    """Has a run's folder refer to a completed run; what an earlier attempt left there is set aside.
+def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> None:
+    """Write a reference to a completed run into a run's folder; the record of an earlier attempt is archived.
 
     Args:
         folder: the run's folder in its sweep.
         record: the completed run.
-        overrides: what was typed for the run that is not measured.
+        overrides: the overrides of the run that is not measured.
     """
-    origin, told = record.folder.resolve(), reference(folder)
+    origin, told = record.folder.resolve(), read_reference(folder)
     if told and told["folder"] == str(origin):
         return
     own = Record(folder)
@@ -149,8 +149,8 @@ def refer(folder: Path, record: Record, overrides: Sequence[str]) -> None:
     )
 
 
-def reference(folder: Path) -> dict[str, Any] | None:
-    """What `reused.json` of a run's folder tells; None for a run with a record of its own."""
+def read_reference(folder: Path) -> dict[str, Any] | None:
+    """Return the contents of a run's `reused.json`; None for a run with its own record."""
     if (folder / "job.json").exists():
         return None
     try:
@@ -160,12 +160,12 @@ def reference(folder: Path) -> dict[str, Any] | None:
     return told
 
 
-def followed(folder: Path) -> Record | None:
-    """The completed run that a run's folder refers to; None where it refers to none, or to one that is gone.
+def referenced_record(folder: Path) -> Record | None:
+    """Return the completed run that a run's folder references; None without a reference, or if that run is gone.
 
-    It is looked for in the folder of all sweeps first, which may have been copied or moved, then where it was.
+    The run is searched for next to this sweep first, since all sweeps may have been moved, then at its original path.
     """
-    told = reference(folder)
+    told = read_reference(folder)
     if told is None:
         return None
     try:
@@ -179,10 +179,10 @@ def followed(folder: Path) -> Record | None:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a record or refers to one."""
+    """Whether a folder has a record or a reference to one."""
     return (folder / "job.json").exists() or (folder / REFERENCE).exists()
 
 
 def record_of(folder: Path) -> Record:
-    """The record of a run: its own, or that of the run it refers to."""
-    return followed(folder) or Record(folder)
+    """Return the record of a run: its own, or that of the reused run."""
+    return referenced_record(folder) or Record(folder)

@@ -67,10 +67,10 @@ class Rounds:
 
 
 def pauses(period_s: float, chance: random.Random, took_s: float = 0.0) -> Iterator[float]:
-    """Yield the time from one look to the next: `period_s` on average, uniform from half to one and a half of it.
+    """Yield the time from one look to the next: `period_s` on average, uniform from 0.5 to 1.5 times that.
 
-    A look that lasts for most of the period would leave nothing of this jitter, and the looks would have a fixed period
-    that a load can be in step with. So at least a random part of the time that the look took is waited after it.
+    A look that lasts for most of the period would remove this jitter, and a load could be in step with the resulting
+    fixed period. Therefore the time after a look is at least a random fraction of its duration.
 
     Args:
         period_s: the mean time, in seconds.

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
-"""Groups of what the training process builds."""
+"""Groups of objects that the training process constructs."""
 
 
 class Choice(Enum):

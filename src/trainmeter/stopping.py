@@ -1,6 +1,6 @@
 """Signals that ask this process to stop.
 
-SIGINT is Ctrl-C, and SIGQUIT Ctrl-\\; SIGTERM comes from kill and Slurm, SIGHUP from a terminal that is closed.
+SIGINT is sent by Ctrl-C, SIGQUIT by Ctrl-\\, SIGTERM by kill and Slurm, SIGHUP by a closed terminal.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 ONE_STOP_S = 1.0
-"""Signals that come within this time of the one before are the same stop: of a key that is hit twice, or held down."""
+"""Signals within this time of the previous one are the same stop, as of a key that is held down."""
 
 
 class Stop:
-    """Ends this process as an exception does, so that what was begun is ended in order.
+    """Signal handler that ends this process by an exception, so that all contexts are closed.
 
-    The handler of each of STOPPING: raises KeyboardInterrupt for Ctrl-C, and else SystemExit with 128 + the signal.
+    It raises KeyboardInterrupt for Ctrl-C and SystemExit with 128 + the signal's number for the others of STOPPING.
     """
 
     def __init__(self) -> None:
         self._last_s = -ONE_STOP_S
 
     def install(self) -> None:
-        """Handle the signals, except those that are ignored: by nohup SIGHUP, in a script's background SIGINT."""
+        """Handle the signals, except ignored ones: nohup ignores SIGHUP, a script's background job SIGINT."""
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
@@ -40,7 +40,7 @@ class Stop:
 
 
 def default() -> None:
-    """Let the signals end this process at once, without a traceback: nothing is left that has to be ended in order."""
+    """Let the signals end this process at once, without a traceback; all contexts have been closed."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)

@@ -86,10 +86,10 @@ def percentiles(steps: array) -> dict[str, float]:
 
 
 def totals(windows: Sequence[Window]) -> dict[str, float]:
-    """Time, energy and reads over training and evaluation windows; what any window lacks is absent.
+    """Time, energy and reads over training and evaluation windows; a total that any window lacks is absent.
 
     Energy is the sum of the differences between the counters' readings at the borders of each window, so that windows
-    too short to have an energy of their own are in it. What lies between windows is in neither time nor energy.
+    too short for an energy of their own are included. Work between windows counts in neither time nor energy.
 
     Args:
         windows: the lines of the record, in order, of all attempts.
@@ -110,14 +110,14 @@ def totals(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def total_energy(windows: Sequence[Window]) -> dict[str, float]:
-    """The energies of all windows together; none where a window has none, or all are too short for the instrument."""
+    """The energies of all windows together; none if a window has none, or if all are too short for the instrument."""
     terms = [_term(window) for window in windows]
     if not terms or _shortfall(windows):
         return {}
     names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
     result = {name: math.fsum(term[name] for term in terms) for name in names}
     if "energy_uncertainty_j" in result:
-        # A window in which a counter hardly moved is uncertain by one period of it at the mean power of the run.
+        # The uncertainty of a window is at least one period of the counter at the mean power of the run.
         mean_w = result["energy_j"] / _energy_window_s(windows)
         least_j = [mean_w * term.get("period_s", 0.0) for term in terms]
         uncertain_j = [term["energy_uncertainty_j"] for term in terms]
@@ -126,7 +126,7 @@ def total_energy(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def untotaled(windows: Sequence[Window]) -> list[str]:
-    """A note on why a run whose energy was measured has no total of it."""
+    """A note on why a run with measured energy has no total energy."""
     metered = [bool(_term(window)) for window in windows]
     if not any(metered):
         return []
@@ -182,7 +182,7 @@ def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
 
 
 def _term(window: Window) -> Mapping[str, float]:
-    """The energies of a window as terms of a total; of a record that does not keep them, its metrics."""
+    """The energies of a window as terms of a total; for an older record without them, its metrics."""
     kept: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
     if kept is not None:
         return kept
@@ -191,15 +191,15 @@ def _term(window: Window) -> Mapping[str, float]:
 
 
 def _shortfall(windows: Sequence[Window]) -> str | None:
-    """Why the energy meter cannot resolve windows even together; None where it can."""
+    """Why the energy meter cannot resolve the windows even together; None if it can."""
     terms = [_term(window) for window in windows]
     shortest_s = max((term.get("shortest_s", 0.0) for term in terms), default=0.0)
     if not shortest_s:
         return None
     if (seconds := _energy_window_s(windows)) < shortest_s:
-        return f"{seconds:.3g} s in all are too short for the energy meter, which needs {shortest_s:g} s"
+        return f"all windows together last {seconds:.3g} s, and the energy meter needs {shortest_s:g} s"
     stood_still = not any(term.get("energy_j", 1.0) for term in terms)
-    return "the energy counter stood still in all windows" if stood_still else None
+    return "the energy counter did not advance in any window" if stood_still else None
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:

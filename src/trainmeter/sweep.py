@@ -20,26 +20,26 @@ from typing import NamedTuple
 from trainmeter.durable import hold, read_json, write_json
 from trainmeter.job import digest_of, measures
 from trainmeter.redaction import redacted_tree
-from trainmeter.reuse import REFERENCE, followed
+from trainmeter.reuse import REFERENCE, referenced_record
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
 IN_ROUNDS = "sweep.repeats=3 sweep.order=random"
-"""The advised way to repeat: rounds of all configurations, so that drift over time is no difference between them."""
+"""Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
 ELSEWHERE = "hydra/launcher=slurm"
 """Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
 POINTS = "points.json"
 SENT = "slurm/jobs.json"
 AGAIN = ".again"
-"""Marks the folder of a sweep that was begun by `sweep.again=true`, also for the command that resumes it."""
+"""File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
 STAMP = "%Y-%m-%d_%H-%M-%S"
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
 """How the names of folders begin: the stamp, and which of its second."""
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 _new: list[Path] = []
-"""Folders that this process has made."""
+"""Folders that this process has created."""
 
 
 def folder(
@@ -69,7 +69,7 @@ def folder(
 
 
 def remove_empty() -> None:
-    """Remove the folders that this process has made and that hold no run, as where its command was refused."""
+    """Remove the folders that this process has created and that have no run, as after an invalid command."""
     for made in _new:
         for folder in made.glob("*/"):
             with suppress(OSError):
@@ -143,13 +143,13 @@ def points(folder: Path) -> Points:
         return Points()
     alike = set(typed[0]).intersection(*typed)
     own = [path.parent for path in folder.glob("*/whole.json")]
-    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if followed(path.parent)]
+    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
     whole = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
     return Points(typed, frozenset(chain(*typed)) - alike, whole)
 
 
-def measures_all(folder: Path) -> bool:
-    """Whether a sweep reuses no run that another command measured."""
+def reuses_none(folder: Path) -> bool:
+    """Whether a sweep does not reuse runs that other commands measured."""
     return (folder / AGAIN).exists()
 
 

@@ -27,7 +27,7 @@ from trainmeter.tracking.views import LOCAL
 
 LINE_S = 1.0
 _warned_of: set[str] = set()
-"""The git commits of reused runs that were warned of."""
+"""Git commits of reused runs for which a warning was printed."""
 SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """What to do for a link to this machine's own MLflow."""
 
@@ -71,7 +71,7 @@ class Terminal:
         logging.getLogger("trainmeter").handlers = [Voice(self)]
 
     def stage(self, what: str = "") -> None:
-        """Begins a stage that may take long, or, without a word, ends the one that is under way."""
+        """Begin a stage that may take long; without a text, end the running one."""
         if self._stage:
             self._stage.end()
         self._stage = Stage(self.console) if what else None
@@ -107,10 +107,10 @@ class Terminal:
             self.say(f"Whole before: {shown_path(folder)}. sweep.again=true measures it anew.")
 
     def reused(self, name: str, record: Record) -> None:
-        """A run for which a completed one stands; a warning where that was measured with other code, once per commit.
+        """Print that a completed run is reused, with a warning per git commit if that differs from the current one.
 
         Args:
-            name: what the run is called.
+            name: the run's name.
             record: the completed run.
         """
         self.say(f"{name}: reused from {shown_path(record.folder)}")
@@ -184,7 +184,7 @@ class Terminal:
             self.say(f"{outcome.state.capitalize()}: {outcome.failure}", style="red")
 
     def refused(self, outcome: Outcome) -> None:
-        """A run that did not begin; of a sweep, its table says so."""
+        """Print the error of a run that did not begin; a sweep's table has it too."""
         if outcome.failure:
             self.closed()
             print(errors.line(redacted(outcome.failure)), file=sys.stderr, flush=True)
@@ -234,7 +234,7 @@ class Terminal:
 
 
 def commit_of(record: Record) -> str | None:
-    """The git commit that a run was measured at; None where that is not known."""
+    """The git commit at which a run was measured; None if unknown."""
     with suppress(OSError, ValueError, AttributeError):
         commit: str | None = record.host().get("git", {}).get("commit")
         return commit

@@ -1,4 +1,4 @@
-"""The values that a job's keys may have: one rule per key, and what keys may be only together with others."""
+"""The values that a job's keys may have: one rule per key, and combinations of keys that are not allowed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trainmeter.errors import InputError, Problem
 from trainmeter.hints import KNOWN, unknown
 
 MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
-"""The media that a disk may be found to be, as `machine.disk.Disk` has them."""
+"""Kinds of storage devices, as `machine.disk.Disk` has them."""
 PREPROCESSING = ("resize", "crop", "pad")
 ABSENT = object()
 LARGEST = 10**9
 """More is a slip of the keyboard, and does not fit the numbers that torch counts by."""
 LARGEST_SEED = 2**32 - 1
-"""NumPy's generators take no larger seed."""
+"""Largest seed of NumPy's generators."""
 ABSOLUTE_ZERO_C = -273.15
 
 
 class Rule(NamedTuple):
-    """What a key may be: in words, as they follow "give", and as a test."""
+    """The allowed values of a key: in words, as they follow "give", and as a test."""
 
     allowed: str
     fits: Callable[[Any], bool]
@@ -58,7 +58,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def or_null(rule: Rule, meaning: str = "") -> Rule:
-    """A rule whose key may also be null; `meaning` is what null stands for."""
+    """A rule whose key may also be null; `meaning` is the meaning of null."""
     return Rule(
         f"{rule.allowed}, or null{meaning and f' for {meaning}'}", lambda value: value is None or rule.fits(value)
     )
@@ -168,18 +168,18 @@ RULES = {
     "report.deadline": or_null(number(0, unit="seconds", above=True)),
     "report.predict": FLAG,
 }
-"""What each key of any command may be. A key of a group holds for each of its choices that has it."""
+"""The allowed values of each key of all commands. The rule of a group's key holds for each choice with this key."""
 REQUIRED = (
     *("device.name", "device.accelerator", "device.python", "model.name", "dataset.name", "dataset.layout"),
     *("dataset.open", "storage.name", "storage.root", "storage.medium", "optimizer.name", "scheduler.name"),
     *("strategy.name", "strategy.ranks", "task.name", "meter.name", "meter.idle_s", "profiler.name"),
     *("tracking.name", "tracking.experiment"),
 )
-"""Keys that each choice of a group has."""
+"""Keys that every choice of a group must have."""
 
 
 def check(job: Mapping[str, Any]) -> None:
-    """Refuse values out of range, each with what would be in it.
+    """Refuse invalid values, each with the allowed values.
 
     Raises:
         InputError: with one problem for each value.
@@ -189,21 +189,21 @@ def check(job: Mapping[str, Any]) -> None:
     if lacking := [key for key in REQUIRED if value_of(job, key) is ABSENT]:
         raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
     check_each(job)
-    if wrong := list(wrong_together(job)):
+    if wrong := list(incompatible(job)):
         raise InputError(*wrong)
 
 
 def check_each(keys: Mapping[str, Any]) -> None:
-    """Refuse values out of range of any command, each with what would be in it; InputError."""
-    wrong = [problem for key in RULES for problem in broken(key, value_of(keys, key))]
+    """Refuse invalid values of any command, each with the allowed values; InputError."""
+    wrong = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
     wrong += [Problem(f"`{key}={typed(value)}` is not valid", "give a finite number that is not empty, or null")
               for key, value in leaves(keys) if key not in RULES and is_nothing(value)]  # fmt: skip
     if wrong:
         raise InputError(*wrong)
 
 
-def broken(key: str, value: Any, rule: Rule | None = None) -> list[Problem]:
-    """The problem with a value that its rule does not allow; none with a key that a choice lacks."""
+def problems_of(key: str, value: Any, rule: Rule | None = None) -> list[Problem]:
+    """The problem with a value that its rule does not allow; none for an absent key."""
     rule = rule or RULES[key]
     if value is ABSENT or rule.fits(value):
         return []
@@ -228,7 +228,7 @@ def leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value is a number that is not finite, or an empty text: neither means anything for any key."""
+    """Whether a value is a number that is not finite, or an empty text: both are invalid for every key."""
     return value == "" or (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -240,7 +240,7 @@ def is_scale(value: Any) -> bool:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether a file can be made in a folder, or in the nearest one above it that exists."""
+    """Whether a file can be created in a folder, or in its nearest existing parent folder."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -249,10 +249,10 @@ def is_writable(folder: Path) -> bool:
         return False
 
 
-def wrong_together(job: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with values that are each in their range."""
+def incompatible(job: Mapping[str, Any]) -> Iterator[Problem]:
+    """Problems with combinations of values that are each valid."""
     dataset, strategy = job["dataset"], job["strategy"]
-    yield from broken("dataset.layout", dataset["layout"], one_of(*layouts(dataset)))
+    yield from problems_of("dataset.layout", dataset["layout"], one_of(*layouts(dataset)))
     preprocess = dataset.get("preprocess", "resize")
     if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
         how = f"give one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
@@ -260,12 +260,14 @@ def wrong_together(job: Mapping[str, Any]) -> Iterator[Problem]:
     yield from wrong_ranks(strategy, dataset)
     yield from wrong_steps(job["throughput"])
     if job["throughput"]["exit"] and dataset.get("on_bad") == "skip":
-        yield Problem("`throughput.exit=true` needs each batch, and `dataset.on_bad=skip` skips some",
+        yield Problem("`throughput.exit=true` needs every sample, and `dataset.on_bad=skip` skips some",
                       "give dataset.on_bad=error")  # fmt: skip
     if strategy["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
-        yield Problem(f"`precision={job['precision']}` does not reach the threads of strategy=dp", "give strategy=ddp")
+        yield Problem(
+            f"`precision={job['precision']}` has no effect in the threads of strategy=dp", "give strategy=ddp"
+        )
     if job["deterministic"] and job["cudnn_benchmark"]:
-        yield Problem("`cudnn_benchmark=true`: the algorithms it picks may change", "give deterministic=false")
+        yield Problem("`cudnn_benchmark=true` may choose different algorithms in each run", "give deterministic=false")
     if job["target_accuracy"] is not None and job["task"]["name"] == "regression":
         yield Problem(
             f"`target_accuracy={job['target_accuracy']}`: task=regression has no accuracy", "give target_loss="
@@ -280,7 +282,7 @@ def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> Iter
     if name == "single" and ranks != 1:
         yield Problem(f"`strategy.ranks={typed(ranks)}`: strategy=single is one rank",
                       f"add strategy=ddp or strategy=dp: strategy=ddp strategy.ranks={typed(ranks)}")  # fmt: skip
-    elif problems := broken("strategy.ranks", ranks, rule):
+    elif problems := problems_of("strategy.ranks", ranks, rule):
         yield from problems
     elif processes and dataset.get("on_bad") == "skip":
         yield Problem(f"`dataset.on_bad=skip`: the ranks of strategy={name} all take the same number of steps",
@@ -292,11 +294,14 @@ def wrong_steps(throughput: Mapping[str, Any]) -> Iterator[Problem]:
     start, stop = throughput["start"], throughput["stop"]
     if stop is None and start is None:
         if throughput["exit"]:
-            yield Problem("`throughput.exit=true` has no step to end at", "give throughput.start= and throughput.stop=")
+            yield Problem(
+                "`throughput.exit=true` needs a step to end at", "give throughput.start= and throughput.stop="
+            )
     elif start is None or stop is None:
         missing, there = ("start", "stop") if start is None else ("stop", "start")
         yield Problem(
-            f"`throughput.{there}={throughput[there]}` is half of an interval", f"give throughput.{missing}= too"
+            f"`throughput.{there}={throughput[there]}` is only one end of an interval",
+            f"give throughput.{missing}= too",
         )
     elif start >= stop:
         yield Problem(f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller start")

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainmeter.machine.gauges import AT_LIMIT
-from trainmeter.machine.gpu_processes import NOBODY, Neighbors
+from trainmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from trainmeter.machine.utilization import Gauges
 from trainmeter.metrics import NANOSECOND
 from trainmeter.power.consumption import Consumption, Reading, consumption, reading
@@ -53,11 +53,11 @@ class Panel(NamedTuple):
     supply: Supply
     idle_w: float | None = None
     """The power while nothing trained."""
-    neighbors: Neighbors = NOBODY
+    gpu_monitor: GpuProcessMonitor = NO_GPUS
 
     def before(self) -> Reading:
         """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
-        self.neighbors.look()
+        self.gpu_monitor.poll()
         self.supply.mark()
         self.gauges.mark()
         return reading(self.meter)
@@ -101,7 +101,10 @@ def closed(
     used = of_all(_used(whole, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
-    others = [*neighbors(panel), *(f"{node['node']}: {text}" for node in nodes for text in node.get("neighbors", []))]
+    others = [
+        *other_gpu_processes(panel),
+        *(f"{node['node']}: {text}" for node in nodes for text in node.get("other_gpu_processes", [])),
+    ]
     if name == "epoch":
         phases = _phases(whole, used, powers, record, alone=len(ranks) == 1 and not nodes)
         told = _epoch(whole, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
@@ -156,13 +159,13 @@ def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Read
     metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
     why = " ".join(used.notes) or panel.meter.energy["reason"]
     told = {"metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
-    return {"node": name, **told, "neighbors": neighbors(panel)}
+    return {"node": name, **told, "other_gpu_processes": other_gpu_processes(panel)}
 
 
-def neighbors(panel: Panel) -> list[str]:
-    """The other processes that computed on the GPUs at either border of a window that has closed."""
-    panel.neighbors.look()
-    return panel.neighbors.take()
+def other_gpu_processes(panel: Panel) -> list[str]:
+    """Other processes that computed on the GPUs at either border of a closed window."""
+    panel.gpu_monitor.poll()
+    return panel.gpu_monitor.drain()
 
 
 def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:

@@ -226,6 +226,8 @@ def test_a_model_of_an_experiment_wins_over_that_of_its_dataset(composed):
 @pytest.mark.parametrize(
     ("typed", "lacks"), [(["dataset=pairs", "model=lenet"], "channels"), (["model=transformer"], "words")]
 )
-def test_a_model_that_is_not_for_the_dataset_is_refused_with_what_goes_together(composed, typed, lacks):
-    with pytest.raises(ValueError, match=f"which has no {lacks}. Take two that go together"):
+def test_a_model_that_is_not_for_the_dataset_is_refused_with_a_hint(composed, typed, lacks):
+    with pytest.raises(
+        ValueError, match=rf"which has no {lacks}\n  hint: use seq2seq or transformer with dataset=pairs"
+    ):
         job.plain(composed(*typed))

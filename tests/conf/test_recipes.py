@@ -106,7 +106,7 @@ def flops_per_sample(config: DictConfig) -> float:
     return facts(model, plain, build(plain["task"]))["flops_per_sample"]
 
 
-def test_every_recipe_is_held_against_its_source():
+def test_every_recipe_is_compared_with_its_source():
     assert sorted(SOURCES) == RECIPES
 
 

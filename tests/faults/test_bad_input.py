@@ -14,7 +14,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     ("typed", "says"),
     [
         ("bathc=8", "error: There is no key bathc\n  hint: Did you mean batch=? The keys are: batch, cache,"),
-        ("~batch", "error: `~batch` deletes a key that is needed\n  hint: set it instead: batch="),
+        ("~batch", "error: `~batch` deletes a required key\n  hint: set it instead: batch="),
         ("batch=${nope}", "error: Cannot resolve `batch=${nope}`: Interpolation key 'nope' not found\n  hint: "),
         ("batch=0", "error: `batch=0` is not valid\n  hint: give a whole number, 1 or more"),
         ("model=seq2seq", "error: model=seq2seq does not go with dataset=digits, which has no words\n  hint: "),

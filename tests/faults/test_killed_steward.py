@@ -143,7 +143,9 @@ def deafened(monkeypatch):
     monkeypatch.setattr(privilege, "write", lambda file, text: None)
 
 
-def test_what_cannot_be_put_back_is_said_with_the_command_and_offered_again(board, desk, steward, monkeypatch):
+def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_tried_again(
+    board, desk, steward, monkeypatch
+):
     steward.kill()
     steward.wait()
     deafened(monkeypatch)

@@ -121,7 +121,7 @@ def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_th
     assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
 
 
-def test_ctrl_c_while_a_command_starts_ends_it_without_a_traceback(project):
+def test_ctrl_c_during_the_start_of_a_command_ends_it_without_a_traceback(project):
     """While it imports what it needs, which the libraries that it has mapped tell, and after."""
     for seconds in (0, 0.3, 0.8):
         command = project.start("train", *project.long())

@@ -14,14 +14,14 @@ child = subprocess.Popen(["sleep", "60"])
 listed = sys.argv[1].replace("OWN", str(os.getpid())).replace("CHILD", str(child.pid))
 os.environ["STUB_PROCESSES"] = listed
 gpu_processes.in_hosts_pid_namespace = lambda: sys.argv[2] == "host"
-neighbors = gpu_processes.open_neighbors(["GPU-aaaa"])
-neighbors.own.add(child.pid)
+monitor = gpu_processes.open_gpu_monitor(["GPU-aaaa"])
+monitor.own.add(child.pid)
 looks = []
 for again in range(2):
-    neighbors.look()
-    looks.append(neighbors.take())
+    monitor.poll()
+    looks.append(monitor.drain())
 child.kill()
-neighbors.close()
+monitor.close()
 print(json.dumps(looks))
 """
 OTHER = os.getpid()
@@ -39,21 +39,21 @@ def looks(with_nvml):
     return two
 
 
-def test_another_process_is_told_with_its_memory_and_utilization_and_warned_of_once(looks):
+def test_another_process_is_reported_with_memory_and_utilization_and_warned_of_once(looks):
     (first, second), warned = looks(f"OWN:1000:50 CHILD:500:5 {OTHER}:3072:45")
     (text,) = first
     assert text.startswith(f"process {OTHER} (")
     assert text.endswith("also computes on gpu0: 3.0 GiB, 45% utilization")
     assert second == first, "without a newer sample the last known utilization holds"
-    assert warned == [f"{text}. Times and energy of this run are not its alone."]
+    assert [message.splitlines()[0] for message in warned] == [f"warning: {text}"]
 
 
-def test_a_run_that_is_alone_on_its_gpu_sees_nobody(looks):
+def test_no_process_is_reported_for_a_run_alone_on_its_gpu(looks):
     assert looks("OWN:1000:50 CHILD:500:5") == ([[], []], [])
     assert looks("") == ([[], []], [])
 
 
-def test_what_the_driver_does_not_tell_of_a_process_is_unknown_and_not_0(looks):
+def test_values_that_the_driver_does_not_report_are_unknown_not_0(looks):
     ((text,), _), _ = looks(f"{OTHER}:-1:45", stub="noutil")
     assert text.endswith("memory unknown, utilization unknown")
 

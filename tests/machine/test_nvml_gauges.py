@@ -50,9 +50,9 @@ def test_a_gpu_at_its_power_limit_is_told_from_one_that_is_hot(window):
 @pytest.mark.parametrize(
     ("gpu", "stub", "why"),
     [
-        ("GPU-aaaa", "unsupported", "NVML does not tell it of gpu0: Not Supported."),
+        ("GPU-aaaa", "unsupported", "NVML does not report it for gpu0: Not Supported."),
         ("GPU-aaaa", "silent", "NVML does not start: Driver Not Loaded. It comes with NVIDIA's driver."),
-        ("GPU-cccc", "", "NVML does not tell it of GPU-cccc: Not Found."),
+        ("GPU-cccc", "", "NVML does not report it for GPU-cccc: Not Found."),
     ],
 )
 def test_what_nvml_does_not_tell_is_missing_with_the_reason(window, gpu, stub, why):

@@ -273,7 +273,7 @@ def test_the_fraction_of_time_in_which_clocks_were_lowered_is_that_of_the_sample
         assert slowed(opened, lambda: tree(**throttle_counts(12, 0)))
 
 
-def test_where_nothing_tells_of_throttling_its_fractions_are_absent(tree):
+def test_throttling_fractions_are_absent_if_nothing_reports_throttling(tree):
     with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", 45_000))) as opened:
         assert fractions(opened, lambda: None) == {}
 

@@ -74,7 +74,8 @@ def test_a_window_that_lasts_less_than_ten_periods_of_its_instrument_has_no_ener
     short, long = (used(meter, {"gpu0": 1.0}, {"gpu0": 3.0}, seconds) for seconds in (0.08, 1.0))
     assert short.metrics == {}
     assert short.notes == [
-        "no energy of gpu0: 0.08 s is too short for what is renewed every 0.1 s, it takes 10 times that."
+        "no energy of gpu0: 0.08 s is too short for a counter that is renewed every 0.1 s; "
+        "the minimum is 10 times that."
     ]
     assert 2.0 in long.metrics.values()
     assert long.notes == []
@@ -214,7 +215,7 @@ def test_net_energy_is_gross_less_idle_power_over_the_same_time_and_may_be_negat
         pytest.param(None, None, 1.0 + 10 * (1.98 * 10 + 1.5) * 0.1, id="unknown: it may measure next to nothing"),
     ],
 )
-def test_a_counter_misses_what_its_sensor_does_not_measure(averaging_s, structure_j, half_width_j):
+def test_a_counter_misses_power_that_its_sensor_does_not_measure(averaging_s, structure_j, half_width_j):
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
     beside = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
     meter = Instruments(counters=parts, powers=beside or None, total=["gpu0"], covers="all")

@@ -78,7 +78,7 @@ def test_what_a_sensor_rounds_it_may_always_round_to_the_same_side():
     assert made.sampling(0, S).half_width_j == pytest.approx(0.02)
 
 
-def test_a_known_delay_is_corrected_and_what_averaging_smooths_is_in_the_uncertainty():
+def test_a_known_delay_is_corrected_and_smoothing_is_in_the_uncertainty():
     """A mean over 0.2 s of a step from 5 to 15 W, 0.05 s before the window's end, of which 0.5 J are seen after it."""
     response = Response(averaging_s=0.2)
     made, at_close_j = series(responses={"VDD_IN": response}), 0.0
@@ -90,7 +90,7 @@ def test_a_known_delay_is_corrected_and_what_averaging_smooths_is_in_the_uncerta
     true_j = 5.0 + 10 * 0.05
     assert read_j == pytest.approx(5.0 + 10 * 0.05**2 / 0.4, abs=0.001)
     assert true_j - read_j > 0.4
-    assert abs(read_j + sampling.moved_j["VDD_IN"] - true_j) == pytest.approx(10 * 0.05**2 / 0.4, abs=0.01)
+    assert abs(read_j + sampling.correction_j["VDD_IN"] - true_j) == pytest.approx(10 * 0.05**2 / 0.4, abs=0.01)
     assert 10 * 0.05**2 / 0.4 < sampling.half_width_j < 0.5
     assert made.settled_s == pytest.approx(0.2)
 
@@ -112,12 +112,12 @@ def test_a_drop_of_power_at_the_windows_end_is_wrong_by_half_of_its_interval_onc
     made.add(round(2.0005 * S), {"VDD_IN": 0.0})
     read_j = joules(made, 2.001)
     sampling = made.sampling(S, 2 * S)
-    error_j = read_j + sampling.moved_j["VDD_IN"] - 10.0
+    error_j = read_j + sampling.correction_j["VDD_IN"] - 10.0
     assert error_j == pytest.approx(-10 * 0.0105 / 2 + 10 * 0.0005, abs=0.001)
     assert abs(error_j) < sampling.half_width_j
 
 
-def test_without_samples_after_the_window_all_that_the_sensor_may_hold_back_is_uncertain():
+def test_without_samples_after_the_window_unreported_power_is_in_the_uncertainty():
     made = sampled(lambda at_s: 10.0, TIMES, responses={"VDD_IN": Response(0.2, 0.0, 0.2)})
     assert made.sampling(0, S).half_width_j >= 0.4 * 10
 
@@ -162,7 +162,7 @@ def test_a_hole_in_an_alternating_load_may_hold_its_highest_or_its_lowest_power(
     assert 0.3 * 5 <= made.sampling(0, S).half_width_j <= 0.3 * 10 + 0.5
 
 
-def test_samples_of_before_the_window_show_what_spikes_it_may_have():
+def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
     spiky = [0.01 * hundredth for hundredth in range(-500, 101)]
     made, quiet = series(), sampled(lambda at_s: 5.0, [0.01 * hundredth for hundredth in range(101)])
     for place, at_s in enumerate(spiky):

@@ -33,7 +33,7 @@ def test_students_quantile_is_that_of_the_tables_also_for_few_degrees(freedom, q
 
 
 def test_a_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
-    """What a mean errs by that is renewed once per averaging time; where that time is unknown, its delay errs too."""
+    """Error of a mean that is renewed once per averaging time; if that time is unknown, the delay has an error too."""
     times_s = np.arange(-1.0, 1.0, 0.01)
     watts = np.where(times_s < 0.1, 0.0, 10.0)
     known_j = border_j(times_s, watts, 0.0, Response(0.1, 0.0, 0.1))
@@ -42,6 +42,6 @@ def test_a_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
     assert unknown_j == pytest.approx(known_j + 10 * 0.1 / 4)
 
 
-def test_it_is_no_wider_than_it_has_to_be_where_samples_tell_the_power():
+def test_the_uncertainty_is_small_where_samples_determine_the_power():
     for name, most in {"constant": 0.005, "step": 0.012, "ramp": 0.005, "square": 0.04}.items():
         assert simulated(name, Case(WAVES[name]), window_s=1.0, windows=40).stated < most

@@ -74,7 +74,7 @@ def test_a_stall_whose_interval_spans_zero_is_not_stated():
     assert verdict_in_memory(noisy).text == "compute-bound"
 
 
-def test_parts_that_repeats_cannot_tell_apart_are_named_with_the_repeats_that_would():
+def test_parts_without_significant_difference_are_named_with_the_repeats_needed():
     # Compute 4.6, fetch stall 5.2: 0.6 +- 0.73.
     found = verdict(samples(spread(4.6, 0.3), spread(5.6, 0.3), spread(10.8, 0.3)))
     assert found.label == "fetch-bound or compute-bound (no significant difference)"
@@ -90,7 +90,7 @@ def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
     assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
 
 
-def test_the_repeats_that_would_do_are_the_first_whose_interval_is_narrow_enough():
+def test_the_repeats_needed_are_the_first_number_whose_interval_is_narrow_enough():
     # Variances 0.09 each: of n, half = t(2n - 2) sqrt(0.18 / n). To tell 0.26: n = 11 has 0.267, n = 12 0.254.
     assert repeats_needed({"a": spread(0.26, 0.3), "b": spread(0.0, 0.3)}) == 12
 

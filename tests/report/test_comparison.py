@@ -121,7 +121,7 @@ def test_one_run_of_one_epoch_cannot_tell():
     assert (found[0].by, found[0].verdict, found[0].ratio.low) == ("one run each", "cannot tell", None)
     assert sentences(found) == [
         "resnet152, batch 64: cannot tell whether the time differs: 0.800 times.",
-        "One run of which no two epochs are known gives no interval: sweep.repeats=3 sweep.order=random does.",
+        "A single run with fewer than two known epochs gives no interval: sweep.repeats=3 sweep.order=random does.",
     ]
 
 

@@ -133,7 +133,7 @@ def test_runs_that_cannot_be_read_alone_are_told_of_as_such():
     assert told.notes == ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]
 
 
-def test_runs_that_something_disturbed_are_named():
+def test_disturbed_runs_are_named():
     shared = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"}
     found = [replace(trained(number, 100.0), disturbed=shared if number else {}) for number in range(3)]
     assert compose(sweep(*found), Asked()).notes == [

@@ -64,7 +64,7 @@ def test_what_would_help_most_is_the_least_that_helps_as_much():
     )
 
 
-def test_a_worker_is_advised_where_it_does_more_than_a_disk():
+def test_a_worker_is_advised_if_it_helps_more_than_a_disk():
     """80 ms disk, 80 ms decoding, 20 ms compute per batch, one worker: 2.58 s; 1.43 s with storage 10 times faster."""
     found = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
     assert best(found) == "Most would help: 2 DataLoader workers, for 1.32 s per epoch instead of 2.58 s."
@@ -111,10 +111,11 @@ def test_nothing_is_advised_while_it_is_undecided():
     assert sentences(found)[1].startswith("Undecided: a stall is significantly below zero")
 
 
-def test_repeats_that_would_tell_the_largest_parts_apart_are_counted():
+def test_the_number_of_repeats_needed_for_significance_is_stated():
     found = one(rows([4.3, 4.6, 4.9], [5.3, 5.6, 5.9], [10.5, 10.8, 11.1]))
     assert "fetch-bound or compute-bound (no significant difference)" in sentences(found)[0]
-    assert sentences(found)[1] == f"About {found.verdict.repeats} repeats of each would tell the largest parts apart."
+    repeats = f"About {found.verdict.repeats} repeats of each"
+    assert sentences(found)[1] == f"{repeats} would make the difference between the largest parts significant."
 
 
 def test_a_dataset_in_memory_is_told_as_such():

@@ -197,7 +197,7 @@ def test_epochs_come_with_their_warm_up(tmp_path):
     assert read(tmp_path).rows[0].epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
 
 
-def test_what_disturbed_a_run_is_read_from_its_marks(tmp_path):
+def test_disturbances_of_a_run_are_read_from_its_marks(tmp_path):
     record = write(tmp_path, row(0, "warm", 2.5))
     marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
     record.describe(record.job(), {**record.run(), "marks": marks})

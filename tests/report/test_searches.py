@@ -24,7 +24,8 @@ def test_the_front_is_the_points_that_none_other_betters_by_the_first_objective(
     assert [point.title for point in told.others] == ["batch 64"]
     assert sentences(told) == [
         "3 of 4 points are on the Pareto front of steady/energy_j and steady/e2e_s: none is better in all.",
-        "No intervals, as each was measured once: -m sweep.repeats=3 sweep.order=random of these points gives them.",
+        "No intervals, as each point was measured once: -m sweep.repeats=3 sweep.order=random with these points gives "
+        "them.",
     ]
     assert grid(told).rows[0] == ["batch 16", "1", "200", "12.0"]
 

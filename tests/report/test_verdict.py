@@ -145,10 +145,10 @@ def test_what_changes_how_a_job_learns_is_told_unless_there_is_a_target():
 def test_what_ran_once_is_told_and_repeats_end_that():
     runs = [run(0, 10.0), run(1, 10.0, workers=8)]
     assert caveats(points(runs)) == [
-        f"Each job ran once, so that small differences may be chance: {IN_ROUNDS} gives intervals."
+        f"Each job ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
     ]
     assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == [
-        f"1 of 2 jobs ran once, so that small differences may be chance: {IN_ROUNDS} gives intervals."
+        f"1 of 2 jobs ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
     ]
     assert caveats(points([*runs, run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)])) == []
     assert caveats(points(runs[:1])) == []

@@ -77,7 +77,7 @@ def test_predictions_are_within_5_percent_of_the_simulated_change(job, variation
         assert epoch_s(model, **change) == pytest.approx(real.e2e_s, rel=0.05), change
 
 
-def test_the_issues_example_a_worker_does_more_than_a_disk():
+def test_a_second_worker_helps_more_than_faster_storage():
     """16 batches of 80 ms disk and 80 ms decoding by one worker, 20 ms compute: 2.58 s."""
     found = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
     told = {each.choice: each.epoch_s for each in found.predictions}
@@ -171,7 +171,7 @@ def test_the_fraction_without_fetch_stall():
     assert fraction_without_stall(pipeline(workers=0)) == 1, "nothing overlaps"
 
 
-def test_workers_that_are_started_for_each_epoch_take_their_time():
+def test_the_start_of_workers_in_each_epoch_is_included():
     # 100 batches of 10 ms by one worker after a start of 0.5 s, which two of them take twice.
     steady = {"steps": 100.0, "loader_start_s": 0.51, "loader_read_s": 0.5, "loader_preprocess_s": 0.5}
     known = {"job_keys": {"workers": 1, "persistent_workers": False}, "steady": steady, "cores": 2}

@@ -165,7 +165,7 @@ def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
     assert len(project.sweeps()) == 1
 
 
-def test_grown_grid_measures_only_what_is_new_and_again_measures_all(project, stubbed):
+def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(project, stubbed):
     assert project.run("train", *stubbed(batch="1,2")).returncode == 0
     grown = project.run("train", *stubbed(batch="4,2,1"))
     assert grown.returncode == 0, grown.stderr

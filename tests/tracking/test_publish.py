@@ -11,7 +11,7 @@ import pytest
 from trainmeter.durable import write_json
 from trainmeter.processes import this_process
 from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.reuse import refer
+from trainmeter.reuse import write_reference
 from trainmeter.tracking import scalars
 from trainmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
 from trainmeter.tracking.scalars import LOSS, POWER, Scalar
@@ -58,7 +58,7 @@ def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store
     failed = make_record(3, "new", state="failed")
     publish(failed, store)
     run = failed.folder
-    refer(run, record, ["batch=16"])
+    write_reference(run, record, ["batch=16"])
     for _ in range(2):
         assert include(run, store) == publish(record, store)
     (shown,) = store.client.search_runs([store.experiment_id])
@@ -70,7 +70,7 @@ def test_run_that_many_sweeps_reuse_stays_part_of_its_own(store, make_record, tm
     record = make_record()
     for name in ("a", "b", "c"):
         (folder := tmp_path / name / "0").mkdir(parents=True)
-        refer(folder, record, [])
+        write_reference(folder, record, [])
         published = include(folder, store)
     assert run_of(store, published).data.tags[SWEEPS] == "sweep b/0 c/0"
 

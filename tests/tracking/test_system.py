@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from trainmeter.job import ROOT
-from trainmeter.reuse import refer
+from trainmeter.reuse import write_reference
 from trainmeter.tracking import tensorboard, views
 from trainmeter.tracking.publish import include, publish
 from trainmeter.tracking.publisher import Publisher
@@ -135,16 +135,14 @@ def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_link_of_a_sweep_opens_on_its_runs_alone_with_those_it_reuses_and_without_rehearsals(
-    store, make_record, tmp_path
-):
+def test_link_of_a_sweep_shows_only_its_own_and_reused_runs_without_rehearsals(store, make_record, tmp_path):
     reused, *others = [make_record(number, batch=8 + number) for number in range(3)]
     new = tmp_path / "multirun" / "2026-11-22_12-00-00-1a2b3c4d"
     others += [make_record(0, new.name), make_record(1, new.name, rehearsal=["no such device"])]
     for record in (reused, *others):
         publish(record, store)
     (new / "2").mkdir()
-    refer(new / "2", reused, ["batch=8"])
+    write_reference(new / "2", reused, ["batch=8"])
     include(new / "2", store)
     for _ in views.saving(store, sweep=new.name):
         pass

@@ -273,7 +273,7 @@ def broken_epoch(world, clock, *, held):
 
 @pytest.mark.parametrize("make", [on_cpu, on_device])
 @pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
-def test_a_loop_that_breaks_ends_its_last_step_where_it_lets_go_of_the_batches(make, held, compute, overhead):
+def test_a_loop_that_breaks_ends_its_last_step_where_it_releases_the_batches(make, held, compute, overhead):
     world = World()
     clock = make(world)
     broken_epoch(world, clock, held=held)

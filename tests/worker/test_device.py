@@ -93,7 +93,7 @@ def algorithms():
 
 
 @pytest.mark.parametrize(("deterministic", "benchmark"), [(False, False), (False, True), (True, False)])
-def test_algorithms_are_chosen_as_asked_and_the_choice_is_recorded(gpu, algorithms, deterministic, benchmark):
+def test_algorithms_are_chosen_as_configured_and_the_choice_is_recorded(gpu, algorithms, deterministic, benchmark):
     choose_algorithms(deterministic, cudnn_benchmark=benchmark)
     assert torch.are_deterministic_algorithms_enabled() is deterministic
     assert torch.backends.cudnn.benchmark is benchmark
@@ -195,7 +195,7 @@ def test_a_defaultdict_keeps_its_factory_and_an_ordered_dict_its_order():
     assert list(each(torch.clone, OrderedDict(b=torch.zeros(1), a=torch.zeros(1)))) == ["b", "a"]
 
 
-def test_an_object_that_moves_or_pins_itself_does_so_wherever_it_is_nested():
+def test_an_object_with_its_own_to_or_pin_memory_is_moved_by_it_wherever_it_is_nested():
     move = mover(torch.device("meta"), torch.channels_last)
     graph, (encoding,) = move([Graph(), (Encoding(ids=torch.zeros(2)),)])
     assert graph.device == "meta"

@@ -26,7 +26,7 @@ def test_lenet_has_the_61706_parameters_of_lenet_5():
     assert parameters(LeNet(channels=1, classes=10)) == 61_706
 
 
-def test_padding_has_lenet_take_the_28_by_28_pixels_of_mnist():
+def test_lenet_with_padding_accepts_the_28_by_28_pixels_of_mnist():
     padded = LeNet(1, classes=10, padding=2)
     images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     around = LeNet(1, classes=10)
@@ -126,7 +126,7 @@ def test_resnet_18_with_the_stem_for_small_images_has_the_parameters_of_the_edge
         ("resnet18", "small", r"model.stem=small: give one of imagenet, cifar"),
     ],
 )
-def test_a_stem_that_there_is_not_is_refused(architecture, stem, says):
+def test_an_unknown_or_unsupported_stem_is_refused(architecture, stem, says):
     with pytest.raises(ValueError, match=says):
         classifier(architecture, 3, 10, stem=stem)
 

@@ -28,12 +28,12 @@ AT_LIMIT = "at its power limit"
 
 
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
-"""Why clocks are lowered, by the metrics of the time in which that is so: a power limit or over-current; heat."""
+"""Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
 ELSEWHERE = "elsewhere"
-"""Clocks are lowered, but not those of the device that trains: that is a note, and in no metric."""
+"""Cause for clocks of a device that does not train: it is a note, and in no metric."""
 
 Slowed = Mapping[str, Sequence[str]]
-"""What slows the machine, as texts by cause; nothing for a cause that is known not to, no entry for an unknown one."""
+"""Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""
 
 
 class Gauge(NamedTuple):
@@ -95,7 +95,7 @@ def _amd(card: Path) -> Iterator[Gauge]:
 
 
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
-    """What slows a board or a CPU; `by_heat` is the cause that its heat counts as."""
+    """Gauges of a board's or a CPU's throttling; `by_heat` is the cause that heat is counted as."""
     packages: dict[str, Path] = {}
     for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
         packages.setdefault(text(count.parents[1] / "topology/physical_package_id"), count)

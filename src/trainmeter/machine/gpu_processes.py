@@ -15,9 +15,9 @@ from trainmeter.machine import nvml
 log = logging.getLogger(__name__)
 
 MPS = "nvidia-cuda-mps"
-"""The name of the service through which several processes share a GPU: it computes nothing itself."""
+"""Name of the MPS service, through which processes share a GPU; it computes nothing itself."""
 HOSTS_OWN = "pid:[4026531836]"
-"""The kernel's name for the PID namespace of the host, in which all process IDs are those that NVML lists."""
+"""The kernel's name for the host's PID namespace, whose process IDs NVML lists."""
 GIB = 2**30
 
 
@@ -44,24 +44,24 @@ class GpuProcess(NamedTuple):
         return f"process {self.pid}{f' ({name})' if name else ''} also computes on {self.gpu}: {memory}, {busy}"
 
 
-class Neighbors:
-    """Watches for processes, other than this one and its descendants, that compute on the GPUs of a run.
+class GpuProcessMonitor:
+    """Monitors processes of other programs that compute on the GPUs of a run.
 
-    A look costs a few milliseconds at most and never raises: what NVML does not answer is not known.
+    A poll takes a few milliseconds at most and never raises; values that NVML does not report are unknown.
     """
 
     def __init__(
         self, handles: Mapping[str, Any], close: Callable[[], None] = lambda: None, *, host_pids: bool | None = None
     ) -> None:
-        """Watch GPUs.
+        """Monitor GPUs.
 
         Args:
             handles: NVML's handles by the GPUs' names.
             close: shuts NVML down.
-            host_pids: whether process IDs here are the host's; None: the kernel is asked.
+            host_pids: whether process IDs here are the host's; None: read from the kernel.
         """
         self.own: set[int] = {os.getpid()}
-        """Processes of this run, which are left out with their descendants."""
+        """Processes of this run; they and their descendants are not reported."""
         self._handles = handles
         self._close = close
         self._host_pids = in_hosts_pid_namespace() if host_pids is None else host_pids
@@ -71,18 +71,20 @@ class Neighbors:
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
 
-    def look(self) -> None:
-        """Note the processes that compute on the GPUs now; the first time it sees one it logs a warning."""
+    def poll(self) -> None:
+        """Note the processes that compute on the GPUs now; log a warning for each new one."""
         for gpu, handle in self._handles.items():
             with suppress(OSError):
                 for key, text in self._others(gpu, handle).items():
                     self._seen[key] = text
                     if key not in self._warned:
-                        log.warning("%s. Times and energy of this run are not its alone.", text)
+                        log.warning(
+                            "warning: %s\n  hint: end that process; it affects the times and energy of this run", text
+                        )
                     self._warned.add(key)
 
-    def take(self) -> list[str]:
-        """What was seen since the last call, one text per process."""
+    def drain(self) -> list[str]:
+        """Return one text per process seen since the last call."""
         seen, self._seen = self._seen, {}
         return list(seen.values())
 
@@ -94,7 +96,7 @@ class Neighbors:
         own = {process.pid for process in listed if self._is_own(process.pid)}
         others = [process for process in listed if process.pid not in own and not is_mps(process.pid)]
         if not own and not self._host_pids:
-            # NVML lists process IDs of another PID namespace: this run's own cannot be told from the others.
+            # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
             more = len(others) - (len(self.own) - 1)  # this process itself computes nothing
             text = f"{len(others)} processes compute on {gpu}, {more} more than this run's own; their IDs are hidden"
             return {(gpu, 0): text} if more > 0 else {}
@@ -108,7 +110,7 @@ class Neighbors:
         }
 
     def _is_own(self, pid: int) -> bool:
-        """Whether a process is of this run, or descends from one that is."""
+        """Whether a process belongs to this run or is a descendant of one that does."""
         while pid > 1:
             if pid in self.own:
                 return True
@@ -116,28 +118,28 @@ class Neighbors:
         return False
 
 
-NOBODY = Neighbors({}, host_pids=True)
-"""No GPUs are watched."""
+NO_GPUS = GpuProcessMonitor({}, host_pids=True)
+"""Monitors no GPUs."""
 
 
-def open_neighbors(gpus: Sequence[str]) -> Neighbors:
-    """Watch the GPUs with these UUIDs, as far as NVML knows them; none where there is no NVML."""
+def open_gpu_monitor(gpus: Sequence[str]) -> GpuProcessMonitor:
+    """Monitor the GPUs with these UUIDs that NVML knows; none without NVML."""
     if not gpus:
-        return NOBODY
+        return NO_GPUS
     try:
         shut_down = nvml.start()
     except OSError:
-        return NOBODY
+        return NO_GPUS
     handles = {}
     for uuid in gpus:
         with suppress(OSError):
             name, handle = nvml.named(uuid)
             handles[name] = handle
-    return Neighbors(handles, shut_down)
+    return GpuProcessMonitor(handles, shut_down)
 
 
 def compute_processes(gpu: str, handle: Any) -> list[GpuProcess]:
-    """The processes with a compute context on a GPU; OSError where NVML does not list them."""
+    """Return the processes with a compute context on a GPU; OSError if NVML does not list them."""
     import pynvml
 
     listed = nvml.ask(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
@@ -145,11 +147,11 @@ def compute_processes(gpu: str, handle: Any) -> list[GpuProcess]:
 
 
 def utilization(gpu: str, handle: Any, since_us: int) -> tuple[dict[int, float], int]:
-    """How busy each process kept a GPU since a moment of NVML's clock.
+    """Return the GPU utilization of each process since a moment of NVML's clock.
 
     Returns:
-        The mean fraction of the GPU's time by process ID, and the moment of the last sample in microseconds; what came
-        in where the GPU does not tell.
+        Process ID -> mean fraction of the GPU's time, and the time of the last sample in microseconds. An empty dict
+        and `since_us` if the GPU does not report it.
     """
     import pynvml
 
@@ -165,7 +167,7 @@ def utilization(gpu: str, handle: Any, since_us: int) -> tuple[dict[int, float],
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0 where there is none, or it cannot be seen from here."""
+    """Return the process ID of a process's parent; 0 if there is none or it is hidden."""
     with (
         suppress(OSError, IndexError, ValueError),
         open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat,
@@ -175,7 +177,7 @@ def parent_of(pid: int) -> int:
 
 
 def command_name(pid: int) -> str:
-    """The name of a process; empty where it cannot be seen from here."""
+    """Return the name of a process; empty if it is hidden."""
     with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
         return comm.read().strip()
     return ""
@@ -186,7 +188,7 @@ def is_mps(pid: int) -> bool:
 
 
 def in_hosts_pid_namespace() -> bool:
-    """Whether process IDs here are the host's: in a container they may be others."""
+    """Whether process IDs here are the host's; in a container they may differ."""
     try:
         return os.readlink("/proc/self/ns/pid") == HOSTS_OWN
     except OSError:

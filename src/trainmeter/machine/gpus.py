@@ -15,10 +15,10 @@ Gpu = Mapping[str, str]
 
 
 def find_gpus(root: Path) -> list[Gpu]:
-    """NVIDIA's in the order of the PCI bus, then AMD's in that of the driver, by which ROCm numbers them.
+    """NVIDIA GPUs in the order of the PCI bus, then AMD GPUs in the order of the driver, by which ROCm numbers them.
 
-    NVML is asked where the driver lists no NVIDIA GPU below /proc, as under WSL2; never for a recorded machine, whose
-    root is not `/`.
+    NVML is used if the driver lists no NVIDIA GPU below /proc, as under WSL2; never for a recorded machine, whose root
+    is not `/`.
     """
     nvidia = [
         _nvidia(text(path), path.parent.name) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
@@ -41,7 +41,7 @@ def _nvidia(said: str, bus: str) -> dict[str, str]:
 
 
 def _is_tegra(root: Path) -> bool:
-    """Whether this is a Jetson. Its NVML lists the built-in GPU, which the driver does not and nothing here names."""
+    """Whether this is a Jetson, whose NVML lists the built-in GPU, unlike the driver."""
     return "nvidia,tegra" in text(root / "sys/firmware/devicetree/base/compatible")
 
 

@@ -120,7 +120,7 @@ def _packages() -> dict[str, str]:
 
 @cache
 def commit(project: Path) -> str | None:
-    """The git commit of a folder, asked once per process; None where there is none."""
+    """Return the git commit of a folder, read once per process; None if there is none."""
     return _git(project).get("commit")
 
 

@@ -1,4 +1,4 @@
-"""NVML, the library of NVIDIA's driver, through nvidia-ml-py; imported only where the library is there."""
+"""NVML, the library of NVIDIA's driver, through nvidia-ml-py, which is imported only where the library exists."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def ask(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
-        raise OSError(f"NVML does not tell it of {gpu}: {error}.") from error
+        raise OSError(f"NVML does not report it for {gpu}: {error}.") from error
 
 
 def named(uuid: str) -> tuple[str, Any]:
-    """The name of a GPU, by its number in PCI order, such as `gpu0`, and its handle.
+    """Return the name of a GPU, such as `gpu0` by its number in PCI order, and its handle.
 
     Args:
         uuid: its UUID, with or without the prefix.
@@ -72,9 +72,9 @@ def named(uuid: str) -> tuple[str, Any]:
     return f"gpu{ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}", handle
 
 
-@cache  # to start NVML may take a tenth of a second, and a run asks several times
+@cache  # starting NVML may take 0.1 s, and a run needs the list several times
 def list_gpus() -> Sequence[dict[str, str]]:
-    """The GPUs that NVML lists, in the order of the PCI bus, as `machine.gpus` describes them; none without NVML."""
+    """Return the GPUs that NVML lists, in PCI order, as `machine.gpus` describes them; none without NVML."""
     try:
         shut_down = start()
     except OSError:
@@ -91,7 +91,7 @@ def list_gpus() -> Sequence[dict[str, str]]:
 
 
 def _described(handle: Any) -> dict[str, str]:
-    """Vendor, model, bus, minor number and UUID of a GPU; what NVML does not answer is left out."""
+    """Return vendor, model, bus, minor number and UUID of a GPU, as far as NVML reports them."""
     import pynvml
 
     calls = {

@@ -38,7 +38,7 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
 
 
 def held_down(name: str, handle: Any) -> Slowed:
-    """What lowers a GPU's clocks now, by NVML's clocks-event reasons."""
+    """Return the causes that lower a GPU's clocks now, by NVML's clocks-event reasons."""
     import pynvml
 
     reasons = {

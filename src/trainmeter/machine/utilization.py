@@ -106,7 +106,7 @@ class Gauges:
 
         The CPU's share is exact: what was busy between the marks. Peaks count the marks too, for what was used or
         hot at a border was so in the window; means do not, for a GPU's load there is that of the time before. The
-        fractions of time in which clocks were lowered are those of the samples that tell of it.
+        fractions of time in which clocks were lowered are fractions of the samples that report the cause.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
@@ -119,7 +119,7 @@ class Gauges:
             if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
                 metrics[quantity] = fold(values)
         for cause in (POWER_CAPPED, THERMAL):
-            # The first sample tells of the time before.
+            # The first sample covers the time before the window.
             if slowed := [bool(sample.slowed[cause]) for sample in around[1:] if cause in sample.slowed]:
                 metrics[cause] = fmean(slowed)
         return metrics

@@ -15,7 +15,7 @@ from trainmeter.power.series import Sampling
 FEWEST = 3
 """How many samples have to lie within a stretch: those at its borders tell of what was before it and after it."""
 TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
-"""The energies that add up over stretches of time."""
+"""Energies that can be summed over windows."""
 
 
 class Reading(NamedTuple):
@@ -44,10 +44,10 @@ class Consumption(NamedTuple):
     lost: dict[str, str]
     """Why a domain of the total has no joules, where it is its instrument that told nothing."""
     term: Mapping[str, float] = MappingProxyType({})
-    """The energy of this stretch as a term of a sum over several, also where the stretch by itself is too short.
+    """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It holds those of `TERMS` that are known, and, of the total's slowest instrument, `period_s`, how old a reading may
-    be, and `shortest_s`, the shortest stretch that has an energy.
+    It has the known ones of `TERMS`, and for the slowest instrument of the total `period_s`, the age that a reading may
+    have, and `shortest_s`, the shortest window that has an energy.
     """
 
 
@@ -72,19 +72,19 @@ def consumption(
     unread = sampling.lost if sampling else {}
     lost = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
     used = spent(before.joules, after.joules, meter.domains)
-    moved = sampling.moved_j if sampling else {}
+    moved = sampling.correction_j if sampling else {}
     used = {name: joules + moved.get(name, 0.0) * _is_sampled(meter, name) for name, joules in used.items()}
     known = {name: used[name] for name in sorted(used) if name not in lost}
     short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
     joules = {name: value for name, value in known.items() if name not in short}
-    # A counter may well stand still in a short stretch: what it has not counted yet, it counts in the next.
+    # A counter may not advance in a short window; it then counts that energy in the next one.
     still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
     measured = _measured({**still, **known}, seconds, window_s, meter, sampling, idle_w)
     machine = meter.energy.get("machine", {}).get("domains", ())
     term = {name: value for name, value in (measured | _machine(machine, {**still, **known})).items() if name in TERMS}
     if term:
         slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
-        # What a power sensor holds back is in the half-width of its own samples, however short the stretch is.
+        # The delay of a power sensor is in the half-width of its samples, however short the window is.
         period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
         term |= {"period_s": period_s, "shortest_s": shortest_s(slowest)}
     total_j = meter.total(joules)
@@ -126,9 +126,11 @@ def too_short(name: str, meter: Meter, seconds: float, sampling: Sampling | None
     domain = meter.domains[name]
     if seconds < shortest_s(domain):
         if domain.source == "sampled":
-            how = f"a sensor whose readings depend on the last {domain.response.memory_s:.3g} s: it needs {MEMORIES}"
+            how = (
+                f"a sensor with {domain.response.memory_s:.3g} s of past power in a reading; the minimum is {MEMORIES}"
+            )
         else:
-            how = f"what is renewed every {domain.period_s:g} s, it takes {TICKS}"
+            how = f"a counter that is renewed every {domain.period_s:g} s; the minimum is {TICKS}"
         return f"{seconds:.3g} s is too short for {how} times that."
     inside = sampling.inside.get(name, 0) if sampling else 0
     if domain.source == "sampled" and inside < FEWEST:
@@ -149,7 +151,7 @@ def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sle
 def _measured(
     joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
 ) -> dict[str, float]:
-    """The metrics of the total; none where a domain of it has no joules."""
+    """The metrics of the total; none if one of its domains has no energy."""
     total_j = meter.total(joules)
     if total_j is None:
         return {}
@@ -168,7 +170,7 @@ def _measured(
 
 
 def _machine(domains: Sequence[str], joules: Joules) -> dict[str, float]:
-    """The machine's energy, where it has domains and all of them have joules."""
+    """The machine's energy; none unless it has domains and all of them have an energy."""
     if not domains or not joules.keys() >= set(domains):
         return {}
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)}

@@ -22,9 +22,9 @@ SOURCES = ("counter", "sampled", "estimated")
 """Where joules come from, the most trustworthy first: a sum is as good as its worst part."""
 
 TICKS = 10
-"""A window has a counter's joules if it is this many renewal periods long: their error is 10 % at most."""
+"""A window has a counter's energy if it is at least this many renewal periods long: its error is 10 % at most."""
 MEMORIES = 2
-"""A window has joules of sampled power if it is this many times longer than a reading's memory of past power.
+"""A window has an energy of sampled power if it is at least this many times the memory of the sensor.
 
 Its error is part of the stated uncertainty; in a shorter window most readings are about the power before it.
 """
@@ -80,7 +80,7 @@ class Meter(Protocol):
 
     `energy` says how trustworthy the total is: its `source` (counter, sampled, estimated, none), what it `covers`,
     however that is metered, the `domains` that make it, and the `reason` where it is none or less than was asked for.
-    Where more of the machine is metered than the total, `machine` has what all of it `covers` and its `domains`.
+    If more of the machine is metered than the total, `machine` has `covers` and `domains` of all of it.
     """
 
     domains: dict[str, Domain]
@@ -214,11 +214,11 @@ class Instruments:
     def _missed_j(
         self, part_time: Mapping[str, Domain], joules: Joules, seconds: float, sampling: Sampling | None
     ) -> float:
-        """What counters miss that add up readings of a sensor which measures a part of the time only.
+        """The error of counters that add up readings of a sensor which measures only part of the time.
 
-        The sampled power beside them tells how much power varies, if it is the same sensor's: a mean over a longer time
-        hides it. Without it, power may be anything between 0 and twice its mean: its standard deviation is the mean at
-        most.
+        Sampled power of the same sensor shows how much the power varies; a mean over a longer time would hide it.
+        Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
+        mean.
         """
         if not part_time:
             return 0.0

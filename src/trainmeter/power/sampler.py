@@ -19,7 +19,7 @@ BRIDGED = 3
 """So many of its pauses are bridged where they last longer than that: what is dear to read is read seldom."""
 
 SLACK = 1.5
-"""How many sampling periods after a moment the next sample is taken, at the latest."""
+"""Longest time to the next sample, in sampling periods."""
 LOOK_S = 0.1
 """How often it is looked whether a power is lost."""
 PATIENCE_S = 0.8
@@ -29,7 +29,7 @@ PATIENCE_S = 0.8
 class Sampler:
     """Reads powers every `period_s` or so, and at once when asked to; the first time before it is handed out.
 
-    `total` names those that together are the total power. Where they only check a counter (`checks`), nothing waits
+    `total` names those that together are the total power. If they only check a counter (`checks`), nothing waits
     for a sensor that lags.
     """
 
@@ -60,7 +60,7 @@ class Sampler:
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """How well the stretch between two moments was sampled.
 
-        Returns after the sensor has reported all power up to the end, which takes as long as its memory.
+        Returns when the sensor has reported all power up to the end, after the time of its memory.
         """
         if not self._checks and (settled_s := self._series.settled_s):
             wait_s = settled_s + SLACK * self._rounds.pace_s - (time.monotonic_ns() - closed_ns) * NANOSECOND

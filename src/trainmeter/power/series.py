@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from trainmeter.metrics import NANOSECOND
-from trainmeter.power.uncertainty import RENEWAL_S, Response, border_j, interior, moved_j, renewal_s, slowest
+from trainmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior, renewal_s, slowest
 
 CONTEXT_S = 10.0
-"""How much before a window counts as its context: samples that show what structure its power may have."""
+"""Length of a window's context: earlier samples that show the possible structure of its power."""
 UNTAKEN = "no sample was taken"
 """Why nothing is known since the last sample, where no read has failed since."""
 
@@ -33,11 +33,11 @@ class Sampling(NamedTuple):
     """Why a domain has no energy in this stretch."""
     peak_w: float | None
     half_width_j: float
-    """Half-width of the 95 % interval of the total's energy: sampling, rounding, and the sensor's response."""
+    """Half-width of the total energy's 95 % confidence interval: sampling, rounding, and the sensor's response."""
     structure_j: float = 0.0
-    """The part of it that power which the samples miss contributes: it applies to a counter that samples, too."""
-    moved_j: Mapping[str, float] = MappingProxyType({})
-    """Joules to add to each domain's energy between its readings: the sensor's delay, and what came after a reading."""
+    """The part of `half_width_j` from power that the samples miss; it also applies to a counter that samples."""
+    correction_j: Mapping[str, float] = MappingProxyType({})
+    """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     inside: Mapping[str, int] = MappingProxyType({})
     """How many times each domain was read in it."""
     parts: Sequence[Sampling | None] = ()
@@ -51,7 +51,7 @@ class Powers(NamedTuple):
     watts: dict[str, array]
     total_w: array
     response: Response | None = None
-    """Of the total's sensors, where it is stated and the same for all of them."""
+    """Response of the total's sensors, if it is stated and the same for all of them."""
 
 
 NO_POWERS = Powers(array("q"), {}, array("d"))
@@ -105,8 +105,8 @@ class Series:
         bridge_s: the longest gap that is bridged, in seconds.
         steps_w: the resolution of each domain's readings, in watts.
         responses: the sensors' responses, by domain; a domain that is missing has none.
-        pace_s: the fixed period at which another process samples, in seconds, which takes no sample at a border; 0:
-            the samples are taken here, with jitter.
+        pace_s: the fixed sampling period of another process, in seconds, which takes no samples at borders; 0: the
+            samples are taken here, with jitter.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Series:
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
         self._handed = 0
-        """How many of the first samples were drained, and are kept as context."""
+        """Number of samples at the start of the series that were drained and are kept as context."""
         self._lock = threading.Lock()
 
     @property
     def settled_s(self) -> float:
-        """How long after a window's end a sample has to be taken, so that readings tell all about the window."""
+        """Time after a window's end, in seconds, at which a reading covers all power of the window."""
         return max(self._total_response().settled_s, self._pace_s)
 
     def _total_response(self) -> Response:
@@ -172,7 +172,7 @@ class Series:
         return {name: joules for name, joules in known.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled, as far as its samples were not forgotten."""
+        """How well the stretch between two moments was sampled, by the samples that are still kept."""
         with self._lock:
             first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
             inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
@@ -196,7 +196,7 @@ class Series:
             peak_w=told.peak_w if told.samples else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
-            moved_j={name: self._moved_j(name, times_s, watts[name], *asked_s) for name in watts},
+            correction_j={name: self._moved_j(name, times_s, watts[name], *asked_s) for name in watts},
             inside=inside,
         )
 
@@ -214,7 +214,7 @@ class Series:
     def _uncertainty_j(
         self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
     ) -> tuple[float, float]:
-        """The half-width of the total's energy, and what structure that samples miss contributes to it."""
+        """The half-width of the total's energy, and the part of it from structure that samples miss."""
         good = np.isfinite(total_w)
         times_s, total_w = times_s[good], total_w[good]
         response = self._total_response()
@@ -224,7 +224,7 @@ class Series:
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
         unread_s = closed_s - float(times_s[-1]) if self._pace_s and len(times_s) else 0.0
         unread_j = max(0.0, unread_s) * float(np.ptp(total_w)) if len(times_s) else 0.0
-        # A sensor that rounds may always do so to the same side.
+        # A sensor may always round in the same direction.
         random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
         return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
 
@@ -241,7 +241,9 @@ class Series:
         if not good.any():
             return 0.0
         delay_s = self._responses[name].resolved(self._renewal_s).delay_s
-        opening_j, closing_j = (moved_j(times_s[good], watts[good], at_s, delay_s) for at_s in (opened_s, closed_s))
+        opening_j, closing_j = (
+            correction_j(times_s[good], watts[good], at_s, delay_s) for at_s in (opened_s, closed_s)
+        )
         return closing_j - opening_j
 
     def drain(self, before_ns: int) -> Powers:
@@ -279,7 +281,7 @@ class Tally(NamedTuple):
 
 
 def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
-    """Goes once through the samples of a stretch and its neighbors; NaN where the total was not read."""
+    """Count the samples of a stretch and its adjacent samples; NaN marks a total that was not read."""
     samples, gap_max_ns, last_ns, peak_w = 0, 0, opened_ns, -math.inf
     for at_ns, now_w in zip(times_ns, watts, strict=True):
         if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):

@@ -17,18 +17,18 @@ by `averaging / 4`, and their memories are `averaging` and `2 x averaging`. Seve
 partly averaged out of the readings, so that the swing of the readings is smaller than that of the power: hence more.
 """
 HIDDEN = 0.1
-"""The same per watt of mean power, for a load whose cycles are shorter than the averaging time.
+"""The same error per watt of mean power, for a load whose cycles are shorter than the averaging time.
 
-Its readings are flat, so no bound follows from them. Power is never below 0 W, so a load of mean power P swings by P at
-most around it. For a square wave from 0 to 2 P, a border inside a cycle then errs by 0.07 (cycle: half the averaging
-time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
+Its readings are constant, so no bound follows from them. Power is never below 0 W, so a load of mean power P swings by
+at most P around it. For a square wave from 0 to 2 P, a border inside a cycle then errs by 0.07 (cycle: half the
+averaging time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
 """
 RENEWAL_S = 0.1
-"""The longest renewal period of a GPU's power reading that is known (Yang et al., SC24): assumed until measured."""
+"""Longest known renewal period of a GPU's power reading (Yang et al., SC24); assumed until it is measured."""
 LONG_GAP = 3.0
-"""A gap is a hole if it is this much longer than the median interval; jitter alone reaches 1.5."""
+"""A gap is a hole if it is this many times the median interval; jitter alone reaches 1.5."""
 NOISY = 0.4
-"""The share of the samples' variance in reversals from which on the samples count as independent of each other."""
+"""Fraction of the samples' variance in reversals above which the samples count as independent of each other."""
 
 
 class Response(NamedTuple):
@@ -45,22 +45,22 @@ class Response(NamedTuple):
     renewal_s: float | None = 0.0
 
     def resolved(self, estimated_s: float) -> Response:
-        """The response with the estimated renewal period where it is unknown."""
+        """The response, with the estimated renewal period if it is unknown."""
         return self._replace(renewal_s=estimated_s) if self.renewal_s is None else self
 
     @property
     def held_s(self) -> float:
-        """The renewal period; the longest known one where it is unknown."""
+        """The renewal period in seconds; the longest known one if it is unknown."""
         return RENEWAL_S if self.renewal_s is None else self.renewal_s
 
     @property
     def memory_s(self) -> float:
-        """How much past power a reading may depend on, without the lag; an unknown averaging time is a renewal."""
+        """Time of past power in a reading, without the lag; an unknown averaging time counts as one renewal."""
         return self.held_s + (self.held_s if self.averaging_s is None else self.averaging_s)
 
     @property
     def delay_s(self) -> float:
-        """The mean age of the power in a reading; for an unknown averaging time, the middle of what is possible."""
+        """The mean age of the power in a reading; for an unknown averaging time, the middle of its possible range."""
         averaging_s = self.held_s / 2 if self.averaging_s is None else self.averaging_s
         return self.lag_s + (self.held_s + averaging_s) / 2
 
@@ -71,7 +71,7 @@ class Response(NamedTuple):
 
     @property
     def unsampled(self) -> float:
-        """The fraction of time in which the sensor does not measure; 1 where its averaging time is unknown."""
+        """The fraction of time in which the sensor does not measure; 1 if its averaging time is unknown."""
         if not self.held_s:
             return 0.0
         return max(0.0, 1 - (self.averaging_s or 0.0) / self.held_s)
@@ -89,14 +89,14 @@ def response_of(sensors: Mapping[str, Any] | None, name: str, default: Response 
     """The response of a sensor by the device's table (`sensors` in conf/device); the default without an entry.
 
     Raises:
-        ValueError: an entry has a key that no response has, or a value that is no time.
+        ValueError: An entry has an unknown key, or a value that is not a time in seconds.
     """
     entry = (sensors or {}).get(name)
     if entry is None:
         return default
     if odd := [key for key, value in entry.items() if key not in Response._fields or not _is_time(key, value)]:
         known = ", ".join(Response._fields)
-        raise ValueError(f"device.sensors.{name}.{odd[0]} is no sensor property in seconds: it has {known}")
+        raise ValueError(f"device.sensors.{name}.{odd[0]} is not valid; a sensor has {known}, in seconds")
     return Response(**entry)
 
 
@@ -106,7 +106,7 @@ def _is_time(key: str, value: Any) -> bool:
 
 
 def slowest(responses: list[Response]) -> Response:
-    """The largest value of each field; unknown where any is unknown."""
+    """The largest value of each field; unknown if any is unknown."""
     if not responses:
         return Response()
     averaging = [response.averaging_s for response in responses]
@@ -139,14 +139,14 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
 
 
 class Interior(NamedTuple):
-    """95 % half-widths of the energy between the borders, in joules, by cause."""
+    """Half-widths of the 95 % confidence interval of the energy between the borders, in joules, by cause."""
 
     steps_j: float
     """Changes of power between two samples, at an unknown moment."""
     structure_j: float
     """Power that varies faster than the samples, or while the sensor does not measure."""
     holes_j: float
-    """Bridged gaps, at worst."""
+    """Bridged gaps: the largest possible error."""
 
     @property
     def half_width_j(self) -> float:
@@ -163,7 +163,7 @@ def interior(
     Args:
         times_s: times of the samples of the window and of its context, in seconds.
         watts: power at these times.
-        opened_s: begin of the window.
+        opened_s: start of the window.
         closed_s: end of the window.
         pace_s: the fixed period at which the sensor renews its reading; 0: none.
         unsampled: the fraction of this period in which it does not measure.
@@ -183,9 +183,9 @@ def interior(
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:
-    """For power that changes once between two samples, at any moment: uniform errors of up to half its jump each.
+    """Half-width for power that changes once between two samples: uniform errors of up to half a jump each.
 
-    The sum of all is the hard limit; a few dominating jumps have Student's quantile for as many.
+    The sum of all errors is the upper limit. Few dominating jumps get Student's quantile for their number.
     """
     variances = jumps_j**2 / 12
     variance = float(variances.sum())
@@ -196,11 +196,11 @@ def _steps_j(jumps_j: np.ndarray) -> float:
 
 
 def _structure_j(times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, long: np.ndarray) -> float:
-    """For power that goes up and down again between samples, which shows in samples that reverse direction.
+    """Half-width for power that rises and falls between samples, which shows in samples that reverse direction.
 
-    For independent samples the mean of minus the product of successive jumps is the samples' variance; for a level that
-    stays it is 0. Each counts with the time that its sample stands for. Rare events, such as spikes that few samples
-    hit, have a term for one more event than was hit.
+    For independent samples, the mean of minus the product of successive jumps is the samples' variance; for constant
+    power it is 0. Each product is weighted with the time of its sample. For rare events, such as spikes that few
+    samples hit, one event more than was hit is assumed.
     """
     spans_s, jumps_w = np.diff(times_s), np.diff(watts)
     weights_s = np.where(long[:-1] | long[1:], 0.0, (spans_s[:-1] + spans_s[1:]) / 2)
@@ -228,17 +228,17 @@ def _correlation(readings: np.ndarray) -> float:
 
 
 def _sums(variances: np.ndarray) -> tuple[float, float]:
-    """Their sum, and their mean size, each weighted by itself."""
+    """Sum of the variances, and their mean weighted by themselves."""
     total = float(variances.sum())
     return total, float((variances**2).sum()) / total if total > 0 else 0.0
 
 
 def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: float, unsampled: float) -> float:
-    """For a sensor that measures only a part of each renewal period: the readings are a random sample of the power.
+    """Half-width for a sensor that measures only part of each renewal period: its readings are a random sample.
 
-    That the readings change slowly is no evidence of a slow load: one whose cycle is nearly a multiple of the fixed
-    renewal period looks the same. So the readings' whole variance counts. A load in exact step with the renewal gives
-    constant readings and cannot be detected by any statistic.
+    Slowly changing readings do not prove a slow load: a load whose cycle is nearly a multiple of the fixed renewal
+    period looks the same. Therefore the whole variance of the readings counts. A load in exact step with the renewal
+    gives constant readings and cannot be detected by any statistic.
 
     Readings of a load that is nearly in step are not independent. One and a half standard deviations of a reading are
     added for that: by simulation, 95 % of square waves of any cycle are then covered in windows of 10 readings, too.
@@ -268,7 +268,7 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
         times_s: sample times in seconds, from before the border on.
         watts: the readings.
         border_s: the border.
-        response: the sensor's.
+        response: how the sensor responds.
     """
     memory_s, at_s = response.memory_s, border_s + response.delay_s
     if not memory_s or not len(watts):
@@ -276,16 +276,16 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
     first = max(0, int(np.searchsorted(times_s, at_s - 1.5 * memory_s)) - 1)
     near = watts[first : int(np.searchsorted(times_s, at_s + 1.5 * memory_s)) + 1]
     if times_s[-1] < border_s + 0.9 * response.settled_s:
-        # No later reading tells of the power at the border: between 0 and twice what was read.
+        # No later reading covers the power at the border: it is between 0 and twice the readings.
         return (response.lag_s + memory_s) * max(float(np.ptp(watts)), float(np.mean(near)))
     swing_w = float(np.ptp(near))
     return memory_s * max(MARGIN * swing_w, HIDDEN * float(np.mean(near))) + response.delay_error_s * swing_w
 
 
-def moved_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_s: float) -> float:
-    """Integrate from a border to `delay_s` after it, and correct what was extrapolated up to the border.
+def correction_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_s: float) -> float:
+    """Integrate from a border to `delay_s` after it, and correct the extrapolation up to the border.
 
-    Before later samples were known, the energy up to the border went on from the last sample at its power.
+    Before later samples were known, the energy up to the border was extrapolated at the power of the last sample.
 
     Returns:
         Joules to add to the energy up to the border, so that it is the energy up to `delay_s` later.

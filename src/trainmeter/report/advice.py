@@ -120,14 +120,14 @@ def _compiles(point: Point) -> bool:
 
 
 def _supply(point: Point, found: Bottleneck) -> Iterator[tuple[str, str, str]]:
-    """Yield ways to have data sooner, by the larger of the data stalls."""
+    """Yield changes that shorten the data stalls, by the larger one of them."""
     job, stall = point.job, max(STALLS, key=lambda part: found.fractions.get(part, 0.0))
     mostly = "" if stall == DATA_STALL else f", mostly {part_name(stall)}"
     waits = f"data stalls take {percent(found.data_stall)} of the epoch{mostly}"
     in_files = (job.get("dataset") or {}).get("layout") == "files"
     if stall == FETCH_STALL and in_files:
         if job.get("cache") not in ("warm", None):
-            yield "cache", "warm", f"{waits}: data that fits in memory is read from there"
+            yield "cache", "warm", f"{waits}: data that fits in memory is then read from the page cache"
         if (job.get("storage") or {}).get("name") != "nvme":
             yield "storage", "nvme", f"{waits}: an NVMe disk, if there is one (storage.root=)"
     workers, cores = job.get("workers"), point.rows[0].cores

@@ -32,7 +32,7 @@ from trainmeter.report.words import Grid, finite, interval, megabytes, number, p
 from trainmeter.sweep import IN_ROUNDS
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
-ONCE = f"What ran only once has no interval, and a small difference of it may be chance: {IN_ROUNDS} gives them."
+ONCE = f"Configurations that ran once have no intervals; small differences may be chance. {IN_ROUNDS} gives intervals."
 WHY = {
     "loader start": "the loader's processes begin, and the first batch is waited for",
     "waiting for data": "data is not yet in the page cache, or the loader's processes fall behind",

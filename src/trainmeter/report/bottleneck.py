@@ -23,8 +23,7 @@ from trainmeter.report.rows import Row
 from trainmeter.report.supplies import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
 
 DISTURBED = (
-    "a stall is significantly below zero, so something else disturbed some of the runs; measure them again with "
-    "sweep.again=true"
+    "a stall is significantly below zero, so some of the runs were disturbed; measure them again with sweep.again=true"
 )
 MOST_REPEATS = 100
 """More are not worth counting."""
@@ -82,7 +81,7 @@ def verdict_in_memory(times: Samples, device: Mapping[str, Sequence[float]] | No
 def held_to_cache(found: Bottleneck, rows: Mapping[str, Sequence[Row]]) -> Bottleneck:
     """Withdraw a verdict that a page cache in another state than asked for does not allow.
 
-    In that case the fetch stall is larger than measured: a verdict that names it stands, the others may not.
+    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid.
     """
     if not found.parts or found.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
         return found
@@ -102,7 +101,7 @@ def undecided(why: str) -> Bottleneck:
 
 
 def repeats_needed(part: Part) -> int | None:
-    """Return about how many repeats of each condition would tell a difference from zero; None if more than 100."""
+    """Return about how many repeats per condition would make a difference significant; None if more than 100."""
     distance, weights = abs(_estimate(part).value), dict.fromkeys(part, 1.0)
     if min(map(len, part.values())) < 2:
         return None
@@ -142,7 +141,7 @@ def _difference(part: Part, other: Part) -> Part:
 
 
 def _impossible(weights: Mapping[str, float], times: Samples) -> bool:
-    """Whether a stall is below zero by more than is neglected, and significantly."""
+    """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
     told = contrast(weights, times)
     neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
     return told.value < -neglected_s and (told.high is None or told.high < 0)

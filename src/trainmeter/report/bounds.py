@@ -21,7 +21,7 @@ class Bound:
 
 
 def bounds(points: Sequence[Point]) -> list[Bound]:
-    """Return the bottleneck of each configuration of which it is known; repeats give the intervals."""
+    """Return the bottleneck of each configuration for which it is known; repeats give the intervals."""
     found = [(point, _bottleneck(point)) for point in points]
     return [Bound(point, bottleneck) for point, bottleneck in found if bottleneck]
 

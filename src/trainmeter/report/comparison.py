@@ -127,11 +127,9 @@ def caveats(apart: Sequence[Difference]) -> list[str]:
         span = f"{min(counts)} to {max(counts)}"
         said.append(f"Not all ran as often: the intervals are of {span} runs or epochs, and of fewer they are wider.")
     if any(each.by in (EPOCHS, MIXED) for each in apart):
-        said.append(
-            f"Where a job ran once, its interval is of its epochs, and says nothing of another run: {IN_ROUNDS} does."
-        )
+        said.append(f"The interval of a job that ran once covers its epochs, not other runs: {IN_ROUNDS} covers them.")
     if any(each.by == ONCE for each in apart):
-        said.append(f"One run of which no two epochs are known gives no interval: {IN_ROUNDS} does.")
+        said.append(f"A single run with fewer than two known epochs gives no interval: {IN_ROUNDS} does.")
     return said
 
 

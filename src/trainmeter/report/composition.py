@@ -174,7 +174,7 @@ def _controls(count: int) -> list[str]:
 
 
 def _disturbed(rows: Sequence[Row]) -> list[str]:
-    """What disturbed the measurement of which runs, with the first one's words."""
+    """Disturbances and the runs that had them, with the text of the first run."""
     notes = []
     for name, meaning in DISTURBED.items():
         if found := [row for row in rows if name in row.disturbed]:

@@ -70,14 +70,16 @@ def undecided(verdict: Bottleneck) -> str | None:
     if verdict.why:
         return f"Undecided: {verdict.why}."
     if len(verdict.parts) > 1 and verdict.repeats:
-        return f"About {verdict.repeats} repeats of each would tell the largest parts apart."
+        return (
+            f"About {verdict.repeats} repeats of each would make the difference between the largest parts significant."
+        )
     return None
 
 
 def best(told: Analysis) -> str | None:
     """Return the change that is predicted to help most; None while the bottleneck is undecided.
 
-    More workers are judged by what they bring if the storage is saturated.
+    More workers are judged by their predicted time if the storage is saturated.
     """
     if not told.verdict.parts:
         return None
@@ -100,8 +102,8 @@ def _no_help(told: Analysis) -> str:
     is_full = pipeline.cores is not None and pipeline.workers * pipeline.ranks >= pipeline.cores
     if told.verdict.parts[0] == PREP_STALL and is_full:
         return (
-            "More DataLoader workers would not help, as the host has no more cores: "
-            "less preprocessing would, such as images stored at the size that they are trained at."
+            "More DataLoader workers would not help, as the host has no more cores. "
+            "Less preprocessing would help, such as images that are stored at the size used in training."
         )
     return "No change of data loading would help: a faster device or a smaller model would."
 

@@ -16,7 +16,7 @@ from typing import Any
 from trainmeter.facts import Facts, facts, typed
 from trainmeter.record import SCHEMA
 from trainmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
-from trainmeter.reuse import REFERENCE, followed, reference
+from trainmeter.reuse import REFERENCE, read_reference, referenced_record
 from trainmeter.sweep import order_of
 
 MANY = 1000
@@ -54,7 +54,7 @@ def holds_runs(folder: Path) -> bool:
 
 
 def _is_run(folder: str) -> bool:
-    """Whether a folder holds a record, or refers to a run that was reused."""
+    """Whether a folder has a record or a reference to a reused run."""
     return os.path.exists(f"{folder}/job.json") or os.path.exists(f"{folder}/{REFERENCE}")
 
 
@@ -67,11 +67,11 @@ def newest(multirun: Path) -> Path | None:
 
 
 def row(folder: Path) -> Row:
-    """A run's row, or that of the run which its folder refers to under its own number; raises as `_row` does."""
-    told = reference(folder)
+    """A run's row, or the row of the run that it reuses under its own number; raises the same errors as `_row`."""
+    told = read_reference(folder)
     if told is None:
         return _row(folder)
-    record = followed(folder)
+    record = referenced_record(folder)
     if record is None:
         raise ValueError(f"it reuses {told['run']}, which is gone: the sweep's command measures it again")
     own = typed(told["overrides"])
@@ -140,7 +140,7 @@ def row_of(
         experiment=told["typed"].get("experiment"),
         energy_source=energy.get("source"),
         differences=told["ran_on"],
-        disturbed=told.get("disturbed") or {},  # MLflow may have been told of the run by an earlier version
+        disturbed=told.get("disturbed") or {},  # an earlier version may have published the run to MLflow
         added=[key for key in told["typed"] if key.startswith("+")],
         flaws=[*(f"{name} is no finite number" for name in infinite), *flaws],
     )

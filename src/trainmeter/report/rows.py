@@ -64,12 +64,12 @@ class Row:
     added: Sequence[str] = ()
     """The keys that no default has, as they were typed: `+note`."""
     disturbed: Mapping[str, str] = field(default_factory=dict)
-    """What disturbed its measurement, by the run's tags: `gpu_shared` -> the process."""
+    """Disturbances of its measurement, by the run's tags: `gpu_shared` -> the process."""
     flaws: Sequence[str] = ()
     """What of its record could not be read, and is left out, while the rest is good."""
 
     reused: str = ""
-    """`sweep/number` of the run that another command measured, where that stands for it."""
+    """`sweep/number` of the reused run that another command measured; empty if it was measured itself."""
 
     @property
     def name(self) -> str:

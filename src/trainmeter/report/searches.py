@@ -98,7 +98,7 @@ def sentences(told: Searched) -> list[str]:
         runs = ", ".join(str(run) for point in told.lacking for run in point.numbers)
         said.append(f"Left out, as they lack a value of these: runs {runs}.")
     if told.front and all(len(point.numbers) == 1 for point in told.front):
-        said.append(f"No intervals, as each was measured once: -m {IN_ROUNDS} of these points gives them.")
+        said.append(f"No intervals, as each point was measured once: -m {IN_ROUNDS} with these points gives them.")
     return said
 
 

@@ -14,7 +14,7 @@ from trainmeter.facts import typed
 from trainmeter.report import table
 from trainmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from trainmeter.report.rows import Row, Sweep
-from trainmeter.reuse import reference
+from trainmeter.reuse import read_reference
 from trainmeter.sweep import order_of
 
 RECORDS, MLFLOW = "records", "mlflow"
@@ -61,7 +61,7 @@ def together(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
 
 
 def _each_once(rows: Sequence[Row]) -> list[Row]:
-    """The rows without those of a run that another one of them is: a reused run is no second observation."""
+    """The rows without duplicates of a run: a reused run is not a second observation."""
     owners = {row.name: row for row in sorted(rows, key=lambda row: not row.reused)}
     return [row for row in rows if owners[row.name] is row]
 
@@ -133,7 +133,7 @@ def _studies(folder: Path) -> list[str]:
     took = []
     for run in run_folders(folder):
         try:
-            told = reference(run) or read_json(run / "job.json")["run"]
+            told = read_reference(run) or read_json(run / "job.json")["run"]
             took.append(typed(told["overrides"]).get("experiment"))
         except BROKEN:
             continue

@@ -67,7 +67,7 @@ class Energy:
     stall_w: float | None = None
     """Power while stalled; None where the stall is too short to tell and idle power is not known."""
     wait_w: float | None = None
-    """Power that a shorter wait saves: without the preprocessing, which remains to be done. None as above."""
+    """Power that a shorter wait saves, without that of preprocessing, which is still needed. None as above."""
 
 
 @dataclass(frozen=True)

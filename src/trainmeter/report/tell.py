@@ -57,7 +57,7 @@ class Told:
 
 
 def answer(folder: Path, *, is_choice: bool = True) -> list[str]:
-    """The answer of a sweep in one line, where it has one, and how to make its report; nothing without a result.
+    """The answer of a sweep in one line, if it has one, and the command of its report; empty without a result.
 
     Args:
         folder: the sweep's folder.

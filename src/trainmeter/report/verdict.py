@@ -92,7 +92,7 @@ def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
     which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
     hosts = Counter(same(point.job) for point in points)
     if not any(hosts[same(point.job)] > 1 for point in once):
-        return f"{which} ran once, so that small differences may be chance: {IN_ROUNDS} gives intervals."
+        return f"{which} ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
     return (
         f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
         f"repeats of each other, as no two boards are quite alike: {IN_ROUNDS} gives intervals where all go to one, "

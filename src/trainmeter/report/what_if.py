@@ -78,7 +78,7 @@ class Prediction:
 
     @property
     def worst_s(self) -> float:
-        """The time to be sure of, whatever the storage can deliver."""
+        """The larger of the two predicted times, which holds even if the storage is saturated."""
         return self.epoch_s if self.saturated_s is None else self.saturated_s
 
 
@@ -141,7 +141,7 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
     load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
     if workers == 0:
         return pipeline.device_s + pipeline.steps * load_s
-    if pipeline.cores:  # preprocessing takes a core each
+    if pipeline.cores:  # each worker needs a core to preprocess
         load_s = max(load_s, pipeline.prep_s * workers * pipeline.ranks / pipeline.cores)
     step_s = pipeline.device_s / pipeline.steps
     rounds = math.ceil(pipeline.steps / workers)
@@ -154,8 +154,8 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
 def saturated_s(pipeline: Pipeline) -> float:
     """Return the time per epoch to read it from storage that is saturated by the workers as measured.
 
-    A worker reads for a part of its time, and during a read shares the storage with those that read as well. If the
-    storage was saturated, its rate is that of all reads under way.
+    A worker reads for part of its time, and meanwhile shares the storage with other workers that read. If the storage
+    was saturated, its rate is the sum over all concurrent reads.
     """
     readers = max(1, pipeline.workers) * pipeline.ranks
     reading = min(1.0, pipeline.steps * pipeline.fetch_s / max(1, pipeline.workers) / pipeline.cold_s)
@@ -195,7 +195,7 @@ def predictions(pipeline: Pipeline, energy: Callable[[float], float | None], sto
 
 
 class _Load(NamedTuple):
-    """What an epoch's time says of its loader and device.
+    """The loader's and the device's part in the time of an epoch.
 
     Attributes:
         load_s: Time of a worker to load a batch.
@@ -235,7 +235,7 @@ def _timed_load_s(rows: Sequence[Row], batches: float) -> float | None:
 
 
 def _start_s(rows: Sequence[Row], timed_s: float | None) -> float:
-    """Return how long an epoch waits for its first batch beyond loading it: for workers that start anew."""
+    """Return how long an epoch waits for its first batch beyond loading it, while its workers start."""
     first_s = mean(rows, "loader_start_s")
     if rows[0].job.get("persistent_workers", True) or first_s is None or timed_s is None:
         return 0.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmeter.processes import Process, lives
 from trainmeter.record import Record
-from trainmeter.reuse import followed, is_run
+from trainmeter.reuse import is_run, referenced_record
 from trainmeter.tracking import describe, scalars
 from trainmeter.tracking.scalars import Scalar
 from trainmeter.tracking.state import ended_s, files, said, started_s, state
@@ -29,9 +29,9 @@ OURS = "trainmeter."
 WINDOWS = "trainmeter.windows"
 """The tag that counts the windows an MLflow run holds."""
 SWEEPS = "trainmeter.sweeps"
-"""The tag that names the sweeps which a run is part of: its own, and as `sweep/number` those that reuse it."""
+"""Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
 MOST_SWEEPS = 100
-"""How many of those that reuse it are named, from the last: a tag has a limit."""
+"""Maximum number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
 LARGEST_BATCH, MOST_METRICS = 100, 1000
 
 
@@ -91,16 +91,16 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
 
 
 def include(folder: Path, store: Store) -> Published | None:
-    """Publishes the completed run that a run's folder refers to, as part of the sweep of that folder too.
+    """Publish the reused run of a run's folder, and include it in that folder's sweep.
 
     Args:
         folder: the run's folder in the sweep that reuses a run.
         store: where it is published.
 
     Returns:
-        Where it is; None where the folder refers to no run that is there.
+        Where it is; None if the folder references no existing run.
     """
-    record = followed(folder)
+    record = referenced_record(folder)
     if record is None:
         return None
     for failed in _attempts_shown(folder, record, store):
@@ -113,7 +113,7 @@ def include(folder: Path, store: Store) -> Published | None:
 
 
 def is_superseded(record: Record) -> bool:
-    """Whether a record is that of an attempt that was not completed and was set aside for a later one."""
+    """Whether a record is of an incomplete attempt that was archived before a later attempt."""
     run = record.folder.parent
     return record.folder.name.startswith("attempt") and not record.is_whole() and is_run(run)
 
@@ -176,9 +176,9 @@ def _created(record: Record, store: Store) -> Run:
 
 
 def _attempts_shown(folder: Path, record: Record, store: Store) -> list[str]:
-    """The runs that show attempts in a run's folder which were not completed: the record takes their place."""
+    """Runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
     path = str(folder.resolve())
-    if "'" in path:  # MLflow's grammar has no way to write it
+    if "'" in path:  # MLflow's query language cannot express it
         return []
     query = f"tags.`trainmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
     found = store.client.search_runs([store.experiment_id], query)

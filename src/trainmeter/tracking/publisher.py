@@ -120,7 +120,7 @@ class Publisher:
         return self._outcome if isinstance(self._outcome, str) else None
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
-        """Publishes the completed runs that a sweep reuses as part of it; one of them in MLflow, or why not.
+        """Publish the runs that a sweep reuses as part of the sweep; returns one of them in MLflow, or the error.
 
         Args:
             folders: the folders of the sweep's runs that refer to completed ones.
@@ -292,7 +292,7 @@ def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0)
 
 
 def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
-    """Publishes the completed runs that a sweep reuses as part of it; None where nothing is to be published.
+    """Publish the runs that a sweep reuses as part of the sweep; None if there is nothing to publish.
 
     Args:
         folders: the folders of the sweep's runs that refer to completed ones.
@@ -300,7 +300,7 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: f
         limit_s: how long it may take.
 
     Returns:
-        One of the runs in MLflow, or what a person should know where not all are there.
+        One of the runs in MLflow, or a warning if not all are published.
     """
     where = place(tracking)
     if where is None or not folders:

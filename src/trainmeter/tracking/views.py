@@ -25,7 +25,7 @@ BY_DEVICE_AND_LIMIT = "trainmeter-by-device-and-limit"
 REPORTS = "trainmeter-reports"
 OF_SWEEP = "trainmeter-sweep-"
 SWEEPS_KEPT = 20
-"""How many sweeps have views of their own, the newest: the menu of views lists all, and each run reads them."""
+"""Number of newest sweeps with their own views: the menu lists all views, and each run reads them."""
 REHEARSAL = "trainmeter.rehearsal"
 COVERS = "trainmeter.energy_covers"
 MOST_COVERS = 8
@@ -79,12 +79,12 @@ def save(store: Store) -> None:
 
 
 def saving(store: Store, record: Record | None = None, sweep: str | None = None) -> Iterator[None]:
-    """Saves a step at a time; the views suit the runs that are there, and the record's, which may only have begun.
+    """Save the views step by step; they fit the existing runs and the record's run, which may have just begun.
 
     Args:
         store: where they are saved.
-        record: that of a run that is published.
-        sweep: the sweep that has views of its own; older sweeps lose theirs.
+        record: the record of the run that is published.
+        sweep: the sweep that gets its own views; those of older sweeps are deleted.
     """
     try:
         energy = energy_of(store, record)
@@ -181,7 +181,7 @@ def _key_of_sweep(sweep: str, rehearsal: bool) -> str:
 
 
 def _outdated(tags: Mapping[str, str]) -> list[str]:
-    """The tags of the views of sweeps but for the newest ones: their names begin with the time."""
+    """The tags of the views of all sweeps except the newest; sweep names begin with the time."""
     return sorted(tag for tag in tags if tag.startswith(TAG + OF_SWEEP))[: -2 * SWEEPS_KEPT]
 
 

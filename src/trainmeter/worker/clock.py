@@ -64,11 +64,11 @@ class Clock:
             move: Function that copies one batch to the device.
 
         Returns:
-            A generator of moved batches. The time until the next one is asked for is the step's compute; a loop that
+            A generator of moved batches. The time until the next batch is requested is the step's compute; a loop that
             leaves early, by `break`, ends its last step there.
         """
         batches = self._timestamped(loader, move)
-        self._pass = weakref.ref(batches)  # a loop that leaves early and holds it no longer has closed it
+        self._pass = weakref.ref(batches)  # a loop that left early and released it has closed it
         return batches
 
     def _timestamped(self, loader, move):
@@ -99,7 +99,7 @@ class Clock:
 
     def close(self):
         left = self._pass()
-        if left is not None:  # a loop that left early still holds it
+        if left is not None:  # a loop that left early has not released it
             left.close()
         self._timeline.synchronize()
         self._settle()

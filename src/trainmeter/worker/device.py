@@ -24,13 +24,13 @@ def accelerator(name):
 
 
 def choose_algorithms(deterministic, cudnn_benchmark):
-    """Sets how torch chooses its algorithms in this process.
+    """Set how torch chooses its algorithms in this process.
 
     Args:
-        deterministic: Only algorithms that give the same numbers each time; an operation that has none raises
-            RuntimeError.
+        deterministic: Only algorithms that give the same results each time; an operation without such an algorithm
+            raises RuntimeError.
         cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms whenever it meets a new shape, and
-            keeps the fastest. Which one that is may change from run to run, and the last bits of the results with it.
+            keeps the fastest. The fastest one, and with it the last bits of the results, may change from run to run.
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
@@ -46,14 +46,14 @@ def timeline(device):
 
 
 def each(act, batch, method=None, *arguments):
-    """Applies `act` to every tensor of a nested batch and keeps the types of its containers.
+    """Apply `act` to every tensor of a nested batch and keep the types of its containers.
 
     Args:
         act: Function of one tensor.
         batch: A tensor, or tensors in mappings, named tuples, tuples, lists and dataclasses, nested at will. Other
             values, such as strings and numbers, stay as they are.
-        method: Name of the method by which objects of other types handle themselves, as in `torch.utils.data`: `to`
-            or `pin_memory`. It goes before the container rules, so that a mapping with a `to` of its own keeps it.
+        method: Name of the method to call on objects of other types, as in `torch.utils.data`: `to` or `pin_memory`.
+            It has precedence over the container rules, so that a mapping with its own `to` is moved by that.
         arguments: Arguments of that method.
 
     Returns:
@@ -76,7 +76,7 @@ def each(act, batch, method=None, *arguments):
     if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
         made = copy.copy(batch)
         for name in batch.__dataclass_fields__:
-            object.__setattr__(made, name, again(getattr(batch, name)))  # frozen ones as well
+            object.__setattr__(made, name, again(getattr(batch, name)))  # works for frozen dataclasses too
         return made
     return batch
 

@@ -1,6 +1,6 @@
-"""What an interpreter has to train with, as JSON: `python -m trainmeter.worker.interpreter`.
+"""Print the versions of Python and torch as JSON: `python -m trainmeter.worker.interpreter`.
 
-torch is looked up and not imported, which would take seconds. Any Python from 2.7 on reads this file.
+torch is located and not imported, which would take seconds. This file runs on Python 2.7 and newer.
 """
 
 import json
@@ -10,11 +10,11 @@ import sys
 
 
 def torch_version():
-    """The version of the installed torch; None where there is none, empty where it is unknown."""
+    """Return the version of the installed torch; None if there is none, empty if it is unknown."""
     from importlib.util import find_spec
 
     spec = find_spec("torch")
-    # A folder called torch, without any code, is no torch: a namespace, of which Python 3.6 says so as its origin.
+    # A folder named torch without code is a namespace package, whose origin is "namespace" in Python 3.6.
     if spec is None or spec.origin in (None, "namespace"):
         return None
     try:

@@ -7,7 +7,7 @@ TOGETHER = 1024
 
 
 class Tally:
-    """The loss of each step, and how much was right, kept on the device: reading them is what waits for it.
+    """The loss of each step, and the number of correct answers, kept on the device: only reading them waits for it.
 
     `count` gives the number of samples in a batch's targets.
     """

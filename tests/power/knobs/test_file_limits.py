@@ -105,10 +105,10 @@ def test_a_servers_lowest_limit_is_its_cpus_by_package(board):
     assert [dial.low_w for dial in knob._dials] == [79, 39.5]
 
 
-def test_a_lowest_limit_that_nobody_reports_is_unknown_and_never_0(board):
+def test_a_lowest_limit_that_is_not_reported_is_unknown_not_0(board):
     with_registers(board.with_rapl(packages=1), 0, 0, 0xA0E03, 0)
     assert open_rapl_limit(board.root).choices() == (
-        "up to 120 W (lowest limit unknown: kernel, firmware and CPU report none)"
+        "up to 120 W (lowest limit unknown: kernel, firmware and CPU do not report it)"
     )
 
 

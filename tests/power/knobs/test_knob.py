@@ -205,7 +205,7 @@ def test_a_setting_that_does_not_take_is_an_error_that_says_where_the_device_is(
 
 
 def test_without_the_right_to_it_the_error_says_what_gives_it(bench):
-    remedy = pytest.raises(RuntimeError, match=r"(?s)(takes root.*(NOPASSWD|-aG jtop))|zeusd")
+    remedy = pytest.raises(RuntimeError, match=r"(?s)(needs root.*(NOPASSWD|-aG jtop))|zeusd")
     with bench.forbidden(), remedy, bench.held():
         pytest.fail("held what may not be turned")
     assert bench.at() == bench.case.was
@@ -314,7 +314,7 @@ def test_a_setting_that_cannot_be_restored_is_a_warning_and_refuses_the_runs_tha
     refuse_unrestored([bench.knob], bench.desk)
 
 
-def test_a_change_that_was_never_made_and_cannot_be_undone_is_forgotten(bench):
+def test_a_change_that_was_never_made_and_cannot_be_undone_leaves_no_journal_entry(bench):
     """As after a power cut between journal and change, for a user who may no longer set anything."""
     with bench.forbidden():
         memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))

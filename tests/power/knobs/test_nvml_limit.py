@@ -86,7 +86,7 @@ def test_a_limit_that_takes_effect_late_is_waited_for_and_restored(monkeypatch, 
     assert knob.get() == "250 W"
 
 
-def test_a_refusal_restores_the_gpus_whose_limit_takes_effect_late(monkeypatch, desk):
+def test_after_a_refusal_gpus_whose_limit_takes_effect_late_are_restored(monkeypatch, desk):
     monkeypatch.setenv("STUB", "late,only0")
     knob = open_nvml_limit(GPUS)
     refused = pytest.raises(RuntimeError, match="GPU-bbbb was not set to 150 W: Insufficient Permissions")
@@ -97,7 +97,7 @@ def test_a_refusal_restores_the_gpus_whose_limit_takes_effect_late(monkeypatch, 
     assert knob.get() == "250 W"
 
 
-def test_a_limit_that_never_takes_effect_is_refused_and_forgotten(monkeypatch, desk):
+def test_a_limit_that_never_takes_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, desk):
     monkeypatch.setenv("STUB", "deaf")
     monkeypatch.setattr(settling, "SETTLES_S", 0.3)
     knob = open_nvml_limit(GPUS)

@@ -143,7 +143,7 @@ def test_a_mode_that_takes_a_reboot_is_refused_with_the_command_before_anything_
         ("agx_orin", "MODE_30W (id:2); after a reboot: MAXN (id:0), MODE_15W (id:1), MODE_50W (id:3)"),
     ],
 )
-def test_modes_that_need_a_reboot_are_listed_apart(board, knob_of, name, choices):
+def test_modes_that_need_a_reboot_are_listed_separately(board, knob_of, name, choices):
     assert knob_of(name).choices() == choices
 
 
@@ -203,7 +203,7 @@ def test_without_nvpmodel_on_the_path_the_error_says_so(board, knob_of):
 def test_without_jtop_and_sudo_the_error_says_what_would_allow_it(board, knob_of, no_jtop):
     board.put(no_sudo="")
     knob = knob_of("nx")
-    with pytest.raises(RuntimeError, match=r"(?s)`nvpmodel -m 0` takes root.*a password is required.*NOPASSWD.*jtop"):
+    with pytest.raises(RuntimeError, match=r"(?s)`nvpmodel -m 0` needs root.*a password is required.*NOPASSWD.*jtop"):
         knob.set("MODE_15W_2CORE (id:0)")
 
 

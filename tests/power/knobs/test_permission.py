@@ -1,4 +1,4 @@
-"""Whether this process may change a setting, told without changing it."""
+"""Whether this process may change a setting, checked without changing it."""
 
 import os
 import re
@@ -116,13 +116,13 @@ def test_root_of_a_container_without_the_boards_programs_may_not_set_its_power_m
     assert permission(nvpmodel)[0] == ""
 
 
-def test_whoever_may_write_the_limits_may_set_them(knob, board, user, monkeypatch):
+def test_a_user_who_may_write_the_limits_may_set_them(knob, board, user, monkeypatch):
     monkeypatch.setattr(privilege, "writable", lambda file: True)
     assert permission(knob("RAPL")) == ("directly", None)
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_without_sudo_or_a_service_nothing_may_be_set_and_what_would_allow_it_is_said(knob, user, name):
+def test_without_sudo_or_a_service_nothing_may_be_set_and_a_remedy_is_given(knob, user, name):
     how, remedy = permission(knob(name))
     assert how == ""
     assert ("usermod -aG jtop" in remedy) == (name != "RAPL")
@@ -147,7 +147,7 @@ def test_a_file_that_is_not_the_kernels_is_never_opened_by_tee(knob, board, user
 
 
 @pytest.mark.parametrize(("name", "asked"), [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show")])
-def test_a_program_is_asked_by_sudo_for_what_changes_nothing(knob, user, name, asked):
+def test_permission_by_sudo_is_tried_with_a_command_that_changes_nothing(knob, user, name, asked):
     user(asked.split())
     assert permission(knob(name)) == ("by sudo", None)
 
@@ -188,17 +188,17 @@ def test_a_rule_for_a_program_without_arguments_allows_none():
     assert suggested(rule([["sync"]])).endswith(f'{shutil.which("sync")} ""')
 
 
-def test_what_sudo_refuses_is_said_with_the_rule_for_that_very_command(knob, board, user):
+def test_a_refusal_by_sudo_suggests_the_rule_for_exactly_that_command(knob, board, user):
     (board.root / LIMIT.format(0)).parent.mkdir(parents=True)
     limits = knob("RAPL")
-    with pytest.raises(RuntimeError, match="takes root, and sudo does not run it") as refused:
+    with pytest.raises(RuntimeError, match="needs root, and sudo refuses it") as refused:
         privilege.as_root("tee", str(limits.files[0]), typed="65000000")
     path = str(limits.files[0]).replace(":", r"\:")
     assert suggested(str(refused.value)).endswith(f"NOPASSWD: {shutil.which('tee')} {path}")
 
 
 @pytest.mark.parametrize("refused", ["--store", "--restore"])
-def test_no_rule_is_suggested_for_what_writes_as_root_whatever_a_file_says(knob, board, user, refused):
+def test_no_rule_is_suggested_for_a_command_that_writes_any_files_contents_as_root(knob, board, user, refused):
     clocks = knob("jetson_clocks")
     if refused == "--restore":
         board.put(**{"state/l4t_dfs.conf": ""})

@@ -126,7 +126,9 @@ def test_where_there_is_no_counter_sampled_power_makes_the_total_and_says_why(se
     [("", [1.0, 0.0, 0.1]), ("ga100", [0.025, 0.0, 0.1]), ("instant", UNKNOWN)],
     ids=["usual", "of GA100", "of the moment"],
 )
-def test_power_that_is_a_mean_over_a_second_says_so_and_the_device_table_tells_the_others(window_of, stub, response):
+def test_mean_power_has_a_response_of_one_second_and_instantaneous_power_that_of_the_device_table(
+    window_of, stub, response
+):
     sensors = {"8.0": {"averaging_s": 0.025, "renewal_s": 0.1}}
     domains = window_of("GPU-aaaa", stub=stub, sensors=sensors)["domains"]
     assert domains["gpu0_sampled"][4:] == response

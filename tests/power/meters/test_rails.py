@@ -143,7 +143,7 @@ MEAN16 = Response(0.1056, 0.0, 0.1056)
         pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="no time that the chip has"),
     ],
 )
-def test_the_driver_s_files_tell_over_how_long_a_chip_averages(tmp_path, samples, update_interval, response):
+def test_the_averaging_time_of_a_chip_is_read_from_its_drivers_files(tmp_path, samples, update_interval, response):
     folder = write(tmp_path, "orin_nano").folder(0)
     for name, value in {"samples": samples, "update_interval": update_interval}.items():
         (folder / name).unlink()
@@ -165,7 +165,7 @@ def test_the_driver_s_files_tell_over_how_long_a_chip_averages(tmp_path, samples
         ("thor", "hwmon", {Response(0.0505, 0.0, 0.0505), Response(0, 0.0, 0.0066)}),
     ],
 )
-def test_each_board_s_file_has_what_its_drivers_do_not_show(tmp_path, board, layout, responses):
+def test_each_boards_file_states_the_responses_that_its_drivers_do_not_show(tmp_path, board, layout, responses):
     write(tmp_path, board, layout)
     sensors = yaml.safe_load((CONF / f"{board}.yaml").read_text())["sensors"]
     with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of(board), sensors=sensors)) as meter:
@@ -173,12 +173,12 @@ def test_each_board_s_file_has_what_its_drivers_do_not_show(tmp_path, board, lay
 
 
 @pytest.mark.parametrize("entry", [{"averaging": 0.1}, {"averaging_s": -1}, {"lag_s": None}, {"renewal_s": "0.1"}])
-def test_a_table_with_another_key_or_no_time_is_refused_by_the_key(entry):
-    with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is no sensor property"):
+def test_a_table_with_an_unknown_key_or_an_invalid_time_is_refused_and_names_the_key(entry):
+    with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is not valid"):
         response_of({"ina3221": entry}, "ina3221")
 
 
-def test_a_board_with_such_a_table_is_not_metered_and_says_which_key(tmp_path):
+def test_a_board_with_an_invalid_table_is_not_metered_and_the_reason_names_the_key(tmp_path):
     write(tmp_path, "nano")
     meter = open_rails(gpus=[], root=tmp_path, period_s=0.005, sensors={"ina3221x": {"averaging_s": -1}})
     assert meter.energy["source"] == "none"

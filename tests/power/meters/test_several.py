@@ -99,7 +99,7 @@ def test_a_stretch_is_sampled_as_its_first_part_is(both):
     assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
 
 
-def test_a_total_that_is_counted_beside_a_sampled_part_tells_of_no_samples(cpu):
+def test_a_counted_total_with_a_sampled_part_reports_no_samples(cpu):
     counter = Counter(Domain("counter", 0.05, "GPU board"), float)
     counted = Instruments(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
     made = Sum([counted, Instruments(powers=cpu, total=["cpu0"], covers="cpu0")])
@@ -145,7 +145,7 @@ def test_a_sum_whose_first_part_is_absent_has_no_energy_and_gives_the_reason():
 
 
 @pytest.mark.parametrize("other", [{**NONE, "reason": "RAPL is kept for root."}, GUESSED], ids=["absent", "estimated"])
-def test_without_a_measured_other_part_the_first_stands_alone_with_the_reason(machine, other):
+def test_if_another_part_is_not_measured_only_the_first_is_metered_with_the_reason(machine, other):
     machine.zone("intel-rapl:0", "package-0", 100.0)
     machine.ticks(busy=1000, idle=9000)
     counted = {"_target_": "trainmeter.power.meters.rapl.open_rapl"}

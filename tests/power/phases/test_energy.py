@@ -123,7 +123,7 @@ class TestPhasesWithLittleTime:
         assert 0 < answer.energy_j["overhead"] <= answer.half_width_j["overhead"] < 0.001 * self.KNOWN.gross_j
 
 
-def test_the_smear_at_borders_is_undone_and_its_bound_grows_with_the_averaging_time():
+def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averaging_time():
     answers = {}
     for averaging_s in (0.0, 0.05, 0.1):
         known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=Sensor(averaging_s, noise_w=0.02))
@@ -224,7 +224,7 @@ def test_unresolved_phases_are_absent_with_the_reason(of, sensor, why):
         assert why in answer.reason
 
 
-def test_flat_power_through_a_known_sensor_is_booked_by_time():
+def test_flat_power_through_a_known_sensor_is_divided_by_time():
     known = epoch(seed=1, levels_w=FLAT, sensor=Sensor(noise_w=0.2), step_s=0.5)
     assert estimated(known, Response(0.0)).energy_j == pytest.approx(known.known_j, rel=0.01)
 

@@ -93,9 +93,9 @@ def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:
 
 
 def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
-    """Restore the settings that killed runs left changed, unless somebody, or a reboot, has set them since.
+    """Restore the settings that killed runs left changed, unless a person or a reboot has changed them since.
 
-    A setting that cannot be restored is a warning: a run that does not need it goes on.
+    A setting that cannot be restored causes a warning; runs that do not need the setting continue.
 
     Args:
         desk: The journal of settings to restore.
@@ -114,7 +114,7 @@ def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
                     with undisturbed():
                         try:
                             said.append(cleared(memo, desk))
-                        except (Exception, SystemExit) as error:  # whatever it is, the others are restored
+                        except (Exception, SystemExit) as error:  # the other settings are restored anyway
                             failed.append(memo)
                             said.append(f"warning: {unrestored(memo, error, desk)}")
         except RuntimeError as error:
@@ -129,7 +129,7 @@ def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
 def refuse_unrestored(knobs: Sequence[Knob], desk: Desk) -> None:
     """Refuse to change a setting that an earlier run left changed; RuntimeError, with the command that restores it.
 
-    Call it after `put_back`. To change it once more would lose the original value.
+    Call it after `put_back`. Another change would lose the original value.
     """
     for knob in knobs:
         if memo := desk.blocking(knob.name, knob.devices):

@@ -97,7 +97,7 @@ class Desk:
         return said
 
     def blocking(self, knob: str, devices: Sequence[str]) -> Memo | None:
-        """The entry of an ended run for this setting of any of these devices; RuntimeError where it cannot be read."""
+        """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
         self._read(self._file(knob, devices))
         shared = (memo for memo in self.left() if memo.knob == knob)
         return next((memo for memo in shared if not devices or set(devices) & set(memo.devices)), None)
@@ -141,5 +141,5 @@ class Desk:
         except (OSError, ValueError, TypeError) as error:
             raise RuntimeError(
                 f"cannot read {file}, the original value of a setting that an earlier run changed: {error}\n"
-                f"hint: look at the settings (make doctor), then: rm {file}"
+                f"hint: check the settings with `make doctor`, then delete the entry: rm {file}"
             ) from error

@@ -21,7 +21,7 @@ STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 class JetsonClocks:
     name = "jetson_clocks"
     devices: Sequence[str] = ()
-    commands: Sequence[Sequence[str]] = ()  # `--restore FILE` writes, as root, whatever a file says
+    commands: Sequence[Sequence[str]] = ()  # none: `--restore FILE` writes the contents of any file as root
     same = staticmethod(eq)
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -34,7 +34,7 @@ class JetsonClocks:
 
     @property
     def pending(self) -> bool:
-        """Whether the clocks may be locked although `get` reads free: locked in part, or by jtop's service, later."""
+        """Whether the clocks may be locked although `get` reads free: only some, or late by jtop's service."""
         return self._requested or self._stored.exists()
 
     @pending.setter

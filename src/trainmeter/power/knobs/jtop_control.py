@@ -27,7 +27,7 @@ def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
         try:
             return by_sudo()
         except RuntimeError as no_sudo:
-            raise RuntimeError(f"{no_sudo}\nhint: jtop's service can do it too, but did not: {no_jtop}") from no_sudo
+            raise RuntimeError(f"{no_sudo}\nhint: jtop's service could do it too, but failed: {no_jtop}") from no_sudo
 
 
 def set_mode(number: int, name: str) -> str:

@@ -34,9 +34,9 @@ class Knob(Protocol):
 
     name: str
     devices: Sequence[str]  # what it is a knob of, where a machine has several
-    files: Sequence[Path]  # the kernel's files that setting it writes
+    files: Sequence[Path]  # the kernel's files that a change writes
     commands: Sequence[Sequence[str]]
-    """What sudo runs to set it, exactly; none where a rule that allows it would give away all of root's rights."""
+    """The exact commands that sudo runs to set it; none if a sudo rule for them would grant all of root's rights."""
     pending: bool
     """Whether a change was requested that cannot be read back yet, and may still take effect."""
 
@@ -162,11 +162,11 @@ def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
 def undo(knob: Knob, was: str) -> None:
     """Restore a setting whose change did not complete, in this process or in one that was killed.
 
-    The original is written even where it can be read already: a change that was requested may take effect late. If
-    that write is refused as the change itself was, the device is as it was found and there is nothing to restore.
+    The original is written even if it can be read already, since the requested change may take effect late. If that
+    write is refused as well, the device still has its original setting and there is nothing to restore.
 
     Raises:
-        RuntimeError, OSError: The device has another setting, or may get one, and the original was not accepted.
+        RuntimeError, OSError: The device has, or may still get, another setting, and the original was refused.
     """
     requested = knob.pending
     knob.pending = True

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from trainmeter.power.knobs.watts import Dial, WattLimit
 
 REMEDY = (
-    "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus's, on the host, and "
-    "name it by ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT"
+    "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus, on the host and set "
+    "ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT"
 )
 
 

@@ -22,7 +22,7 @@ ASKS = ("nvpmodel", "-q")
 class Nvpmodel:
     name = "nvpmodel"
     devices: Sequence[str] = ()
-    pending = False  # jtop's service may still do later what it was asked for and did not do in time
+    pending = False  # true: jtop's service may still apply a mode that it did not apply in time
     same = staticmethod(eq)
 
     def __init__(self, root: Path) -> None:
@@ -49,8 +49,8 @@ class Nvpmodel:
         settled(self, str(mode), meant(turn(mode), mode))
 
     def choices(self) -> str:
-        """All power modes; those that take effect after a reboot only are listed apart."""
-        with suppress(RuntimeError):  # the mode that is set is unknown, and so is what takes a reboot
+        """All power modes; those that need a reboot are listed separately."""
+        with suppress(RuntimeError):  # the current mode is unknown, and with it the modes that need a reboot
             current = self._current()
             apart = [mode for mode in self._modes.values() if needs_reboot(current, mode)]
             if apart and current.number in self._modes:
@@ -119,7 +119,7 @@ def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
 
 
 def needs_reboot(current: Mode, mode: Mode) -> bool:
-    """Whether a change of the power mode takes effect after a reboot only: it switches parts of the GPU on or off."""
+    """Whether a change of the power mode needs a reboot, since it switches parts of the GPU on or off."""
     return current.gating != mode.gating
 
 

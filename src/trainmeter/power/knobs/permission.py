@@ -1,4 +1,4 @@
-"""Whether this process may change a setting, found out without changing it."""
+"""Whether this process may change a setting, checked without changing it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from trainmeter.power.knobs.knob import Knob
 from trainmeter.power.knobs.nvpmodel import ASKS
 
 HARMLESS = {"nvpmodel": ASKS, "jetson_clocks": ("jetson_clocks", "--show")}
-"""What shows whether sudo runs a program: sudo's own list also has what needs a password."""
+"""Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
 ZEUSD = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
 """What names zeus's service, as zeus reads it."""
 OF_JTOP = ("nvpmodel", "jetson_clocks", "fan")
@@ -20,10 +20,10 @@ FROM_CONTAINER = "in a container: start it with --privileged"
 
 
 def permission(knob: Knob) -> tuple[str, str | None]:
-    """How this process may change a setting, by trying its permissions; nothing is changed.
+    """Check how this process may change a setting by trying its permissions; nothing is changed.
 
     Returns:
-        How it may ("as root", "directly", "by sudo", ...) and None; or "" and what would allow it.
+        The way ("as root", "directly", "by sudo", ...) and None; or "" and a remedy.
     """
     if knob.name == "NVML":
         return by_driver()
@@ -46,11 +46,11 @@ def by_driver() -> tuple[str, str | None]:
     if privilege.is_administrator():
         return "as root", None
     container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
-    return "", f"run zeusd, zeus's service, on the host and name it by {' or '.join(ZEUSD)}{container}"
+    return "", f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD)}{container}"
 
 
 def as_root(knob: Knob) -> tuple[str, str | None]:
-    """What root may do: not all in a container, where the kernel's files are often read-only."""
+    """Check whether root may change a setting: in a container, the kernel's files are often read-only."""
     if knob.name in HARMLESS and not shutil.which(HARMLESS[knob.name][0]):
         return "", f"make the board's own {HARMLESS[knob.name][0]} available here, or use jtop's service as its user"
     closed = [file for file in knob.files if not privilege.writable(file)]
@@ -58,7 +58,7 @@ def as_root(knob: Knob) -> tuple[str, str | None]:
 
 
 def by_sudo(knob: Knob) -> bool:
-    """Whether sudo runs, without a password, what changes a setting."""
+    """Whether sudo runs the commands that change a setting without a password."""
     if knob.name not in HARMLESS:
         return all(map(privilege.may_write, knob.files))
     try:

@@ -18,7 +18,7 @@ from trainmeter.stopping import STOPPING
 
 LIMIT_S = 30
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where sudo looks for programs."""
+"""Folders in which sudo searches for programs."""
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
 CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
@@ -91,15 +91,15 @@ def as_root(*command: str, typed: str | None = None, allow: str | None = None) -
         raise RuntimeError(f"`{asked}` takes root: {error}") from error
     if refusal := REFUSAL.search(said):
         raise RuntimeError(
-            f"`{asked}` takes root, and sudo does not run it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
+            f"`{asked}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
         )
     return said
 
 
 def rule(commands: Sequence[Sequence[str]]) -> str:
-    """The command to paste that lets this user run these commands as root without a password.
+    """Return the command to paste that lets this user run these commands as root without a password.
 
-    The rule has the exact arguments: `tee` or `nvpmodel` with arguments of one's choice could write any file.
+    The rule has the exact arguments, since `tee` or `nvpmodel` with any arguments could write any file.
     """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -110,23 +110,25 @@ def rule(commands: Sequence[Sequence[str]]) -> str:
 
 
 def in_sudoers(command: Sequence[str]) -> str:
-    """A command with exact arguments as sudoers(5) spells it."""
+    """Return a command with exact arguments in the syntax of sudoers(5)."""
     program, *arguments = command
-    path = shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"  # one in a user's own folder is the user's
+    path = (
+        shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"
+    )  # not from a folder that the user can change
     escaped = [re.sub(r"([,:=\\ *?!\[\]])", r"\\\1", text) for text in (path, *arguments)]
     return " ".join(escaped if arguments else [*escaped, '""'])
 
 
 def writable(file: Path) -> bool:
-    """Whether this process may open a file for writing: even root may not where it is mounted read-only."""
+    """Whether this process may open a file for writing; root may not if the file is on a read-only mount."""
     return os.access(file, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def may_write(file: Path) -> bool:
-    """Whether `write` may write to a file of the kernel's, found out without writing anything.
+    """Whether `write` may write to one of the kernel's files, checked without writing anything.
 
-    The very command that would write is run with no input: `tee` then opens the file and closes it. A file outside of
-    sysfs, as of a recorded board, would be emptied by that, and counts as not writable unless this process may.
+    The same command is run without input: `tee` then only opens and closes the file. That would truncate a file outside
+    sysfs, as of a recorded board; such a file counts as writable only if this process may write it directly.
     """
     if writable(file):
         return True
@@ -137,7 +139,7 @@ def may_write(file: Path) -> bool:
 
 
 def is_administrator() -> bool:
-    """Whether this process has CAP_SYS_ADMIN on the host, for which drivers ask; root in a container may not."""
+    """Whether this process has CAP_SYS_ADMIN on the host, which drivers require; root in a container may lack it."""
     mapped = text(PROCESS / "uid_map").split()
     effective = int(found(r"^CapEff:\s*([0-9a-f]+)", text(PROCESS / "status")) or "0", 16)
     return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
@@ -166,4 +168,4 @@ def write(file: Path, text: str) -> None:
         if refused := TEE_ERROR.search(said):
             raise RuntimeError(f"the kernel refused to write {text}: {refused[1]}\nhint: {LOCKED_OUT}") from None
     except OSError as error:
-        raise RuntimeError(f"{file} does not take {text}: {error.strerror}\nhint: {LOCKED_OUT}") from error
+        raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {LOCKED_OUT}") from error

@@ -40,7 +40,7 @@ def dial(limit: Path, root: Path) -> Dial:
 
 
 def refuse_off(switch: Path) -> None:
-    """Refuse a limit that is switched off, since setting it would have no effect; RuntimeError, with the switch."""
+    """Refuse a limit that is switched off, since setting it would have no effect; RuntimeError with the remedy."""
     if switch.exists() and privilege.read(switch) == "0":
         raise RuntimeError(f"the CPU's power limit is switched off: {switch} is 0\nhint: echo 1 | sudo tee {switch}")
 
@@ -53,8 +53,8 @@ def lowest(limit: Path, root: Path) -> tuple[float | None, str]:
         root: The root of the machine's files.
 
     Returns:
-        Watts, and who documents it: the kernel, the firmware or the CPU. None and the reason where none does; the
-        kernel itself takes any number, and the package then draws more than that.
+        Watts and the source: the kernel, the firmware or the CPU. None and the reason if it is unknown; the kernel
+        accepts lower limits, but the package does not hold them.
     """
     if low_w := bound(limit.with_name(limit.name.replace("power_limit_uw", "min_power_uw"))):
         return low_w, "the kernel's min_power_uw"
@@ -64,8 +64,8 @@ def lowest(limit: Path, root: Path) -> tuple[float | None, str]:
     try:
         low_w = least_power_w(text(limit.with_name("name")), root)
     except OSError:
-        return None, "neither kernel nor firmware reports it, and reading the CPU's takes root and `modprobe msr`"
-    return (low_w, "the CPU's MSR_PKG_POWER_INFO") if low_w else (None, "kernel, firmware and CPU report none")
+        return None, "kernel and firmware do not report it, and reading it from the CPU needs root and `modprobe msr`"
+    return (low_w, "the CPU's MSR_PKG_POWER_INFO") if low_w else (None, "kernel, firmware and CPU do not report it")
 
 
 def least_power_w(package: str, root: Path) -> float | None:

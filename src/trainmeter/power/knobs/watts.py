@@ -24,9 +24,9 @@ class Dial(NamedTuple):
     by_hand: Callable[[float], str]
     file: Path | None = None  # the kernel's file of the limit, where there is one
     low_source: str = ""
-    """Where the lowest limit is from, or why it is unknown."""
+    """Source of the lowest limit, or why it is unknown."""
     check: Callable[[], None] = lambda: None
-    """RuntimeError where the limit would have no effect."""
+    """Raises RuntimeError if the limit would have no effect."""
 
 
 class WattLimit:
@@ -48,7 +48,7 @@ class WattLimit:
     def set(self, setting: str) -> None:
         """Set the limit of each device and wait until all can be read back.
 
-        Every device is tried, so that one that refuses does not keep the others from being restored.
+        Every device is tried, so that a refusal by one device does not prevent the restoration of the others.
 
         Args:
             setting: Watts as text, like "250 W", or one limit per device, like "250 W, 300 W".
@@ -72,11 +72,11 @@ class WattLimit:
             raise RuntimeError(f"{self.name}: asked for {setting}, the device is at {self.get()}.")
 
     def same(self, setting: str, other: str) -> bool:
-        """Whether two settings are equal but for rounding by the device."""
+        """Whether two settings are equal except for rounding by the device."""
         return all(map(close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
-        """The range of limits, with the source of the lowest; RuntimeError where no limit would have an effect."""
+        """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
         for dial in self._dials:
             dial.check()
         low, high = self._bounds()
@@ -113,7 +113,7 @@ class WattLimit:
 
 
 def close(watts: float, asked: float) -> bool:
-    """Whether a limit is the requested one but for rounding by the device."""
+    """Whether a limit is the requested one except for rounding by the device."""
     return abs(watts - asked) <= TOLERANCE * asked
 
 

@@ -23,7 +23,7 @@ class Gpu(NamedTuple):
 
     @property
     def covers(self) -> str:
-        """What its energy covers: the board, or more."""
+        """The scope of its energy: the board, or more."""
         instrument = self.counter or self.power
         return instrument.domain.covers if instrument else BOARD
 

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 LIMIT_S = 5.0
 """How long the service may take to answer: a client that waits for one that hangs would wait for ever."""
 WAIT = 2
-"""So many periods after a window its energy is told without a sample after it."""
+"""Number of periods after a window to wait for a later sample."""
 SILENCES = 3
 """After so many periods without a new sample the service is lost."""
 
@@ -155,7 +155,7 @@ class Feed:
         self.domains = dict(domains)
         self._client = client
         self._bridge_s = SILENCES * client.interval
-        # The service stamps its samples: they lag by nothing, and no sample is taken at a border.
+        # The service timestamps its samples, so they have no lag; no sample is taken at a border.
         self._series = Series(domains, total=total, bridge_s=self._bridge_s, pace_s=client.interval)
         self._uptime_s, self._last_ns = 0.0, 0
         self._lost = False

@@ -22,11 +22,11 @@ COUNTER_PERIOD_S = 0.1
 GA100 = (8, 0)
 """Up to this compute capability the usual reading of power is that of the moment; of any newer GPU, a mean."""
 MEAN = Response(averaging_s=1.0, renewal_s=0.1)
-"""Of that mean (NVML's documentation); renewed like the reading of the moment."""
+"""Response of the mean (NVML's documentation); it is renewed like the instantaneous reading."""
 MODULE = "module (GPU and CPU of a superchip)"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
-"""What the energy of several GPUs covers, by what that of each one does."""
+"""Scope of the energy of several GPUs, by the scope of each one."""
 NO_SLICE = "a slice has no energy counter of its own: the GPU's covers all slices together"
 STEP = 0.001
 """NVML tells millijoules and milliwatts."""
@@ -118,9 +118,9 @@ def is_sliced(handle: Any) -> bool:
 
 
 def counter_of(uuid: str, device: Any, response: Response = UNKNOWN) -> Counter:
-    """The GPU's energy counter, asked by reading it: the architecture, by which zeus goes, promises Jetsons one too.
+    """The GPU's energy counter, if it can be read; zeus decides by architecture, which is wrong for Jetsons.
 
-    It adds up the readings of the GPU's power sensor, so it misses what this sensor does not measure.
+    It adds up the readings of the GPU's power sensor, so it misses power that this sensor does not measure.
     """
     read = working(device.get_total_energy_consumption, f"GPU {uuid} does not say what energy it used")
     covers = scope_of(device.handle)
@@ -143,9 +143,9 @@ def power_of(uuid: str, device: Any, period_s: float, response: Response = UNKNO
 
 
 def scope_of(handle: Any) -> str:
-    """What a GPU's counter and its power of the moment cover: on a superchip, such as Grace Hopper, all of the module.
+    """The scope of a GPU's counter and instantaneous power: the whole module on superchips such as Grace Hopper.
 
-    A superchip is known by NVLink-C2C between CPU and GPU, or by its name.
+    A superchip is recognized by NVLink-C2C between CPU and GPU, or by its name.
     """
     import pynvml
 
@@ -169,7 +169,7 @@ def is_newer_than_ga100(handle: Any) -> bool:
 
 
 def capability_of(handle: Any) -> str:
-    """The GPU's compute capability, such as 8.0; empty where the driver does not say."""
+    """The GPU's compute capability, such as 8.0; empty if the driver does not report it."""
     import pynvml
 
     try:

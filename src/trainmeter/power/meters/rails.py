@@ -29,7 +29,7 @@ SHUNT_STEP_V = 40e-6
 INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
 """The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
 INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
-"""Those of an INA238, for its bus voltage, its shunt and its temperature (its datasheet)."""
+"""The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
 
 
 class Rail(NamedTuple):
@@ -155,16 +155,16 @@ def _shunt_ohm(folder: Path, channel: int) -> float | None:
 
 
 def _channels(folder: Path) -> int:
-    """How many channels of an INA3221 are enabled: it converts one after the other."""
+    """Return the number of enabled channels of an INA3221, which are converted one after another."""
     return sum(_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
 
 
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
     """The response of a chip by its driver's files `samples` and `update_interval`; None where it has none.
 
-    The chip renews its registers when it has converted every channel so many times. Linux before 6.7 shows the time of
-    all conversions as `update_interval`, later versions (and stable ones since) that of one round. The conversion times
-    that the chip has tell them apart; where both are possible, the longer is assumed.
+    The chip renews its registers after it has converted every channel `samples` times. `update_interval` is the time of
+    all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
+    possible conversion times show which one it is; if both are possible, the longer time is assumed.
 
     Args:
         folder: the chip's hwmon folder.

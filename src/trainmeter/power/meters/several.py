@@ -1,4 +1,4 @@
-"""Several meters side by side: the first measures the run's energy, such as the GPUs'; all measure the machine's."""
+"""Several meters as one: the first measures the run's energy, such as the GPUs', and all together the machine's."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
         parts: the meters; the first measures `energy_j`, all together measure `machine_energy_j`.
 
     Returns:
-        A `Sum` where all parts measure. The first part alone where another does not, with that one's reason: an
-        estimate is never added to a measurement.
+        A `Sum` if all parts measure; else only the first part, with the reason why another part does not. An estimate
+        is never added to a measurement.
     """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
     if not meters:
@@ -45,7 +45,7 @@ def _why_no_machine(energy: Mapping[str, Any]) -> str:
 
 
 class Sum:
-    """Meters whose domains all have names of their own: the first makes the total, all make the machine's energy."""
+    """Meters with different domain names: the first gives the total, all together the machine's energy."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = meters
@@ -67,7 +67,7 @@ class Sum:
         return self._meters[0].total(values)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """That of the first part, with the domains of all; 0 samples where the first is not sampled."""
+        """The sampling of the first part, with the domains of all; 0 samples if the first is not sampled."""
         parts = [meter.sampling(opened_ns, closed_ns) for meter in self._meters]
         sampled = [part for part in parts if part]
         if not sampled:
@@ -76,7 +76,7 @@ class Sum:
         return first._replace(
             failed=sum(part.failed for part in sampled),
             lost={name: why for part in sampled for name, why in part.lost.items()},
-            moved_j={name: joules for part in sampled for name, joules in part.moved_j.items()},
+            correction_j={name: joules for part in sampled for name, joules in part.correction_j.items()},
             inside={name: count for part in sampled for name, count in part.inside.items()},
             parts=parts,
         )
@@ -85,7 +85,7 @@ class Sum:
         return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
 
     def drain(self, before_ns: int) -> Powers:
-        """The samples of all parts in the order of time; the total is read where the first part is."""
+        """The samples of all parts in the order of time; the total is read when the first part is."""
         parts = [meter.drain(before_ns) for meter in self._meters]
         rows = [
             (at_ns, {name: values[row] for name, values in part.watts.items()}, math.nan if number else total_w)

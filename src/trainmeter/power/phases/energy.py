@@ -26,24 +26,24 @@ FEWEST_SAMPLES = 50
 THIRDS, FEWEST_IN_THIRD = (0, 1 / 3, 2 / 3, 1), 5
 """Each third of a phase's time needs so many samples: sampling in step with the training is not representative."""
 LARGEST_MISFIT = 0.01
-"""The share of a window by which its steps may last longer than it does."""
+"""Fraction of a window by which its steps may be longer than the window."""
 MOST_SAMPLES, STRETCHES = 20_000, 20
-"""Less than a second of one core's time; of more samples this many stretches are used."""
+"""Limit of processor time to less than a second; of more samples this many stretches are used."""
 RESOLVED = 0.5
-"""A phase is resolved if this share of the power in the readings taken during it is its own."""
+"""A phase is resolved if this fraction of the power in the readings assigned to it is its own."""
 CONTRADICTED = 2.0
 """A stated sensor is not used if it leaves more than this many times the residual of the best fit."""
 LEAST_EXPLAINED = 0.7
-"""Where the sensor is estimated: a poor fit may be a wrong sensor."""
+"""Fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor."""
 EDGE = 2.5
 """How far a phase's power near its borders may be from its mean, in standard deviations of the residuals."""
 MOST_SENSORS = 16
-"""Plausible sensors through which the energies are computed again."""
+"""Number of plausible sensors for which the energies are computed again."""
 LARGEST_DISAGREEMENT = 0.2
-"""The share of the gross energy by which the sum of the samples may differ from it."""
+"""Fraction of the gross energy by which the sum of the samples may differ from it."""
 WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
-"""The largest half width, as a share of the phase's energy; for a phase with less than a `SMALL` share of the gross
-energy, as a share of the gross energy."""
+"""Largest half-width as a fraction of the phase's energy; for a phase with less than the fraction `SMALL` of the gross
+energy, as a fraction of the gross energy."""
 
 
 class PhaseEnergy(NamedTuple):
@@ -51,7 +51,7 @@ class PhaseEnergy(NamedTuple):
 
     Attributes:
         energy_j: Joules of each phase whose energy is known well enough. They sum to gross if all phases are there.
-        half_width_j: Half widths of their 95 % intervals.
+        half_width_j: Half-widths of their 95 % confidence intervals.
         averaging_s: Averaging time of the sensor.
         lag_s: Lag of the sensor.
         reason: Why phases are missing; None if none is.
@@ -73,7 +73,7 @@ class UnresolvedError(Exception):
 
 
 class _Solution(NamedTuple):
-    """By phase: energy by the samples alone, and the half width of that by the sampling and the sensor."""
+    """By phase: energy from the samples alone, and its half-width from sampling and sensor."""
 
     energy_j: np.ndarray
     half_width_j: np.ndarray
@@ -98,7 +98,7 @@ def phase_energy(
         times_ns: When the samples were taken, from about the window's open to about its close.
         watts: Sampled total power; NaN where it was not read.
         gross_j: Energy of the window, to which the phases sum.
-        gross_half_width_j: Half width of the 95 % interval of `gross_j`.
+        gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
         response: How the power sensor responds, as its device states it. It is estimated from the samples if it is
             None, or if the samples contradict it.
     """
@@ -120,7 +120,7 @@ def phase_energy(
 
 
 def _some(samples: int) -> np.ndarray:
-    """Which samples are used: all, or stretches from all over a long window."""
+    """Which samples are used: all, or evenly distributed stretches of a long window."""
     import numpy as np
 
     if samples <= MOST_SAMPLES:
@@ -162,9 +162,9 @@ def _solved(
 
 
 def _sensors(search: Search, stated: Sensor | None) -> list[Sensor]:
-    """The sensor to solve through, then others that it may be as well.
+    """The sensor for the solution, then other plausible sensors.
 
-    The stated sensor, unless the samples contradict it: then its lag or its averaging time is not what is stated.
+    The stated sensor is used unless the samples contradict its lag or its averaging time.
     """
     if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.found):
         return [stated, *stated.similar()]
@@ -184,28 +184,28 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
     """Energy by phase through a sensor.
 
-    A reading is booked on the phase at the mean age of its power. Near borders the sensor averages power of other
-    phases into it: how much of them is known, and is solved for one level of power per phase. The residuals show how
-    far power near a border may be from its phase's mean, which bounds the error of that.
+    A reading is assigned to the phase at the mean age of its power. Near borders the sensor averages power of other
+    phases into it. Their fraction is known, and the power is solved for with one level per phase. The residuals show
+    how far power near a border may be from its phase's mean, which bounds the error of that assumption.
 
-    A phase that is not resolved is given the level of the longest one that is. It may draw from nothing to twice the
-    largest level, and so may the part of it that the sensor averages into other phases.
+    A phase that is not resolved gets the level of the longest resolved one. Its power may be between 0 and twice the
+    largest level, and so may the fraction of it that the sensor averages into other phases.
     """
     import numpy as np
 
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)
-    booked, elapsed = timeline.at(times_s - sensor.center_s)
-    resolved = _resolved(shares, booked, elapsed)
+    assigned, elapsed = timeline.at(times_s - sensor.center_s)
+    resolved = _resolved(shares, assigned, elapsed)
     short = f"all phases are too short for a sensor that averages over {sensor.averaging_s:.3g} s."
     _require(bool(resolved.any()), short)
     phases = np.arange(len(resolved))
     level = np.where(resolved, phases, (timeline.phases_s * resolved).argmax())
-    levels = np.eye(len(phases))[level][:, resolved]  # which level each phase has
-    belongs = levels[booked]
+    levels = np.eye(len(phases))[level][:, resolved]  # the level of each phase
+    belongs = levels[assigned]
     counts = belongs.sum(axis=0)
-    seen = (belongs.T @ shares) / counts[:, None]  # the mean share of each phase in the readings of each level
+    seen = (belongs.T @ shares) / counts[:, None]  # mean fraction of each phase in the readings of each level
     mixed, lasts_s = seen @ levels, timeline.phases_s @ levels
     joules_per_watt = lasts_s[:, None] * np.linalg.inv(mixed)
     levels_w = np.linalg.solve(mixed, belongs.T @ watts / counts)
@@ -218,13 +218,13 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     return _Solution(timeline.phases_s * (levels @ levels_w), half_width_j)
 
 
-def _resolved(shares: np.ndarray, booked: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
-    """Which phases have readings all over them that are mostly of their own power."""
+def _resolved(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+    """Which phases have readings in each third of their time that consist mostly of their own power."""
     import numpy as np
 
     phases = np.arange(shares.shape[1])
-    counts = np.array([np.histogram(elapsed[booked == phase], THIRDS)[0] for phase in phases])
-    own = (shares * (booked[:, None] == phases)).sum(axis=0)
+    counts = np.array([np.histogram(elapsed[assigned == phase], THIRDS)[0] for phase in phases])
+    own = (shares * (assigned[:, None] == phases)).sum(axis=0)
     return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= FEWEST_IN_THIRD)
 
 

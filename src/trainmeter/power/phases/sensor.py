@@ -31,7 +31,7 @@ PLAUSIBLE_VARIANCES = 6.0
 """Or at most this many residual variances per independent residual more: the 95 % region of two parameters."""
 
 OFF_SHARE, OFF_S = 0.03, 0.0005
-"""How exactly a sensor and the steps' clock are known at best: a share of the averaging time, and seconds."""
+"""Best accuracy of a stated sensor and of the steps' clock: a fraction of the averaging time, and seconds."""
 
 
 class Sensor(NamedTuple):
@@ -47,25 +47,25 @@ class Sensor(NamedTuple):
 
     @classmethod
     def of(cls, response: Response) -> Sensor:
-        """A sensor of known response. To renew a reading only now and then is to average, over many steps."""
+        """A sensor of known response. Over many steps, periodic renewal of a reading has the effect of averaging."""
         averaging_s, renewal_s = response.averaging_s or 0.0, response.renewal_s or 0.0
         both_s = math.hypot(averaging_s, renewal_s)
         return cls(both_s, response.delay_s - both_s / 2)
 
     def similar(self) -> list[Sensor]:
-        """Sensors that this one may be as well: a little quicker, slower, or with another averaging time."""
+        """Sensors within the accuracy of this one: slightly other lags and averaging times."""
         off_s = OFF_SHARE * self.averaging_s + OFF_S
         moved = [Sensor(self.averaging_s, self.lag_s + later_s) for later_s in (-off_s, off_s)]
         return [*moved, *(Sensor(max(0.0, self.averaging_s + wider_s), self.lag_s) for wider_s in (-off_s, off_s))]
 
     def shares(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
-        """The share of each phase, in columns, of the time that the readings at these moments average over."""
+        """Fraction of each phase, in columns, in the time that the readings at these moments average over."""
         ends_s = times_s - self.lag_s
         averaging_s = max(self.averaging_s, 1e-6)
         return (timeline.spent_s(ends_s) - timeline.spent_s(ends_s - averaging_s)) / averaging_s
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
-        """Which readings average over power from the window only."""
+        """Which readings average only over power from the window."""
         ends_s = times_s - self.lag_s
         return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
 
@@ -109,7 +109,7 @@ class Search:
         return self._watts - columns @ np.linalg.solve(gram, columns.T @ self._watts)
 
     def residual(self, sensor: Sensor) -> float:
-        """The sum of squares that the fit through a sensor leaves."""
+        """Residual sum of squares of the fit through a sensor."""
         return float((self._unexplained(sensor) ** 2).sum())
 
     def _look(self, sensors: list[Sensor]) -> None:
@@ -127,7 +127,7 @@ class Search:
 
 
 def grid(window_s: float) -> list[Sensor]:
-    """The sensors tried first: all that a window of this length can tell apart."""
+    """The sensors tried first: all that a window of this length can distinguish."""
     most_s = LONGEST_SHARE * window_s
     return [
         Sensor(averaging_s, float(lag_s))

@@ -9,7 +9,7 @@ import numpy as np
 from trainmeter.record import INTERVALS
 
 PHASES = ("overhead", "stall", "copy", "compute")
-"""In the order of a step: the wait for a batch ends when the batch is there, so the rest of the gap lies before it."""
+"""In the order of a step: the wait for a batch ends when the batch is ready, so the rest of the gap is before it."""
 
 
 class Timeline:

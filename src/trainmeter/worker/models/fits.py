@@ -29,7 +29,7 @@ def check_inputs(model, job, task):
                 sizes_that_fit(model, job, task) if _sized(job) else "Set what the model is made for",
             )
         ) from error
-    if all(isinstance(part, torch.Tensor) for part in (answers, targets)):  # not known of dicts and the like
+    if all(isinstance(part, torch.Tensor) for part in (answers, targets)):  # the shape of other types is not checked
         check_answers(answers, targets, job)
     if job["target_accuracy"] is not None and not tells_right(task, answers, targets):
         raise ValueError(
@@ -40,7 +40,7 @@ def check_inputs(model, job, task):
 
 
 def check_answers(answers, targets, job):
-    """Refuses a model whose output shape does not match the dataset's targets; ValueError says what to set."""
+    """Refuse a model whose output shape does not match the dataset's targets; ValueError with the key to set."""
     dataset = job["dataset"]
     known = next((key for key in ("classes", "words") if key in dataset), None)
     if known is None and targets.is_floating_point() and answers.shape != targets.shape:

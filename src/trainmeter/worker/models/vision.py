@@ -19,7 +19,7 @@ STEMS = ("imagenet", "cifar")
 
 
 def classifier(architecture, channels, classes, norm="batch", stem="imagenet", aux_logits=True):
-    """Builds a torchvision classifier with random weights.
+    """Build a torchvision classifier with random weights.
 
     Args:
         architecture: Name of the function in `torchvision.models`.
@@ -58,13 +58,13 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
 
 
 def small_stem(model, architecture):
-    """Gives a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
+    """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
 
-    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, begin their networks for CIFAR-10
-    in this way. torchvision's stem leaves a quarter of the pixels of each side.
+    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, use it in their networks for
+    CIFAR-10. torchvision's stem reduces each side to a quarter of its pixels.
 
     Args:
-        model: A `torchvision.models.ResNet`; it is changed in place.
+        model: A `torchvision.models.ResNet`, which is changed in place.
         architecture: The model's name, for the message.
 
     Raises:
@@ -74,12 +74,12 @@ def small_stem(model, architecture):
 
     if not isinstance(model, ResNet):
         raise ValueError(
-            "model.stem=cifar: only torchvision's ResNets have this option, and {} is none. "
+            "model.stem=cifar: only torchvision's ResNets have this option, and {} is not one. "
             "Set model.stem=imagenet.".format(architecture)
         )
     first = model.conv1
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision draws them
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # torchvision's initialization
     model.maxpool = nn.Identity()
 
 
