@@ -45,7 +45,7 @@ def test_another_process_is_reported_with_memory_and_utilization_and_warned_of_o
     assert text.startswith(f"process {OTHER} (")
     assert text.endswith("also computes on gpu0: 3.0 GiB, 45% utilization")
     assert second == first, "without a newer sample the last known utilization holds"
-    assert [message.splitlines()[0] for message in warned] == [f"warning: {text}"]
+    assert [line for line in warned if line.startswith("warning: ")] == [f"warning: {text}"]
 
 
 def test_no_process_is_reported_for_a_run_alone_on_its_gpu(looks):
