@@ -155,7 +155,7 @@ def test_none_of_something_is_refused_with_what_to_give(sweeper, key, count):
 def test_typed_list_of_repeats_warns_unless_the_order_is_random(sweeper, monkeypatch, capsys, order, typed, warned):
     monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
     sweeper(order=order).sweep(["batch=8,16", typed])
-    assert ("hint: type sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warned
+    assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warned
 
 
 def test_repeats_are_said_in_one_way_alone(sweeper):

@@ -20,11 +20,11 @@ from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper
 
 REFUSED = {
     # what Hydra would take for something else, or not take at all
-    "~batch": "`~batch` deletes a key",
-    "~model": "`~model` deletes a key",
-    "~sweep.seed": "`~sweep.seed` deletes a key",
-    "~model.name": "`~model.name` deletes a key",
-    "~dataset.layout": "`~dataset.layout` deletes a key",
+    "~batch": "`~batch` deletes a required key",
+    "~model": "`~model` deletes a required key",
+    "~sweep.seed": "`~sweep.seed` deletes a required key",
+    "~model.name": "`~model.name` deletes a required key",
+    "~dataset.layout": "`~dataset.layout` deletes a required key",
     "=5": "`=5` has no key",
     "hydra.run.dir=/tmp/x": "the name of a run's folder is its number",
     "hydra.sweep.subdir=x": "the name of a run's folder is its number",
@@ -68,7 +68,7 @@ REFUSED = {
     "dataset.normalize=5": "`dataset.normalize=5`",
     "dataset=jpeg dataset.count=1000000000000": "dataset=jpeg needs 114,096,000.0 GB",
     "sweep.cool_below_c=-300": "`sweep.cool_below_c=-300.0`",
-    "workers=100000": "`workers=100000`: this machine has",
+    "workers=100000": "`workers=100000` is too many: this machine has",
     "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",
     "persistent_workers=2": "`persistent_workers=2`",
     "compile=-1": "`compile=-1`",
