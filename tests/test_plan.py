@@ -166,8 +166,9 @@ def test_the_rule_that_picked_a_power_mode_is_said(order, tmp_path):
     assert any("MODE_15W_6CORE" in said for said in plan.warnings(settled))
 
 
-def test_a_recording_played_is_no_measurement_of_this_machine(order):
-    settled = plan.settle(order("meter=replay", "meter.file=power.csv"))
+def test_a_recording_played_is_no_measurement_of_this_machine(order, tmp_path):
+    (tmp_path / "power.csv").touch()
+    settled = plan.settle(order("meter=replay", f"meter.file={tmp_path}/power.csv"))
     assert settled.run["rehearsal"] == ["meter=replay asked for: the energy is that of a recording"]
 
 
@@ -323,7 +324,7 @@ def test_a_record_is_whole_already_only_for_the_very_job_that_it_holds(order):
 )
 def test_only_a_sweeps_own_measurement_on_one_node_reuses_a_completed_run(order, monkeypatch, how, reused):
     settled = plan.settle(replace(order(), of_sweep=True))
-    monkeypatch.setattr(plan.reuse, "found", lambda folder, identity, configuration, repeat: settled.record)
+    monkeypatch.setattr(plan.reuse, "find_completed", lambda folder, identity, configuration, repeat: settled.record)
     if how.pop("again", False):
         (settled.record.folder.parent / ".again").touch()
     settled.run.update(how.pop("run", {}))

@@ -72,7 +72,7 @@ def test_of_one_run_its_epochs_after_the_warm_up_give_the_interval_and_no_verdic
     assert found[0].ratio.high < 0.9, "were these runs, they would differ"
     assert found[0].verdict == "cannot tell"
     assert found[0].ratio.value == pytest.approx(0.8, rel=1e-3)
-    assert "its interval is of its epochs, and says nothing of another run" in sentences(found)[-1]
+    assert "covers its epochs, not other runs" in sentences(found)[-1]
 
 
 def test_a_job_that_ran_once_beside_repeats_is_told_by_both_and_judged_by_neither():
