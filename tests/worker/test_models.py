@@ -121,7 +121,7 @@ def test_resnet_18_with_the_stem_for_small_images_has_the_parameters_of_the_edge
 @pytest.mark.parametrize(
     ("architecture", "stem", "says"),
     [
-        ("vgg11", "cifar", r"only torchvision's ResNets have this option, and vgg11 is not one. Set model.stem=imagenet"),
+        ("vgg11", "cifar", r"ResNets have this option, and vgg11 is not one. Set model.stem=imagenet"),
         ("googlenet", "cifar", r"and googlenet is not one"),
         ("resnet18", "small", r"model.stem=small: give one of imagenet, cifar"),
     ],
