@@ -79,6 +79,7 @@ def remove_empty() -> None:
                 for described in made.iterdir():  # the points of runs that there are not, and how they were asked for
                     described.unlink()
             made.rmdir()
+        with suppress(OSError):
             made.parent.rmdir()
 
 
