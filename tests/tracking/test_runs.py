@@ -7,7 +7,7 @@ import pytest
 from trainmeter.durable import write_json
 from trainmeter.report.records import read
 from trainmeter.report.sources import of_shown
-from trainmeter.reuse import refer
+from trainmeter.reuse import write_reference
 from trainmeter.tracking import describe
 from trainmeter.tracking import runs as shown
 from trainmeter.tracking.publish import include, publish
@@ -29,7 +29,7 @@ def test_a_run_is_read_back_as_it_was_published(store, make_record):
 def test_a_run_is_read_back_with_the_sweeps_that_reuse_it(store, make_record, tmp_path):
     record = make_record()
     (folder := tmp_path / "new" / "3").mkdir(parents=True)
-    refer(folder, record, ["batch=16"])
+    write_reference(folder, record, ["batch=16"])
     include(folder, store)
     (run,) = runs(store.uri)
     assert (run["sweep_id"], run["reused_as"]) == ("sweep", [("new", 3)])
