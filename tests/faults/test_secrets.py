@@ -39,6 +39,6 @@ def test_what_was_planted_is_found_nowhere(project):
 def test_an_address_with_a_password_is_refused_before_anything_is_written(project):
     done = project.run("train", *project.quick(tracking="server", **{"tracking.uri": ADDRESS}))
     assert done.returncode == 1
-    assert "MLFLOW_TRACKING_PASSWORD" in done.stdout
+    assert "MLFLOW_TRACKING_PASSWORD" in done.stderr
     assert PLANTED not in done.stdout + done.stderr
     assert leaks(project.root) == []
