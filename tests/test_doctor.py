@@ -108,7 +108,7 @@ def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows
     assert told["device"] == {"offered": True, "source": "device=agx_orin", "covers": "Jetson AGX Orin"}
     assert float(told["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
     shortest_s, longest_s = told["energy"].pop("period_range_s")
-    assert 0.004 < shortest_s <= told["energy"].pop("period_s") <= longest_s, "as measured, not as configured"
+    assert 0 < shortest_s <= told["energy"].pop("period_s") <= longest_s, "as measured, not as configured"
     assert 0 < told["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
     assert told["energy"] == {
         "offered": True,

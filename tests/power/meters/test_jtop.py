@@ -234,7 +234,8 @@ def test_a_user_who_is_not_let_in_is_told_the_group():
     assert complaint(refused).endswith("sudo usermod -aG jtop $USER, and log in anew.")
 
 
-def test_a_recorded_board_is_never_asked_for_in_this_machines_service(tmp_path):
+def test_a_recorded_board_is_never_asked_for_in_this_machines_service(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "jtop", raising=False)  # another test may have imported it
     assert open_jtop(gpus=[], root=tmp_path).energy == {
         "source": "none",
         "covers": None,
