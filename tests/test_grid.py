@@ -171,4 +171,4 @@ def test_the_same_command_draws_the_same_points_and_goes_on_and_another_seed_is_
     assert again.stdout.count("whole before") == 2
     one, two = project.sweeps()
     assert [len([path for path in sweep.iterdir() if path.name.isdigit()]) for sweep in (one, two)] == [2, 2]
-    assert "sweep.sample=2: 2 of the grid's 6 points." in first.stdout
+    assert "sweep.sample=2: 2 of the grid's 6 configurations." in first.stdout

@@ -17,8 +17,9 @@ RUN_BY_HAND = {"faults", "fleet"}
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_a_short_benchmark_prints_numbers(project, name):
-    shutil.copytree(ROOT / "benchmarks", project.root / "benchmarks")
-    paths = os.pathsep.join([str(project.root / "src"), str(ROOT / "tests")])
+    for folder in ("benchmarks", "tests"):
+        shutil.copytree(ROOT / folder, project.root / folder)
+    paths = os.pathsep.join(str(project.root / folder) for folder in ("src", "tests"))
     result = subprocess.run(
         [sys.executable, str(project.root / "benchmarks" / f"{name}.py"), "--short"],
         cwd=project.root, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
