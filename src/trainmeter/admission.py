@@ -82,7 +82,7 @@ def check_here(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
 
 
 def check_precision(precision: str, *, is_gpu: bool) -> None:
-    """Refuses what no CPU computes in; the training process tells what a GPU does. ValueError."""
+    """Refuse a precision that no CPU supports (ValueError); the training process checks those of GPUs."""
     if not is_gpu and precision not in ON_CPU:
         raise input_error(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
 

@@ -1,6 +1,6 @@
 """The story of one run.
 
-    compose and check the job -> (sweep) skip it if it is whole -> check the interpreter that trains
+    compose and check the job -> (sweep) skip it if completed -> check the interpreter that trains
     -> take the lock of the devices it uses -> make the dataset ready on its storage -> let the devices rest
     -> hold the knobs -> open the meter and the gauges, measure idle power -> start the worker
     for each window the worker opens:

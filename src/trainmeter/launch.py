@@ -120,17 +120,17 @@ def check_interpreter(python: str | None) -> None:
     except subprocess.TimeoutExpired:
         return
     failure = f"does not run: {last_line(asked.stderr) or f'exit code {asked.returncode}'}"
-    if lack := _lack(asked.stdout) if asked.returncode == 0 else failure:
+    if lack := _interpreter_error(asked.stdout) if asked.returncode == 0 else failure:
         raise input_error(f"{interpreter} {lack}", INSTALL)
 
 
-def _lack(told: str) -> str:
+def _interpreter_error(output: str) -> str:
     """Return why an interpreter cannot train, from the output of `worker.interpreter`; empty if it can."""
     try:
-        has = json.loads(last_line(told))
+        has = json.loads(last_line(output))
         python, torch = tuple(has["python"]), has["torch"]
     except (ValueError, TypeError, KeyError):
-        return f"is not a Python interpreter: `-m` printed {last_line(told) or 'nothing'}"
+        return f"is not a Python interpreter: `-m` printed {last_line(output) or 'nothing'}"
     version = re.match(r"(\d+)\.(\d+)", torch or "")
     if python < OLDEST_PYTHON:
         return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"
