@@ -27,6 +27,7 @@ from controls import Board
 
 from trainmeter.record import Record
 from trainmeter.state import state
+from trainmeter.tracking.publish import is_superseded
 
 DEFAULT = 5
 """The power mode that the board is in, and is to be in after all."""
@@ -417,7 +418,7 @@ def measured(project: Project) -> dict[Path, Measured]:
 
 
 def shown_wrongly(scene: Scene) -> int:
-    """Records that MLflow shows not once, or in another state than theirs."""
+    """Count records that MLflow does not show exactly once in their state; archived, replaced attempts are not shown."""
     query = (
         "select tags.value, runs.status from runs join tags using (run_uuid) "
         "where tags.key = 'trainmeter.record_id' and runs.lifecycle_stage = 'active'"
@@ -425,7 +426,8 @@ def shown_wrongly(scene: Scene) -> int:
     with closing(sqlite3.connect(scene.database)) as database:
         shown = sorted(database.execute(query).fetchall())
     records = [each for record in scene.project.records() for each in (record, *record.attempts())]
-    expected = sorted((record.run()["record_id"], SHOWN[state(record)]) for record in records)
+    current = [record for record in records if not is_superseded(record)]
+    expected = sorted((record.run()["record_id"], SHOWN[state(record)]) for record in current)
     return len(set(shown) ^ set(expected)) + len(shown) - len(set(shown))
 
 
