@@ -26,4 +26,4 @@ def trained(*arguments: str) -> list[Record]:
     """The records of `src/train.py` with these arguments; they are not shown among other runs in MLflow."""
     command = [sys.executable, "src/train.py", *arguments, "tracking.experiment=bench"]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [Record(ROOT / folder) for folder in re.findall(r"->\s+(\S+)", said)]
+    return [Record(ROOT / folder) for folder in re.findall(r"->\s+(\S+/\d+)$", said, re.MULTILINE)]
