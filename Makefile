@@ -78,7 +78,7 @@ setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the d
 .venv/.synced: $(LOCK)
 	@$(MAKE) --quiet $(UV)
 	@$(PYTHON) -c '' 2>/dev/null || $(UV) venv --quiet --clear --python '>=3.10,<3.14' .venv || { echo >&2 \
-	'trainmeter needs Python 3.10 to 3.13: none was found and none could be fetched.' \
+	'epochmeter needs Python 3.10 to 3.13: none was found and none could be fetched.' \
 	'Install one (Debian, Ubuntu: apt-get install python3; anywhere: uv python install 3.12) and try again.'; exit 1; }
 	$(UV) pip sync --python $(PYTHON) --require-hashes --compile-bytecode $(LOCK)
 	@[[ -z '$(JETSON)' ]] || echo \
@@ -89,21 +89,21 @@ setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the d
 .venv/.with-%: .venv/.synced requirements.lock
 	$(UV) pip install --python $(PYTHON) --require-hashes --no-build --compile-bytecode \
 	--constraint requirements.lock --requirement pyproject.toml --extra $* || { echo >&2 \
-	'This board is too old for what "make $(MAKECMDGOALS)" needs. Copy multirun/ to a trainmeter on another machine,' \
+	'This board is too old for what "make $(MAKECMDGOALS)" needs. Copy multirun/ to a epochmeter on another machine,' \
 	'and there: make publish ui'; exit 1; }
 	@touch $@
 
 # Compiled here, since PYTHONDONTWRITEBYTECODE would have every start compile anew.
-.venv/.compiled: .venv/.synced $(wildcard src/*.py src/hydra_plugins/*.py $(addprefix src/trainmeter/,*.py */*.py */*/*.py))
+.venv/.compiled: .venv/.synced $(wildcard src/*.py src/hydra_plugins/*.py $(addprefix src/epochmeter/,*.py */*.py */*/*.py))
 	@$(PYTHON) -m compileall -q src || true
 	@touch $@
 
 mlflow.db: | .venv/.synced
-	PYTHONPATH=src $(PYTHON) -m trainmeter.tracking.store
+	PYTHONPATH=src $(PYTHON) -m epochmeter.tracking.store
 
 .uv/bin/uv:
 	@python3 -m pip --version >/dev/null || { echo >&2 \
-	'trainmeter installs with uv, which is not here and cannot be had: there is no python3 with pip.' \
+	'epochmeter installs with uv, which is not here and cannot be had: there is no python3 with pip.' \
 	'Install pip (Debian, Ubuntu: apt-get install python3-pip) or uv (https://docs.astral.sh/uv), and try again.'; exit 1; }
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target .uv uv
 

@@ -18,14 +18,14 @@ from played import Curve, play, ramp, square
 from simulated import CASES, WAVES, Case, errors, simulated
 from tools import Plan, Window
 
-from trainmeter.job import ROOT
-from trainmeter.metrics import NANOSECOND
+from epochmeter.job import ROOT
+from epochmeter.metrics import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
 """How many windows of so many seconds."""
 MEMORY = Path("/dev/shm")
-TOOLS = {"trainmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
+TOOLS = {"epochmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
 SETTLING_S, SEGMENT_S = 6.0, sized(18.0, 3.0)
 EVERY_S, LASTS = 1.013, sized((1, 10), (1,))
 """Windows begin a second apart, and not quite: at all phases of what is periodic."""
@@ -37,15 +37,15 @@ READ_S = {"memory": 0.0, "I2C": 0.0005}
 """How long reading a register takes: at once, or as over a board's bus, whose driver waits (AGX Orin: 0.55 ms)."""
 SAMPLING = """
 import sys, time
-from trainmeter.power.meters import rails
+from epochmeter.power.meters import rails
 number = rails._number
 def slow(file):
     time.sleep(float(sys.argv[4]))
     return number(file)
 if float(sys.argv[4]):
     rails._number = slow
-from trainmeter.power.meter import open_meter
-spec = {"_target_": "trainmeter.power.meters.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
+from epochmeter.power.meter import open_meter
+spec = {"_target_": "epochmeter.power.meters.rails.open_rails", "rails": {"total": ["VDD_IN"]}}
 meter = open_meter({**spec, "period_s": float(sys.argv[2])}, gpus=[], root=sys.argv[1])
 time.sleep(1)
 meter.drain(time.monotonic_ns())

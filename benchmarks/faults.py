@@ -37,7 +37,7 @@ def main() -> int:
     }
     console, table = Console(highlight=False), Table("fault", *COLUMNS, box=None)
     failed = False
-    with tempfile.TemporaryDirectory(prefix="trainmeter-faults-") as desk, ThreadPoolExecutor(asked.at_once) as several:
+    with tempfile.TemporaryDirectory(prefix="epochmeter-faults-") as desk, ThreadPoolExecutor(asked.at_once) as several:
         template = Path(desk, "template")
         template.mkdir()
         set_up(template)
@@ -58,7 +58,7 @@ def main() -> int:
 
 def once(name: str, fault: Fault, seed: int, template: Path) -> Found | None:
     """One injection, told on a line as it is done; None where it could not be brought about."""
-    with tempfile.TemporaryDirectory(prefix="trainmeter-fault-", ignore_cleanup_errors=True) as desk:
+    with tempfile.TemporaryDirectory(prefix="epochmeter-fault-", ignore_cleanup_errors=True) as desk:
         project, board = Path(desk, "project"), Path(desk, "board")
         project.mkdir()
         board.mkdir()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import slurm
 
-from trainmeter.job import ROOT
+from epochmeter.job import ROOT
 
 NODES = {"board1": "nano", "board2": "agx"}
 SWEEP = ("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=1", "experiment=smoke", "workers=0",
@@ -25,7 +25,7 @@ def main() -> int:
         print(f"make slurm-demo {slurm.LACK}.", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with tempfile.TemporaryDirectory(prefix="trainmeter-slurm-") as folder:
+    with tempfile.TemporaryDirectory(prefix="epochmeter-slurm-") as folder:
         print(f"Starting slurmctld, and a slurmd for each of {', '.join(NODES)}.", flush=True)
         with slurm.running(Path(folder), NODES) as cluster:
             subprocess.run(["sinfo", "--Node", "--format=%N %f %T"], env=cluster.environment, check=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from trainmeter import job
-from trainmeter.job import ROOT
-from trainmeter.record import Record
+from epochmeter import job
+from epochmeter.job import ROOT
+from epochmeter.record import Record
 
 
 def composed(*overrides: str) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from output import print_table
 from pairs import COLUMNS, ratio
 from torch.utils.data import DataLoader
 
-from trainmeter.build import build
-from trainmeter.datasets.ready import ready
-from trainmeter.job import ROOT
-from trainmeter.worker.data.images import ImageFiles
-from trainmeter.worker.data.loader import open_split, val_loader
-from trainmeter.worker.data.transforms import preprocessing
-from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.strategy import Single
+from epochmeter.build import build
+from epochmeter.datasets.ready import ready
+from epochmeter.job import ROOT
+from epochmeter.worker.data.images import ImageFiles
+from epochmeter.worker.data.loader import open_split, val_loader
+from epochmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.strategy import Single
 
 WITHIN, MOST = 0.004, 150
 

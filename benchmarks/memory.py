@@ -10,11 +10,11 @@ from output import print_table, sized
 STEPS = (2_000, sized(200_000, 4_000))
 WORKER = """
 import sys, torch
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.timeline import HostTimeline
-from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.tasks import Classification
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.tasks import Classification
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

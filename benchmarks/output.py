@@ -18,8 +18,8 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from trainmeter.job import ROOT
-from trainmeter.machine import cpu
+from epochmeter.job import ROOT
+from epochmeter.machine import cpu
 
 SHORT = "--short" in sys.argv[1:]
 ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--short"]

@@ -21,18 +21,18 @@ from pairs import COLUMNS, ratio
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
-from trainmeter.build import build
-from trainmeter.datasets.ready import ready
-from trainmeter.job import ROOT
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.loader import open_split, train_loader
-from trainmeter.worker.data.transforms import preprocessing
-from trainmeter.worker.learner import Learner
-from trainmeter.worker.link import Link
-from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter.build import build
+from epochmeter.datasets.ready import ready
+from epochmeter.job import ROOT
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.loader import open_split, train_loader
+from epochmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.link import Link
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import HostTimeline
 
 CPU = torch.device("cpu")
 WITHIN, MOST = 0.004, 120
@@ -144,7 +144,7 @@ def main() -> None:
         lenet = benches["LeNet"]
         for warm_up in (lenet.bordered, lenet.bare, lenet.unsummed, *(bench.by_hand for bench in benches.values())):
             warm_up()
-        rows = {f"{name}: trainmeter / by hand": ratio(bench.bordered, bench.by_hand, WITHIN, MOST)
+        rows = {f"{name}: epochmeter / by hand": ratio(bench.bordered, bench.by_hand, WITHIN, MOST)
                 for name, bench in benches.items()}  # fmt: skip
         rows |= {
             "LeNet: timestamps / bare": ratio(lenet.marked, lenet.bare, WITHIN, MOST),

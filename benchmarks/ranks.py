@@ -24,14 +24,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from trainmeter.build import build
-from trainmeter.datasets.ready import ready
-from trainmeter.job import ROOT
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.loader import open_split, train_loader
-from trainmeter.worker.data.transforms import preprocessing
-from trainmeter.worker.learner import Learner
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter.build import build
+from epochmeter.datasets.ready import ready
+from epochmeter.job import ROOT
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.loader import open_split, train_loader
+from epochmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.timeline import HostTimeline
 
 RANKS, WITHIN, MOST = 2, 0.005, 120
 RECIPES = {
@@ -115,7 +115,7 @@ def main() -> None:
         subprocess.run([sys.executable, *torchrun, __file__, path, *sys.argv[1:]], env=environment, check=True)
         rows = json.loads(Path(path).read_text())
     print_table(
-        "Two gloo ranks on the CPU: epoch time of trainmeter / of a script for torchrun",
+        "Two gloo ranks on the CPU: epoch time of epochmeter / of a script for torchrun",
         ("digits, workers=0, one thread per rank", "ms per step", *COLUMNS),
         [[name, f"{1e3 * step_s:.2f}", *Ratio(*result).cells()] for name, (step_s, result) in rows.items()],
     )

@@ -21,8 +21,8 @@ import psutil
 from output import ARGUMENTS, print_table, sized
 from pairs import ratio
 
-from trainmeter.datasets import manifest
-from trainmeter.datasets.ready import SOURCES
+from epochmeter.datasets import manifest
+from epochmeter.datasets.ready import SOURCES
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20
@@ -74,7 +74,7 @@ def peak_mb(home: Path, place: Path) -> float:
 
 def _staging(home: Path, place: Path) -> list[str]:
     arguments = {"dataset": DATASET, "home": str(home), "note": None, "place": str(place), "reread": False}
-    return [sys.executable, "-m", "trainmeter.datasets", "stage", json.dumps(arguments)]
+    return [sys.executable, "-m", "epochmeter.datasets", "stage", json.dumps(arguments)]
 
 
 def _taken_s(command: list[str], place: Path) -> float:

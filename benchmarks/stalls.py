@@ -13,11 +13,11 @@ from typing import NamedTuple
 from output import print_table, sized
 from pipeline import Slow, Truth, known_batch, slow_transform, spend, truth
 
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data import timing
-from trainmeter.worker.data.loader import train_loader
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data import timing
+from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 4), 4, 2, sized(5, 1)
 NEAR, NEAR_S = 0.02, 0.002

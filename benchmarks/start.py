@@ -13,16 +13,16 @@ from jobs import trained
 from output import print_table, sized
 from pairs import median
 
-from trainmeter.job import ROOT
-from trainmeter.record import INTERVALS
+from epochmeter.job import ROOT
+from epochmeter.record import INTERVALS
 
 PAIRS = sized(9, 2)
 BARE = """
 import time, torch
 from torch.utils.data import DataLoader
-from trainmeter.worker.data.images import ImageFiles
-from trainmeter.worker.data.transforms import preprocessing
-from trainmeter.worker.models.lenet import LeNet
+from epochmeter.worker.data.images import ImageFiles
+from epochmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.models.lenet import LeNet
 digits = {"size": 32, "channels": 1, "normalize": {"mean": [0.5], "std": [0.5]}}
 samples = ImageFiles("data/digits", "train", preprocessing(digits, "train"))
 model = LeNet(1, 10)
@@ -59,7 +59,7 @@ def main() -> None:
     bare()
     both = [(ours(), bare()) for _ in range(PAIRS)]
     results = {
-        "trainmeter": [measured for measured, _ in both],
+        "epochmeter": [measured for measured, _ in both],
         "bare script": [plain for _, plain in both],
         "difference": [measured - plain for measured, plain in both],
     }

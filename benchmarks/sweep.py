@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import stub
 from output import ARGUMENTS, print_table, sized
 
-from trainmeter.job import ROOT
+from epochmeter.job import ROOT
 
 EDGE = 100
 """How many runs the first and the last are."""
@@ -91,7 +91,7 @@ def watched(arguments: Sequence[str]) -> None:
 
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
-    from trainmeter import admission, conversation, experiment, job, launch
+    from epochmeter import admission, conversation, experiment, job, launch
 
     found: list[Cost] = []
     watch = Watch("hydra")
@@ -150,7 +150,7 @@ def main(count: int) -> None:
             asked += [f"tracking={tracking}", f"seed=range({count})"]
             for name in (tracking, f"{tracking}, whole before"):
                 measured += rows(name, *costs(root, asked))
-    columns = ("tracking", "runs", "Hydra CPU s", "training process s", "trainmeter s", "trainmeter CPU s", "its end s")
+    columns = ("tracking", "runs", "Hydra CPU s", "training process s", "epochmeter s", "epochmeter CPU s", "its end s")
     print_table("Seconds per run of a sweep, of a training process that trains nothing", columns, measured)
 
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 
-from trainmeter.job import ROOT
-from trainmeter.metrics import NANOSECOND
-from trainmeter.power.consumption import Reading, consumption, reading
-from trainmeter.power.meter import Meter, open_meter
+from epochmeter.job import ROOT
+from epochmeter.metrics import NANOSECOND
+from epochmeter.power.consumption import Reading, consumption, reading
+from epochmeter.power.meter import Meter, open_meter
 
 PERIOD_S = yaml.safe_load((ROOT / "conf/meter/rails.yaml").read_text())["period_s"]
 JTOP_S = 0.5
@@ -70,7 +70,7 @@ class Tool(Protocol):
 
 
 class Ours:
-    """A meter of trainmeter's."""
+    """A meter of epochmeter's."""
 
     def __init__(self, meter: Meter) -> None:
         self.close = meter.close
@@ -149,11 +149,11 @@ class Jtop:
 
 OURS: dict[str, dict[str, Any]] = {
     "rails": {
-        "_target_": "trainmeter.power.meters.rails.open_rails",
+        "_target_": "epochmeter.power.meters.rails.open_rails",
         "period_s": PERIOD_S,
         "rails": {"total": ["VDD_IN"]},
     },
-    "nvml": {"_target_": "trainmeter.power.meters.nvml.open_nvml"},
+    "nvml": {"_target_": "epochmeter.power.meters.nvml.open_nvml"},
 }
 GPUS = {"nvml": ["GPU-aaaa"]}
 

@@ -13,14 +13,14 @@ from output import print_table, sized
 from pipeline import Slow, known_batch, slow_transform, spend
 from sweeps import row
 
-from trainmeter.report.rows import Row
-from trainmeter.report.supplies import CONDITIONS
-from trainmeter.report.what_if import epoch_s, pipeline_of
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data import timing
-from trainmeter.worker.data.loader import train_loader
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter.report.rows import Row
+from epochmeter.report.supplies import CONDITIONS
+from epochmeter.report.what_if import epoch_s, pipeline_of
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data import timing
+from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, EPOCHS, REPEATS = sized(16, 4), 4, sized(2, 1), sized(3, 1)
 CLOSE = 0.05

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from trainmeter import environment
+from epochmeter import environment
 
 if environment.lack():
     sys.exit(environment.lack())
@@ -23,17 +23,17 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import command, errors, values
-from trainmeter.job import matches, of_board
+from epochmeter import command, errors, values
+from epochmeter.job import matches, of_board
 
 if TYPE_CHECKING:
-    from trainmeter.doctor import Row
+    from epochmeter.doctor import Row
 
 
 def main(config: DictConfig) -> None:
     # What follows is imported late: --help and --cfg answer at once.
-    from trainmeter.doctor import examine
-    from trainmeter.machine import host
+    from epochmeter.doctor import examine
+    from epochmeter.machine import host
 
     try:
         values.check_each({"format": config.format, "machine": plain(config.machine)})

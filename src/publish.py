@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainmeter import environment
+from epochmeter import environment
 
 if environment.lack():
     sys.exit(environment.lack())
 
-from trainmeter.ending import close_dead
-from trainmeter.fleet.ledger import Ledger
-from trainmeter.job import ROOT
-from trainmeter.record import Record
-from trainmeter.state import RUNNING, said, state
-from trainmeter.sweep import is_sent
-from trainmeter.tracking import queue, tensorboard, views
-from trainmeter.tracking.publish import publish, reap, records_below
-from trainmeter.tracking.publisher import reason
-from trainmeter.tracking.store import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
+from epochmeter.ending import close_dead
+from epochmeter.fleet.ledger import Ledger
+from epochmeter.job import ROOT
+from epochmeter.record import Record
+from epochmeter.state import RUNNING, said, state
+from epochmeter.sweep import is_sent
+from epochmeter.tracking import queue, tensorboard, views
+from epochmeter.tracking.publish import publish, reap, records_below
+from epochmeter.tracking.publisher import reason
+from epochmeter.tracking.store import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,21 +27,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainmeter import environment
+from epochmeter import environment
 
 if environment.lack():
     sys.exit(environment.lack())
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import command, errors, values
-from trainmeter.job import ROOT
+from epochmeter import command, errors, values
+from epochmeter.job import ROOT
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trainmeter.report.composition import Asked
-    from trainmeter.report.rows import Sweep
+    from epochmeter.report.composition import Asked
+    from epochmeter.report.rows import Sweep
 
 MULTIRUN = ROOT / "multirun"
 MOST_LINKED = 1000
@@ -63,8 +63,8 @@ def main(config: DictConfig) -> None:
 
 def report(keys: dict[str, Any], console: "Console") -> None:
     """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
-    from trainmeter.report import files, tell, words
-    from trainmeter.report.composition import compose, listed, titled
+    from epochmeter.report import files, tell, words
+    from epochmeter.report.composition import compose, listed, titled
 
     warn = partial(words.say, console, style="yellow")
     question = asked(keys)
@@ -85,10 +85,10 @@ def report(keys: dict[str, Any], console: "Console") -> None:
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
     """Says what was written, and shows it in MLflow, as far as that is there."""
-    from trainmeter.report import words
-    from trainmeter.terminal import SERVED
-    from trainmeter.tracking.reports import log_report
-    from trainmeter.tracking.views import LOCAL
+    from epochmeter.report import words
+    from epochmeter.terminal import SERVED
+    from epochmeter.tracking.reports import log_report
+    from epochmeter.tracking.views import LOCAL
 
     names = [path.name for path in written if path.parent == folder]
     count = len({path.stem for path in written if path.parent != folder})
@@ -106,10 +106,10 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
-    from trainmeter.report.sources import found
+    from epochmeter.report.sources import found
 
     def of_mlflow() -> Sequence[Any]:
-        from trainmeter.tracking.runs import runs
+        from epochmeter.tracking.runs import runs
 
         return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
@@ -118,14 +118,14 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
 
 def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
     """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
-    from trainmeter.report.sources import linked
+    from epochmeter.report.sources import linked
 
     if keys["source"] != "records" or keys["tracking"]["name"] == "none":
         return sweep
     if len(sweep.rows) > MOST_LINKED:
         say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
-    from trainmeter.tracking.runs import links
+    from epochmeter.tracking.runs import links
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
@@ -136,7 +136,7 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
 
 
 def asked(keys: dict[str, Any]) -> "Asked":
-    from trainmeter.report.composition import Asked
+    from epochmeter.report.composition import Asked
 
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):

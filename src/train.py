@@ -17,20 +17,20 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trainmeter import environment
+from epochmeter import environment
 
 if environment.lack():
     sys.exit(environment.lack())
 
 from omegaconf import DictConfig
 
-from trainmeter import cluster, command, errors, job, stopping, sweep
-from trainmeter.composing import device_of
-from trainmeter.redaction import redacted
+from epochmeter import cluster, command, errors, job, stopping, sweep
+from epochmeter.composing import device_of
+from epochmeter.redaction import redacted
 
 if TYPE_CHECKING:
-    from trainmeter.course import Course
-    from trainmeter.outcome import Outcome
+    from epochmeter.course import Course
+    from epochmeter.outcome import Outcome
 
 
 def main() -> int:
@@ -40,11 +40,11 @@ def main() -> int:
 
     def task(config: DictConfig) -> None:
         # Imported late: --help, --cfg and the completion of a key answer at once.
-        from trainmeter import experiment
-        from trainmeter.course import Course
-        from trainmeter.ending import close_dead
-        from trainmeter.fleet.ends import learned
-        from trainmeter.terminal import Terminal
+        from epochmeter import experiment
+        from epochmeter.course import Course
+        from epochmeter.ending import close_dead
+        from epochmeter.fleet.ends import learned
+        from epochmeter.terminal import Terminal
 
         try:
             order = job.order(config)
@@ -92,8 +92,8 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
         return
-    from trainmeter.terminal import Terminal
-    from trainmeter.tracking import publisher, views
+    from epochmeter.terminal import Terminal
+    from epochmeter.tracking import publisher, views
 
     shown = publisher.include_all(reused, orders[-1].job["tracking"])
     if isinstance(shown, str):
@@ -106,8 +106,8 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
 
 def catch_up(order: job.Order) -> None:
     """Shows what earlier runs have left untold, as where the last one was killed while it was shown."""
-    from trainmeter.terminal import Terminal
-    from trainmeter.tracking import publisher
+    from epochmeter.terminal import Terminal
+    from epochmeter.tracking import publisher
 
     left = publisher.catch_up(order.folder.parents[1], order.job["tracking"])
     if left:
@@ -117,8 +117,8 @@ def catch_up(order: job.Order) -> None:
 def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
-        from trainmeter.report.tell import answer, tell, tell_pages
-        from trainmeter.terminal import Terminal
+        from epochmeter.report.tell import answer, tell, tell_pages
+        from epochmeter.terminal import Terminal
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}

@@ -21,8 +21,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import job
-from trainmeter.record import Record
+from epochmeter import job
+from epochmeter.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
@@ -160,8 +160,8 @@ def set_up(root: Path) -> None:
     compileall.compile_dir(root / "src", quiet=1)
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
-        "from hydra import compose, initialize_config_dir; from trainmeter import job;"
-        "from trainmeter.datasets.ready import ready; from trainmeter.tracking.store import open_store;"
+        "from hydra import compose, initialize_config_dir; from epochmeter import job;"
+        "from epochmeter.datasets.ready import ready; from epochmeter.tracking.store import open_store;"
         "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
         "job.register(None); wanted = job.plain(compose('train'));"
         "ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainmeter.record import Record
-from trainmeter.tracking.scalars import Scalar
-from trainmeter.tracking.state import EVENTS
+from epochmeter.record import Record
+from epochmeter.tracking.scalars import Scalar
+from epochmeter.tracking.state import EVENTS
 
 
 def event_files(record: Record) -> list[Path]:

@@ -25,9 +25,9 @@ import slurm
 from conftest import Project
 from controls import Board
 
-from trainmeter.record import Record
-from trainmeter.state import state
-from trainmeter.tracking.publish import is_superseded
+from epochmeter.record import Record
+from epochmeter.state import state
+from epochmeter.tracking.publish import is_superseded
 
 DEFAULT = 5
 """The power mode that the board is in, and is to be in after all."""
@@ -418,10 +418,10 @@ def measured(project: Project) -> dict[Path, Measured]:
 
 
 def shown_wrongly(scene: Scene) -> int:
-    """Count records that MLflow does not show exactly once in their state; archived, replaced attempts are not shown."""
+    """Count records that MLflow does not show exactly once in their state; replaced attempts are not to be shown."""
     query = (
         "select tags.value, runs.status from runs join tags using (run_uuid) "
-        "where tags.key = 'trainmeter.record_id' and runs.lifecycle_stage = 'active'"
+        "where tags.key = 'epochmeter.record_id' and runs.lifecycle_stage = 'active'"
     )
     with closing(sqlite3.connect(scene.database)) as database:
         shown = sorted(database.execute(query).fetchall())

@@ -1,6 +1,6 @@
 """One picture of each kind, small enough to know all of it."""
 
-from trainmeter.report.figures import (
+from epochmeter.report.figures import (
     Axis,
     Band,
     Bar,

@@ -32,7 +32,7 @@ def database() -> Iterator[str]:
     """The address of an empty database, as SQLAlchemy has it."""
     programs = postgresql()
     assert programs, LACK
-    folder = Path(tempfile.mkdtemp(prefix="trainmeter-postgresql-"))
+    folder = Path(tempfile.mkdtemp(prefix="epochmeter-postgresql-"))
     # It refuses to be root's.
     owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
     own = {"user": owner.pw_uid, "group": owner.pw_gid} if owner else {}

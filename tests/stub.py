@@ -12,8 +12,8 @@ import time
 from array import array
 from pathlib import Path
 
-from trainmeter.record import INTERVALS, Record
-from trainmeter.worker.link import Link, die_with_parent
+from epochmeter.record import INTERVALS, Record
+from epochmeter.worker.link import Link, die_with_parent
 
 STEPS, SAMPLES = 4, 64
 JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}
@@ -38,11 +38,11 @@ def failing(folder: Path, name: str = "failing") -> Path:
 
 
 def main(folder: str) -> None:
-    if folder == "trainmeter.worker.interpreter":
+    if folder == "epochmeter.worker.interpreter":
         print(json.dumps({"python": [3, 6], "torch": "1.10.0"}))
         return
     die_with_parent()
-    record, link = Record(folder), Link(os.environ["TRAINMETER_SOCKET"])
+    record, link = Record(folder), Link(os.environ["EPOCHMETER_SOCKET"])
     link.ask("built", model={"parameters": 1}, training={"accelerator": "cpu", "torch": "none"}, notes=[])
     for epoch in range(record.job()["epochs"]):
         if trained(epoch, record, link)["stop"]:

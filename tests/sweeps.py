@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainmeter.durable import write_json
-from trainmeter.record import Record
-from trainmeter.report.rows import Row
+from epochmeter.durable import write_json
+from epochmeter.record import Record
+from epochmeter.report.rows import Row
 
 SUPPLIES = {
     "tensors": {"ready_batches": True, "cache": "cold"},

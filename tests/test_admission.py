@@ -8,12 +8,12 @@ import pytest
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from trainmeter import admission
-from trainmeter.admission import ON_CPU, admit, check_points, named, refusal
-from trainmeter.durable import write_json
-from trainmeter.job import GROUPS
+from epochmeter import admission
+from epochmeter.admission import ON_CPU, admit, check_points, named, refusal
+from epochmeter.durable import write_json
+from epochmeter.job import GROUPS
 
-MADE = {"version": 1, "maker": {"_target_": "trainmeter.datasets.digits.make"}, "digest": "d", "splits": {"train": 100}}
+MADE = {"version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "digest": "d", "splits": {"train": 100}}
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_runs_length_is_held_against_a_dataset_that_is_made(admitted, tmp_path
         admitted(*typed)
 
 
-@pytest.mark.parametrize("other", [{"version": 2}, {"maker": {"_target_": "trainmeter.datasets.folders.adopt"}}])
+@pytest.mark.parametrize("other", [{"version": 2}, {"maker": {"_target_": "epochmeter.datasets.folders.adopt"}}])
 def test_a_dataset_that_may_be_another_by_then_refuses_nothing(admitted, tmp_path, other):
     made(tmp_path, **other)
     admitted("drop_last=true", "batch=101")
@@ -169,7 +169,7 @@ def test_a_precision_that_no_cpu_has_is_refused(sweep, precision):
 
 def test_the_precisions_of_a_cpu_are_those_of_the_training_process():
     torch = pytest.importorskip("torch")
-    from trainmeter.worker.precision import formats
+    from epochmeter.worker.precision import formats
 
     assert list(ON_CPU) == formats(torch.device("cpu"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmeter.bottleneck import find_bottleneck, part_seconds, sentence
+from epochmeter.bottleneck import find_bottleneck, part_seconds, sentence
 
 
 def text(e2e_s=10.0, **seconds):

@@ -1,6 +1,6 @@
 import pytest
 
-from trainmeter.build import arguments, build, locate
+from epochmeter.build import arguments, build, locate
 
 
 class Thing:

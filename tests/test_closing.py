@@ -1,6 +1,6 @@
 """Sentences at the end of a run; its tables are looked at in tests/test_terminal.py, as they are printed."""
 
-from trainmeter.closing import bottleneck, data, target, throughput
+from epochmeter.closing import bottleneck, data, target, throughput
 
 
 def test_what_was_not_measured_is_not_told():

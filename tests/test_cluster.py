@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.cluster import PORTS, Node, check, check_alone, first_host, folders, node, node_address
+from epochmeter.cluster import PORTS, Node, check, check_alone, first_host, folders, node, node_address
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2",

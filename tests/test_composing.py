@@ -8,9 +8,9 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from trainmeter.admission import check_points
-from trainmeter.composing import SweepLoader
-from trainmeter.progress import counted
+from epochmeter.admission import check_points
+from epochmeter.composing import SweepLoader
+from epochmeter.progress import counted
 
 
 @pytest.fixture

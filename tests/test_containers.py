@@ -6,8 +6,8 @@ from io import BytesIO
 
 import pytest
 
-from trainmeter.job import ROOT
-from trainmeter.machine.power_modes import CONF
+from epochmeter.job import ROOT
+from epochmeter.machine.power_modes import CONF
 
 dockerfile_parse = pytest.importorskip(
     "dockerfile_parse", reason="needs dockerfile-parse: pip install dockerfile-parse"
@@ -88,9 +88,9 @@ def test_the_environment_is_made_in_a_stage_of_its_own_from_the_lock_alone(image
 
 def test_it_does_not_run_as_root(image):
     (user,) = image.all("USER")
-    assert user == "trainmeter"
+    assert user == "epochmeter"
     assert all(
-        "--chown=trainmeter" in copied for copied in image.all("COPY", image.last) if "/opt/python" not in copied
+        "--chown=epochmeter" in copied for copied in image.all("COPY", image.last) if "/opt/python" not in copied
     )
 
 

@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from trainmeter import cooling
-from trainmeter.machine.utilization import open_gauges
+from epochmeter import cooling
+from epochmeter.machine.utilization import open_gauges
 
 ZONE = "sys/class/thermal/thermal_zone{}/"
 ASKED = {"cooldown_s": 0, "cool_below_c": None, "cool_wait_s": 600}

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from trainmeter.course import ALONE, Course
-from trainmeter.outcome import Outcome
-from trainmeter.sweep import Points
+from epochmeter.course import ALONE, Course
+from epochmeter.outcome import Outcome
+from epochmeter.sweep import Points
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
 TYPED = [["model=lenet", f"batch={batch}"] for batch in (8, 16, 32, 64)]

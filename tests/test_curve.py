@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from trainmeter import curve
-from trainmeter.curve import timeline
-from trainmeter.record import Record
+from epochmeter import curve
+from epochmeter.curve import timeline
+from epochmeter.record import Record
 
 
 @pytest.fixture

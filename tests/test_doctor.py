@@ -18,9 +18,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
-from trainmeter.doctor import examine, periods_s
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.series import Powers
+from epochmeter.doctor import examine, periods_s
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.series import Powers
 
 ROOT = Path(__file__).parents[1]
 ALWAYS = {

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from trainmeter.durable import hold, read_json, write_json
+from epochmeter.durable import hold, read_json, write_json
 
 
 def test_json_is_written_whole_and_leaves_nothing_beside_it(tmp_path):

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.ending import close_dead, conclude
-from trainmeter.outcome import Outcome, no_energy
-from trainmeter.processes import this_process
-from trainmeter.record import Record
-from trainmeter.state import state
-from trainmeter.sweep import SENT
-from trainmeter.tracking import queue
+from epochmeter.durable import write_json
+from epochmeter.ending import close_dead, conclude
+from epochmeter.outcome import Outcome, no_energy
+from epochmeter.processes import this_process
+from epochmeter.record import Record
+from epochmeter.state import state
+from epochmeter.sweep import SENT
+from epochmeter.tracking import queue
 
 GONE = this_process()._replace(began="0")
-JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "trainmeter"}}
+JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "epochmeter"}}
 RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
        "power_limit_max_w": None}  # fmt: skip
 
@@ -50,7 +50,7 @@ def closed(tmp_path):
 def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
     record = begun("0", GONE)
     (said,) = closed()
-    assert said.startswith("Run sweep/0 is closed as killed: trainmeter was killed, its machine went down")
+    assert said.startswith("Run sweep/0 is closed as killed: epochmeter was killed, its machine went down")
     assert state(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter import environment
+from epochmeter import environment
 
 ROOT = Path(__file__).parents[1]
 OLD = [path for version in ("36", "38") if (path := ROOT / f".py{version}" / "bin" / "python").exists()]
@@ -33,7 +33,7 @@ def test_a_python_without_the_libraries_is_told_what_to_type_in_one_line(project
     done = typed(sys.executable, project, "-S", f"src/{entry}.py", "model=lenet")
     assert done.returncode == 1
     assert done.stderr == (
-        f"{sys.executable} has no hydra, mlflow, psutil, rich, which trainmeter needs. Type `make setup` once, then: "
+        f"{sys.executable} has no hydra, mlflow, psutil, rich, which epochmeter needs. Type `make setup` once, then: "
         f".venv/bin/python src/{entry}.py model=lenet\n"
     )
 
@@ -53,7 +53,7 @@ def test_from_another_folder_the_projects_is_named(project):
 
 def test_a_python_that_is_too_old_is_told_so(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 8, 10))
-    assert re.search(r" is Python 3\.8, and trainmeter needs 3\.10 or newer\. Type", environment.lack())
+    assert re.search(r" is Python 3\.8, and epochmeter needs 3\.10 or newer\. Type", environment.lack())
 
 
 @pytest.mark.system
@@ -62,4 +62,4 @@ def test_a_python_that_is_too_old_is_told_so(monkeypatch):
 def test_a_boards_own_python_reads_an_entry_and_is_told_to_be_too_old(project, python, entry):
     done = typed(python, project, f"src/{entry}.py")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "trainmeter needs 3.10 or newer" in done.stderr
+    assert "epochmeter needs 3.10 or newer" in done.stderr

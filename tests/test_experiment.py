@@ -10,22 +10,22 @@ import pytest
 from controls import Board
 from rich.console import Console
 
+from epochmeter import cooling, experiment, launch, plan
+from epochmeter.cluster import Node
+from epochmeter.conversation import WorkerError
+from epochmeter.cooling import Rest
+from epochmeter.course import ALONE, Course
+from epochmeter.ending import concluded, merged, resumable
+from epochmeter.experiment import check_idle, cool, run, training
+from epochmeter.outcome import Outcome
+from epochmeter.power.knobs import privilege
+from epochmeter.power.knobs.knob import Holding, held
+from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.sweep import SENT, Points
+from epochmeter.terminal import Terminal
+from epochmeter.tracking import queue
+from epochmeter.tracking.publisher import Unpublished
 from train import is_last
-from trainmeter import cooling, experiment, launch, plan
-from trainmeter.cluster import Node
-from trainmeter.conversation import WorkerError
-from trainmeter.cooling import Rest
-from trainmeter.course import ALONE, Course
-from trainmeter.ending import concluded, merged, resumable
-from trainmeter.experiment import check_idle, cool, run, training
-from trainmeter.outcome import Outcome
-from trainmeter.power.knobs import privilege
-from trainmeter.power.knobs.knob import Holding, held
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.sweep import SENT, Points
-from trainmeter.terminal import Terminal
-from trainmeter.tracking import queue
-from trainmeter.tracking.publisher import Unpublished
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_an_error_that_a_stop_meets_on_its_way_out_does_not_hide_it(ended):
 
 def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, monkeypatch):
     monkeypatch.setattr(
-        "trainmeter.record.Record.conclude", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
+        "epochmeter.record.Record.conclude", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
     outcome, record = ended()
     assert outcome.state == "failed"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from hydra import compose
 
-from trainmeter import admission, job
-from trainmeter.datasets.ready import ready
+from epochmeter import admission, job
+from epochmeter.datasets.ready import ready
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: nothing can be trained")
 
-from trainmeter.build import build  # noqa: E402
-from trainmeter.worker.data.loader import loaders  # noqa: E402
-from trainmeter.worker.learner import Learner  # noqa: E402
+from epochmeter.build import build  # noqa: E402
+from epochmeter.worker.data.loader import loaders  # noqa: E402
+from epochmeter.worker.learner import Learner  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import Project
 from faulty import EPOCHS, FAULTS, Measured, Scene, inject
 
-from trainmeter.record import Record
+from epochmeter.record import Record
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.fitted import exhausted, largest_fitted
-from trainmeter.record import Record
+from epochmeter.durable import write_json
+from epochmeter.fitted import exhausted, largest_fitted
+from epochmeter.record import Record
 
 JOB = {
     "batch": 512,

@@ -7,9 +7,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from trainmeter import sweep
-from trainmeter.errors import InputError
-from trainmeter.schema import GridOrder
+from epochmeter import sweep
+from epochmeter.errors import InputError
+from epochmeter.schema import GridOrder
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins import grid as plugin  # noqa: E402

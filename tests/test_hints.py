@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from trainmeter import hints
-from trainmeter.hints import KNOWN, check_names, check_types, known, near
-from trainmeter.schema import Schema
+from epochmeter import hints
+from epochmeter.hints import KNOWN, check_names, check_types, known, near
+from epochmeter.schema import Schema
 
 
 def lines(*typed, entry="train"):

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 SOURCES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
-WORKER = {name for name in SOURCES if name.startswith("trainmeter/worker/")}
-ON_A_BOARDS_PYTHON = {*WORKER, "trainmeter/durable.py", "trainmeter/record.py", "trainmeter/build.py"}
+WORKER = {name for name in SOURCES if name.startswith("epochmeter/worker/")}
+ON_A_BOARDS_PYTHON = {*WORKER, "epochmeter/durable.py", "epochmeter/record.py", "epochmeter/build.py"}
 STEWARD = SOURCES.keys() - WORKER
 ENTRIES = {name for name in SOURCES if "/" not in name}
 PLUGINS = {name for name in SOURCES if name.startswith("hydra_plugins/")}
@@ -55,39 +55,39 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ALONE_IN = {
     "torch": WORKER,
     "torchvision": WORKER,
-    "mlflow": {name for name in SOURCES if name.startswith("trainmeter/tracking/")},
-    "hydra": {*ENTRIES, *PLUGINS, *(f"trainmeter/{room}.py" for room in ("command", "composing", "job"))},
-    "optuna": {"trainmeter/search.py", "trainmeter/space.py"},
+    "mlflow": {name for name in SOURCES if name.startswith("epochmeter/tracking/")},
+    "hydra": {*ENTRIES, *PLUGINS, *(f"epochmeter/{room}.py" for room in ("command", "composing", "job"))},
+    "optuna": {"epochmeter/search.py", "epochmeter/space.py"},
     "omegaconf": {
         *ENTRIES,
         *PLUGINS,
-        *(f"trainmeter/{room}.py" for room in ("admission", "command", "composing", "hints", "job", "schema")),
+        *(f"epochmeter/{room}.py" for room in ("admission", "command", "composing", "hints", "job", "schema")),
     },
-    "submitit": {"trainmeter/fleet/sending.py"},
-    "zeus": {"trainmeter/power/meters/nvml.py", "trainmeter/power/knobs/nvml_limit.py"},
+    "submitit": {"epochmeter/fleet/sending.py"},
+    "zeus": {"epochmeter/power/meters/nvml.py", "epochmeter/power/knobs/nvml_limit.py"},
     "pynvml": {
-        "trainmeter/machine/gpu_processes.py",
-        "trainmeter/machine/nvml.py",
-        "trainmeter/machine/nvml_gauges.py",
-        "trainmeter/power/meters/nvml.py",
-        "trainmeter/power/knobs/nvml_limit.py",
+        "epochmeter/machine/gpu_processes.py",
+        "epochmeter/machine/nvml.py",
+        "epochmeter/machine/nvml_gauges.py",
+        "epochmeter/power/meters/nvml.py",
+        "epochmeter/power/knobs/nvml_limit.py",
     },
-    "amdsmi": {"trainmeter/power/meters/amd.py"},
-    "jtop": {"trainmeter/power/meters/jtop.py"},
+    "amdsmi": {"epochmeter/power/meters/amd.py"},
+    "jtop": {"epochmeter/power/meters/jtop.py"},
     "numpy": {
-        "trainmeter/worker/randomness.py",
-        "trainmeter/power/series.py",
-        "trainmeter/power/uncertainty.py",
-        *(name for name in SOURCES if name.startswith(("trainmeter/power/phases/", "trainmeter/datasets/"))),
+        "epochmeter/worker/randomness.py",
+        "epochmeter/power/series.py",
+        "epochmeter/power/uncertainty.py",
+        *(name for name in SOURCES if name.startswith(("epochmeter/power/phases/", "epochmeter/datasets/"))),
     },
-    "sklearn": {"trainmeter/datasets/digits.py", "trainmeter/report/gaussian.py"},
-    "scipy": {"trainmeter/datasets/imagenet.py", *(name for name in SOURCES if name.startswith("trainmeter/report/"))},
-    "tensorboard": {"trainmeter/tracking/tensorboard.py"},
-    "pandas": {"trainmeter/report/table.py"},
-    "itables": {"trainmeter/report/table.py"},
-    "plotly": {"trainmeter/report/interactive.py"},
-    "matplotlib": {"trainmeter/report/stills.py"},
-    "jinja2": {"trainmeter/report/document.py"},
+    "sklearn": {"epochmeter/datasets/digits.py", "epochmeter/report/gaussian.py"},
+    "scipy": {"epochmeter/datasets/imagenet.py", *(name for name in SOURCES if name.startswith("epochmeter/report/"))},
+    "tensorboard": {"epochmeter/tracking/tensorboard.py"},
+    "pandas": {"epochmeter/report/table.py"},
+    "itables": {"epochmeter/report/table.py"},
+    "plotly": {"epochmeter/report/interactive.py"},
+    "matplotlib": {"epochmeter/report/stills.py"},
+    "jinja2": {"epochmeter/report/document.py"},
 }
 TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items()}
 
@@ -114,11 +114,11 @@ def packages(tree):
 def room(name):
     """The room that a file is, or lies in; a plugin of Hydra's is one of its own."""
     parts = name.removesuffix(".py").split("/")
-    return parts[parts[0] == "trainmeter"] if len(parts) > 1 else "entries"
+    return parts[parts[0] == "epochmeter"] if len(parts) > 1 else "entries"
 
 
 def rooms_imported(tree):
-    return {name.split(".")[1] for name in imported(tree) if name.startswith("trainmeter.")}
+    return {name.split(".")[1] for name in imported(tree) if name.startswith("epochmeter.")}
 
 
 def test_the_rule_reads_imports_wherever_they_stand():
@@ -127,7 +127,7 @@ def test_the_rule_reads_imports_wherever_they_stand():
     assert at_once(tree) == ["a.b"]
 
 
-@pytest.mark.parametrize("name", sorted(STEWARD - {"trainmeter/__init__.py"}))
+@pytest.mark.parametrize("name", sorted(STEWARD - {"epochmeter/__init__.py"}))
 def test_imports_run_one_way(name):
     here = room(name)
     assert here in FLOOR, f"{here} has no floor yet: give it one above, and say what it may know of"
@@ -161,17 +161,17 @@ def test_what_is_slow_to_import_is_imported_late(package):
 def test_the_worker_knows_itself_and_the_record_and_build_alone(name):
     tree = TREES[name]
     assert rooms_imported(tree) <= {"worker", "record", "build"}
-    assert packages(tree) - sys.stdlib_module_names <= {"trainmeter", "torch", "torchvision", "PIL", "numpy"}
+    assert packages(tree) - sys.stdlib_module_names <= {"epochmeter", "torch", "torchvision", "PIL", "numpy"}
 
 
-@pytest.mark.parametrize("name", ["trainmeter/durable.py", "trainmeter/record.py", "trainmeter/build.py"])
+@pytest.mark.parametrize("name", ["epochmeter/durable.py", "epochmeter/record.py", "epochmeter/build.py"])
 def test_what_keeps_records_needs_itself_and_the_standard_library_alone(name):
     assert rooms_imported(TREES[name]) <= {"durable"}
-    assert packages(TREES[name]) - sys.stdlib_module_names <= {"trainmeter"}
+    assert packages(TREES[name]) - sys.stdlib_module_names <= {"epochmeter"}
 
 
 def test_the_loop_imports_torch_alone():
-    assert list(imported(TREES["trainmeter/worker/loop.py"])) == ["torch"]
+    assert list(imported(TREES["epochmeter/worker/loop.py"])) == ["torch"]
 
 
 @pytest.mark.parametrize("name", sorted(ON_A_BOARDS_PYTHON))
@@ -181,7 +181,7 @@ def test_what_runs_on_a_board_is_python_3_6(name):
     assert "__future__.annotations" not in imported(tree)
 
 
-@pytest.mark.parametrize("name", sorted({*ENTRIES, "trainmeter/environment.py"}))
+@pytest.mark.parametrize("name", sorted({*ENTRIES, "epochmeter/environment.py"}))
 def test_an_entry_can_be_read_by_a_python_that_is_too_old_to_run_it(name):
     tree = ast.parse(SOURCES[name].read_text(), name, feature_version=(3, 6))
     assert "__future__.annotations" not in imported(tree)
@@ -193,8 +193,8 @@ def test_an_entry_looks_at_its_python_before_it_imports_what_another_may_not_hav
     looked = next(number for number, node in enumerate(body) if isinstance(node, ast.If))
     before = {other for node in body[:looked] for other in imported(node)}
     assert "environment.lack()" in ast.unparse(body[looked])
-    assert {other.partition(".")[0] for other in before} - sys.stdlib_module_names == {"trainmeter"}
-    assert {other for other in before if other.startswith("trainmeter")} == {"trainmeter.environment"}
+    assert {other.partition(".")[0] for other in before} - sys.stdlib_module_names == {"epochmeter"}
+    assert {other for other in before if other.startswith("epochmeter")} == {"epochmeter.environment"}
 
 
 @pytest.mark.parametrize("newer", ["(n := 3)", "def f(a, /): pass", "match 1:\n    case 1: pass"])
@@ -206,10 +206,10 @@ def test_the_rule_for_a_board_refuses_what_is_newer(newer):
 MEASURING = [
     name
     for name in SOURCES
-    if name.startswith(("trainmeter/power/", "trainmeter/worker/", "trainmeter/machine/utilization"))
-    or name in ("trainmeter/window.py", "trainmeter/rounds.py", "trainmeter/experiment.py")
+    if name.startswith(("epochmeter/power/", "epochmeter/worker/", "epochmeter/machine/utilization"))
+    or name in ("epochmeter/window.py", "epochmeter/rounds.py", "epochmeter/experiment.py")
 ]
-TELLS_WHEN = {"trainmeter/power/knobs/desk.py"}
+TELLS_WHEN = {"epochmeter/power/knobs/desk.py"}
 """What writes down for people when something was done."""
 
 

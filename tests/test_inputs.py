@@ -7,13 +7,13 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
-from trainmeter import capacity, environment
-from trainmeter.admission import admit
-from trainmeter.command import composing
-from trainmeter.datasets import ready
-from trainmeter.errors import InputError
-from trainmeter.stopping import ONE_STOP_S, Stop
-from trainmeter.values import check_each
+from epochmeter import capacity, environment
+from epochmeter.admission import admit
+from epochmeter.command import composing
+from epochmeter.datasets import ready
+from epochmeter.errors import InputError
+from epochmeter.stopping import ONE_STOP_S, Stop
+from epochmeter.values import check_each
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper, count  # noqa: E402
@@ -126,7 +126,7 @@ def test_valid_input_is_accepted(order, tmp_path, monkeypatch, typed):
 def test_an_error_in_a_users_file_names_file_and_position(tmp_path, text, says):
     from hydra import compose, initialize_config_dir
 
-    from trainmeter import job
+    from epochmeter import job
 
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
@@ -243,7 +243,7 @@ def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):
     now = [10.0]
-    monkeypatch.setattr("trainmeter.stopping.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("epochmeter.stopping.time.monotonic", lambda: now[0])
     stop = Stop()
     with pytest.raises(KeyboardInterrupt):
         stop(2, None)

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from trainmeter import job
-from trainmeter.schema import Cache, Timing
+from epochmeter import job
+from epochmeter.schema import Cache, Timing
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter import conversation, launch
-from trainmeter.conversation import WorkerError
-from trainmeter.launch import check_interpreter, started
-from trainmeter.worker.interpreter import torch_version
+from epochmeter import conversation, launch
+from epochmeter.conversation import WorkerError
+from epochmeter.launch import check_interpreter, started
+from epochmeter.worker.interpreter import torch_version
 
 SOURCE = Path(__file__).parents[1] / "src"
 BEGIN = f"""#!{sys.executable}
 import os, signal, subprocess, sys, time
-from trainmeter.worker.link import Link, die_with_parent
+from epochmeter.worker.link import Link, die_with_parent
 """
 JOINED = """
-link = Link(os.environ["TRAINMETER_SOCKET"])
+link = Link(os.environ["EPOCHMETER_SOCKET"])
 def die(number=signal.SIGKILL):
     os.kill(os.getpid(), number)
     time.sleep(60)
@@ -101,7 +101,7 @@ def test_a_worker_goes_on_from_what_it_asked_by_the_answer(heard):
 def test_the_worker_runs_our_package_on_the_folder_with_gpus_in_the_order_of_the_bus(heard, tmp_path):
     lines = "link.say('is', argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read())"
     (message,) = heard(lines + "\nlink.say('done')")
-    assert message["argv"] == ["-m", "trainmeter.worker", str(tmp_path)]
+    assert message["argv"] == ["-m", "epochmeter.worker", str(tmp_path)]
     assert message["order"] == "PCI_BUS_ID"
     assert message["stdin"] == ""
 
@@ -287,7 +287,7 @@ def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
 
 def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
     counts = iter([7, 8])
-    monkeypatch.setattr("trainmeter.conversation.oom_kills", lambda: next(counts, 8))
+    monkeypatch.setattr("epochmeter.conversation.oom_kills", lambda: next(counts, 8))
     lines = "link.say('failed', failure='storage', message='the storage is gone'); sys.exit(1)"
     assert death(lines) == ("storage", "the storage is gone")
 
@@ -357,7 +357,7 @@ def test_ctrl_c_reaches_the_steward_alone(heard):
 
 def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpreter, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
-    lines = "link.say('at', path=os.environ['TRAINMETER_SOCKET']); time.sleep(60)"
+    lines = "link.say('at', path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
     with started(tmp_path, interpreter(lines)) as worker:
         path = next(worker.messages())["path"]
         assert len(path) <= 107
@@ -373,7 +373,7 @@ def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
 STEWARD = """
 import sys
 from pathlib import Path
-from trainmeter.launch import started
+from epochmeter.launch import started
 with started(Path(sys.argv[1]), sys.argv[2]) as worker:
     for message in worker.messages():
         print(worker.pid, flush=True)
@@ -396,8 +396,8 @@ def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
 
 RANKS = """
 env = os.environ
-if "trainmeter.worker.torchrun" in sys.argv:
-    link = Link(env["TRAINMETER_SOCKET"], rank=None, speaks=False)
+if "epochmeter.worker.torchrun" in sys.argv:
+    link = Link(env["EPOCHMETER_SOCKET"], rank=None, speaks=False)
     told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
     starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
               for rank in range(2)]
@@ -408,7 +408,7 @@ if "trainmeter.worker.torchrun" in sys.argv:
             sys.exit(1)
     sys.exit(0)
 rank = int(env["RANK"])
-link = Link(env["TRAINMETER_SOCKET"], rank, speaks=rank == 0)
+link = Link(env["EPOCHMETER_SOCKET"], rank, speaks=rank == 0)
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -505,14 +505,14 @@ def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpre
         environment = next(worker.messages())["env"]
     assert not alive(int(environment["LAUNCHER"]))
     argv = environment["STARTED_BY"].split()
-    assert argv[1:4] == ["-m", "trainmeter.worker.torchrun", "--nproc_per_node=2"]
-    assert argv[-3:] == ["-m", "trainmeter.worker", str(tmp_path)]
+    assert argv[1:4] == ["-m", "epochmeter.worker.torchrun", "--nproc_per_node=2"]
+    assert argv[-3:] == ["-m", "epochmeter.worker", str(tmp_path)]
     assert environment["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // 2))
     assert environment["SEEN"] == "None"
 
 
 HANGS = """
-from trainmeter.worker.link import tell_where
+from epochmeter.worker.link import tell_where
 tell_where()
 def wait_for_ever():
     while True:

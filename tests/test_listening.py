@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter.conversation import WorkerError
-from trainmeter.listening import check_metered, ends, told, trace_notes
-from trainmeter.power.meter import Counter, Domain, Instruments
-from trainmeter.window import Window
+from epochmeter.conversation import WorkerError
+from epochmeter.listening import check_metered, ends, told, trace_notes
+from epochmeter.power.meter import Counter, Domain, Instruments
+from epochmeter.window import Window
 
 VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
 EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}

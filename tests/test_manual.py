@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from trainmeter.hints import CONF, choices, known
-from trainmeter.manual import COLUMNS, MOST_USED, commented, listed, page
+from epochmeter.hints import CONF, choices, known
+from epochmeter.manual import COLUMNS, MOST_USED, commented, listed, page
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = ["train", "report", "doctor"]

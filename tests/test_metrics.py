@@ -7,34 +7,34 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmeter import metrics, window
-from trainmeter.ending import known
-from trainmeter.machine.gauges import POWER_CAPPED, THERMAL
-from trainmeter.machine.utilization import FOLDS
-from trainmeter.metrics import EPOCH, METRICS
-from trainmeter.power.consumption import Reading
-from trainmeter.power.meter import Absent, Counter, Domain, Instruments
-from trainmeter.power.meters.several import Sum
-from trainmeter.power.phases.energy import PhaseEnergy
-from trainmeter.power.series import Powers, Sampling
-from trainmeter.record import Record
-from trainmeter.summary import summarize
-from trainmeter.throughput import throughput
-from trainmeter.tracking.scalars import LOSS, POWER
-from trainmeter.window import Panel, closed
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.timing import Timed, batches
-from trainmeter.worker.device import memory
-from trainmeter.worker.learner import Learner
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Classification
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter import metrics, window
+from epochmeter.ending import known
+from epochmeter.machine.gauges import POWER_CAPPED, THERMAL
+from epochmeter.machine.utilization import FOLDS
+from epochmeter.metrics import EPOCH, METRICS
+from epochmeter.power.consumption import Reading
+from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.meters.several import Sum
+from epochmeter.power.phases.energy import PhaseEnergy
+from epochmeter.power.series import Powers, Sampling
+from epochmeter.record import Record
+from epochmeter.summary import summarize
+from epochmeter.throughput import throughput
+from epochmeter.tracking.scalars import LOSS, POWER
+from epochmeter.window import Panel, closed
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.timing import Timed, batches
+from epochmeter.worker.device import memory
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification
+from epochmeter.worker.timeline import HostTimeline
 
 LENET = {
-    "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
     "dataset": {"name": "digits", "size": 32, "channels": 1, "classes": 10},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
-    "scheduler": {"_target_": "trainmeter.worker.schedules.Constant", "name": "none"},
+    "scheduler": {"_target_": "epochmeter.worker.schedules.Constant", "name": "none"},
     "precision": "fp32",
     "compile": False,
     "channels_last": False,

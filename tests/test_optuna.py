@@ -12,11 +12,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from trainmeter.durable import write_json
-from trainmeter.record import Record
-from trainmeter.reuse import write_reference
-from trainmeter.search import STEADY, SearchError
-from trainmeter.space import Choices, Interval, WholeInterval
+from epochmeter.durable import write_json
+from epochmeter.record import Record
+from epochmeter.reuse import write_reference
+from epochmeter.search import STEADY, SearchError
+from epochmeter.space import Choices, Interval, WholeInterval
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that

@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from trainmeter.pace import about, ahead, left_s, typical
+from epochmeter.pace import about, ahead, left_s, typical
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
 

@@ -9,12 +9,12 @@ import boards
 import pytest
 from controls import Board
 
-from trainmeter import plan
-from trainmeter.cluster import Node
-from trainmeter.machine.disk import Disk
-from trainmeter.power.knobs.knob import held
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD
-from trainmeter.tracking import tensorboard
+from epochmeter import plan
+from epochmeter.cluster import Node
+from epochmeter.machine.disk import Disk
+from epochmeter.power.knobs.knob import held
+from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD
+from epochmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 

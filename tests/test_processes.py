@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.processes import began, lives, this_process
+from epochmeter.processes import began, lives, this_process
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_process_of_another_container_is_believed_to_live_until_the_machine_st
 
 @pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root, to make numbers of its own")
 def test_a_container_numbers_its_own():
-    told = "from trainmeter.processes import this_process; print(*this_process())"
+    told = "from epochmeter.processes import this_process; print(*this_process())"
     inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", told]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     done = subprocess.run(inside, env=environment, capture_output=True, text=True)

@@ -6,10 +6,10 @@ import time
 import pytest
 from rich.console import Console
 
-from trainmeter import experiment, progress
-from trainmeter.experiment import run
-from trainmeter.progress import Stage
-from trainmeter.terminal import Terminal
+from epochmeter import experiment, progress
+from epochmeter.experiment import run
+from epochmeter.progress import Stage
+from epochmeter.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)

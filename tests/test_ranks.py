@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmeter.ranks import merged
+from epochmeter.ranks import merged
 
 
 def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), paused=False, **parts):

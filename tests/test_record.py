@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.record import CHECKPOINT, INTERVALS, Record
+from epochmeter.record import CHECKPOINT, INTERVALS, Record
 
 WHOLE = {"state": "whole", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
 

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from trainmeter.redaction import redacted, redacted_override, redacted_tree, without_user
+from epochmeter.redaction import redacted, redacted_override, redacted_tree, without_user
 
 
 @pytest.mark.parametrize(

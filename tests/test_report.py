@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 from sweeps import rows, trained, write
 
+from epochmeter.durable import read_json
+from epochmeter.hints import known
+from epochmeter.manual import commented
+from epochmeter.outcome import Outcome
 from report import show_files
 from train import show
-from trainmeter.durable import read_json
-from trainmeter.hints import known
-from trainmeter.manual import commented
-from trainmeter.outcome import Outcome
 
 ROOT = Path(__file__).parents[1]
 
@@ -189,7 +189,7 @@ def shown(tmp_path, monkeypatch):
     """shown(names of files, an address) -> the lines that are said of files once they are written and shown there."""
 
     def show(names, address):
-        monkeypatch.setattr("trainmeter.tracking.reports.log_report", lambda *_: address)
+        monkeypatch.setattr("epochmeter.tracking.reports.log_report", lambda *_: address)
         paper = io.StringIO()
         written = [tmp_path / name for name in names]
         show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))

@@ -6,9 +6,9 @@ from array import array
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record
-from trainmeter.resuming import left, since_resumed
+from epochmeter.durable import write_json
+from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record
+from epochmeter.resuming import left, since_resumed
 
 JOB = {"evaluate": True}
 RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}

@@ -6,11 +6,11 @@ from array import array
 
 import pytest
 
-from trainmeter.durable import read_json, write_json
-from trainmeter.record import INTERVALS, Record
-from trainmeter.report.records import read
-from trainmeter.report.sources import together
-from trainmeter.reuse import (
+from epochmeter.durable import read_json, write_json
+from epochmeter.record import INTERVALS, Record
+from epochmeter.report.records import read
+from epochmeter.report.sources import together
+from epochmeter.reuse import (
     Pool,
     find_completed,
     is_usable,
@@ -20,7 +20,7 @@ from trainmeter.reuse import (
     referenced_record,
     write_reference,
 )
-from trainmeter.sweep import keep_points, points
+from epochmeter.sweep import keep_points, points
 
 CONFIGURATION = "batch8"
 

@@ -6,7 +6,7 @@ from itertools import accumulate, islice, pairwise
 
 import pytest
 
-from trainmeter.rounds import Rounds, pauses
+from epochmeter.rounds import Rounds, pauses
 
 HOUR_S = 3600.0
 

@@ -10,7 +10,7 @@ FOLDERS = ("src", "benchmarks", "docs", "tests")
 SOURCES = {str(path.relative_to(ROOT)): path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items() if path.name != "test_safety.py"}
 PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
-GUARDED = {"src/trainmeter/datasets/cifar.py"}
+GUARDED = {"src/epochmeter/datasets/cifar.py"}
 """Reads the pickles that CIFAR is, by an unpickler that makes nothing but plain values and arrays."""
 RUNS_TEXT = {"os.system", "os.popen", "eval", "exec", "subprocess.getoutput", "subprocess.getstatusoutput"}
 LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"}

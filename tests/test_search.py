@@ -8,7 +8,7 @@ from operator import le
 
 import pytest
 
-from trainmeter.search import (
+from epochmeter.search import (
     SAMPLERS,
     STEADY,
     TO_TARGET,
@@ -22,7 +22,7 @@ from trainmeter.search import (
     search,
     sought,
 )
-from trainmeter.space import Interval, WholeInterval, choices
+from epochmeter.space import Interval, WholeInterval, choices
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 ENERGY, TIME = STEADY

@@ -61,7 +61,7 @@ def test_a_jetson_gets_what_a_goal_needs_beside_the_light_environment_at_the_loc
 
 def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/**/Dockerfile"), *ROOT.glob("src/**/*.py")]
-    told = [path.name for path in files if re.search(r"\binstall\b.*\btrainmeter\b(?!\.)", path.read_text())]
+    told = [path.name for path in files if re.search(r"\binstall\b.*\bepochmeter\b(?!\.)", path.read_text())]
     assert told == []
 
 

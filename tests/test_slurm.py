@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainmeter import slurm
-from trainmeter.slurm import GONE, Job, Machine, company, lacking, machine, serving
+from epochmeter import slurm
+from epochmeter.slurm import GONE, Job, Machine, company, lacking, machine, serving
 
 BOARDS = [
     Machine("b1", frozenset({"nano", "sd"}), "idle"),
@@ -46,7 +46,7 @@ def test_a_node_that_takes_none_is_not(state):
 
 def test_jobs_are_known_by_their_ids_and_a_reason_may_hold_the_mark_between_columns(program):
     program("squeue", "echo '17_0|RUNNING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|None'")
-    found = slurm.jobs("trainmeter-x")
+    found = slurm.jobs("epochmeter-x")
     assert found["17_0"] == Job("17_0", "RUNNING", "b1", "None")
     assert [found[each].has_ended for each in ("17_0", "17_1", "9")] == [False, False, True]
     assert found["17_1"].why == "Nodes|required"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmeter.space import Choices, Interval, WholeInterval, choices
+from epochmeter.space import Choices, Interval, WholeInterval, choices
 
 LR = Interval("optimizer.lr", 0.001, 0.1, log=True)
 

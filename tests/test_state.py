@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainmeter.processes import this_process
-from trainmeter.record import Record
-from trainmeter.state import state
+from epochmeter.processes import this_process
+from epochmeter.record import Record
+from epochmeter.state import state
 
 GONE = {"began": "0"}
 """Another process than the one that has the number now."""

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainmeter.stopping import STOPPING, foremost, held_off, undisturbed
+from epochmeter.stopping import STOPPING, foremost, held_off, undisturbed
 
 
 @pytest.fixture(autouse=True)

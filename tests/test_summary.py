@@ -3,7 +3,7 @@ from array import array
 
 import pytest
 
-from trainmeter.summary import marked, noted, percentiles, reached, summarize, to_target, totals, unsteady, untotaled
+from epochmeter.summary import marked, noted, percentiles, reached, summarize, to_target, totals, unsteady, untotaled
 
 SECOND = 1_000_000_000
 JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": True}

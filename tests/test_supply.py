@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainmeter import supply
-from trainmeter.machine.disk import Disk, Reads
-from trainmeter.supply import Files, Memory, in_memory, supply_of
+from epochmeter import supply
+from epochmeter.machine.disk import Disk, Reads
+from epochmeter.supply import Files, Memory, in_memory, supply_of
 
 JOB = {"ready_batches": False, "cache": "cold", "drop_caches": False, "dataset": {"layout": "files"}}
 READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter import sweep
+from epochmeter import sweep
 
 SOURCE = Path(__file__).parents[1] / "src"
 NOON, LATER = datetime(2026, 11, 20, 12, 0, 0), datetime(2026, 11, 20, 12, 5, 0)
@@ -15,7 +15,7 @@ START = """
 import sys
 from datetime import datetime
 from pathlib import Path
-from trainmeter import sweep
+from epochmeter import sweep
 multirun, how, *command = sys.argv[1:]
 now = datetime(2026, 11, 20, 12, 0, 0)
 print(sweep.folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)

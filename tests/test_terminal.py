@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from trainmeter.outcome import Outcome
-from trainmeter.terminal import Terminal, shown_path
+from epochmeter.outcome import Outcome
+from epochmeter.terminal import Terminal, shown_path
 
 ROW = {"e2e_s": 12.3456, "fetch_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
 LEARNED = {"train_loss": 0.51234, "train_accuracy": 0.91234}
@@ -294,7 +294,7 @@ class Watch:
 
     def __init__(self, monkeypatch):
         self.now_s = 1000.0
-        monkeypatch.setattr("trainmeter.terminal.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("epochmeter.terminal.time.monotonic", lambda: self.now_s)
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_a_terminal_that_cannot_go_back_has_lines_without_escape_codes(monkeypat
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
     console = Console(file=out, width=80, highlight=False, force_terminal=True)
-    monkeypatch.setattr("trainmeter.terminal.Console", lambda **_: console)
+    monkeypatch.setattr("epochmeter.terminal.Console", lambda **_: console)
     terminal = Terminal()
     train(terminal, watch, 2, seconds=30.0)
     assert ("\x1b[" in out.getvalue()) is drawn

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from trainmeter.throughput import check_length, samples_of, steps_an_epoch, throughput
+from epochmeter.throughput import check_length, samples_of, steps_an_epoch, throughput
 
 
 def epoch(number, steps, samples, **more):

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from trainmeter.machine import lock
-from trainmeter.record import INTERVALS
+from epochmeter.machine import lock
+from epochmeter.record import INTERVALS
 
 STEPS, SAMPLES = 12, 1442
 """Of an epoch of the digits in batches of 128."""

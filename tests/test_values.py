@@ -8,10 +8,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from trainmeter import job, values
-from trainmeter.errors import InputError
-from trainmeter.machine import disk
-from trainmeter.machine.disk import SERVED
+from epochmeter import job, values
+from epochmeter.errors import InputError
+from epochmeter.machine import disk
+from epochmeter.machine.disk import SERVED
 
 REFUSED = [
     "batch=0",

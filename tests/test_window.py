@@ -3,13 +3,13 @@ from array import array
 
 import pytest
 
-from trainmeter import window
-from trainmeter.power.consumption import Consumption, Reading
-from trainmeter.power.meter import Absent, Counter, Domain, Instruments
-from trainmeter.power.phases.energy import PhaseEnergy
-from trainmeter.power.series import Powers, Sampling
-from trainmeter.record import Record
-from trainmeter.window import PAUSED, Panel, closed, of_all, shared
+from epochmeter import window
+from epochmeter.power.consumption import Consumption, Reading
+from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.phases.energy import PhaseEnergy
+from epochmeter.power.series import Powers, Sampling
+from epochmeter.record import Record
+from epochmeter.window import PAUSED, Panel, closed, of_all, shared
 
 SECOND = 1_000_000_000
 OPENED = {"window": "epoch", "epoch": 3, "steps": 2}

@@ -23,12 +23,12 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from trainmeter import errors, sweep
-from trainmeter.composing import SweepLoader, device_of
-from trainmeter.errors import InputError, Problem, input_error
-from trainmeter.redaction import redacted, redacted_tree
-from trainmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
-from trainmeter.values import problems_of
+from epochmeter import errors, sweep
+from epochmeter.composing import SweepLoader, device_of
+from epochmeter.errors import InputError, Problem, input_error
+from epochmeter.redaction import redacted, redacted_tree
+from epochmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
+from epochmeter.values import problems_of
 
 MOST_RUNS = 10_000
 """Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
@@ -76,7 +76,7 @@ class GridSweeper(BasicSweeper):
         """Warn of a list of repeats in grid order: drift over time may then look like a difference."""
         typed = next((each for each in arguments if key_of(each) == REPEAT and is_axis(each)), None)
         if typed and self.order != "random":
-            from trainmeter.terminal import Terminal
+            from epochmeter.terminal import Terminal
 
             Terminal().warn(
                 f"warning: `{typed}` may run the repeats of a configuration one after another, so that drift over "
@@ -127,7 +127,7 @@ def loading(context: HydraContext, config: DictConfig) -> HydraContext:
 
 def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
     """Ends a command for configurations that cannot be run, as Hydra's own check of each batch would."""
-    from trainmeter.admission import check_points
+    from epochmeter.admission import check_points
 
     assert sweeper.config is not None
     assert sweeper.hydra_context is not None

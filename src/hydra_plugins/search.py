@@ -18,13 +18,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from epochmeter.durable import write_json
+from epochmeter.record import Record
+from epochmeter.reuse import read_reference, record_of
+from epochmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
+from epochmeter.space import Axis, Interval, WholeInterval, choices
+from epochmeter.sweep import IN_ROUNDS
 from hydra_plugins.grid import MOST_RUNS, check, count, loading
-from trainmeter.durable import write_json
-from trainmeter.record import Record
-from trainmeter.reuse import read_reference, record_of
-from trainmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
-from trainmeter.space import Axis, Interval, WholeInterval, choices
-from trainmeter.sweep import IN_ROUNDS
 
 OF_A_GRID = {
     "sample": "give hydra.sweeper.trials, the points to measure",
@@ -158,6 +158,6 @@ def measured(folder: Path) -> Measured:
 
 
 def say(text: str) -> None:
-    from trainmeter.terminal import Terminal
+    from epochmeter.terminal import Terminal
 
     Terminal().say(text)

@@ -29,12 +29,12 @@ class SlurmLauncher(Launcher):
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from trainmeter import job
-        from trainmeter.fleet.ends import learned
-        from trainmeter.fleet.errand import errand
-        from trainmeter.fleet.waiting import carry_out
-        from trainmeter.terminal import Terminal
-        from trainmeter.tracking.store import check
+        from epochmeter import job
+        from epochmeter.fleet.ends import learned
+        from epochmeter.fleet.errand import errand
+        from epochmeter.fleet.waiting import carry_out
+        from epochmeter.terminal import Terminal
+        from epochmeter.tracking.store import check
 
         sweep = Path(self.config.hydra.sweep.dir)
         # Hydra's own account of a sweep, with what is a secret: the first run is told of hours later.

@@ -6,13 +6,13 @@ import pytest
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from trainmeter import job
+from epochmeter import job
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
 
-from trainmeter.build import build  # noqa: E402
-from trainmeter.worker.models.facts import facts  # noqa: E402
-from trainmeter.worker.schedules import scaled  # noqa: E402
+from epochmeter.build import build  # noqa: E402
+from epochmeter.worker.models.facts import facts  # noqa: E402
+from epochmeter.worker.schedules import scaled  # noqa: E402
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 OURS = {"smoke", "stalls"}

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from trainmeter.datasets.archives import opened, unpack
+from epochmeter.datasets.archives import opened, unpack
 
 FILES = {"top/a": b"first" * 200, "top/below/b": b""}
 

@@ -4,12 +4,12 @@ import numpy
 import pytest
 from PIL import Image
 
-from trainmeter.build import arguments
-from trainmeter.datasets import cifar
-from trainmeter.datasets.ready import ready
-from trainmeter.worker.data.images import ImageFiles
-from trainmeter.worker.data.loader import open_split
-from trainmeter.worker.data.torchvision_sets import cifar100
+from epochmeter.build import arguments
+from epochmeter.datasets import cifar
+from epochmeter.datasets.ready import ready
+from epochmeter.worker.data.images import ImageFiles
+from epochmeter.worker.data.loader import open_split
+from epochmeter.worker.data.torchvision_sets import cifar100
 
 STORAGE = {"name": "here", "root": "data"}
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]

@@ -5,13 +5,13 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from trainmeter.datasets.make import make
+from epochmeter.datasets.make import make
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("storage") / "digits"
-    target = {"_target_": "trainmeter.datasets.digits.make"}
+    target = {"_target_": "epochmeter.datasets.digits.make"}
     make({"name": "digits", "layout": "files", "space_bytes": 0, "make": target}, place, say=print)
     return place
 

@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from trainmeter.datasets.fetch import fetch
+from epochmeter.datasets.fetch import fetch
 
 CONTENTS = bytes(range(256)) * 10_000
 HALF = len(CONTENTS) // 2

@@ -5,10 +5,10 @@ import numpy
 import pytest
 from PIL import Image
 
-from trainmeter.datasets import folders
-from trainmeter.datasets.folders import look
-from trainmeter.datasets.ready import SOURCES, ready
-from trainmeter.worker.data.images import ImageFiles
+from epochmeter.datasets import folders
+from epochmeter.datasets.folders import look
+from epochmeter.datasets.ready import SOURCES, ready
+from epochmeter.worker.data.images import ImageFiles
 
 STORAGE = {"name": "here", "root": "data"}
 
@@ -117,7 +117,7 @@ def test_counting_opens_no_file(tmp_path):
     """Python tells of every file that a program opens."""
     fill(tmp_path, cat=5)
     program = (
-        "import sys; from pathlib import Path; from trainmeter.datasets.folders import look;"
+        "import sys; from pathlib import Path; from epochmeter.datasets.folders import look;"
         "sys.addaudithook(lambda event, given: event == 'open' and print('opened', given[0]));"
         "print(look(Path(sys.argv[1]), say=print, classes=1)['splits'])"
     )

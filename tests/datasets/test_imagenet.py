@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from trainmeter.build import arguments
-from trainmeter.datasets import imagenet
-from trainmeter.datasets.ready import ready
-from trainmeter.worker.data.images import ImageFiles
+from epochmeter.build import arguments
+from epochmeter.datasets import imagenet
+from epochmeter.datasets.ready import ready
+from epochmeter.worker.data.images import ImageFiles
 
 STORAGE = {"name": "here", "root": "data"}
 CLASSES = {1: "n02119789", 2: "n02100735", 3: "n02110185"}

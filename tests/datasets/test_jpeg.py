@@ -4,8 +4,8 @@ import numpy
 import pytest
 from PIL import Image
 
-from trainmeter.datasets.jpeg import Scene, make
-from trainmeter.datasets.ready import ready
+from epochmeter.datasets.jpeg import Scene, make
+from epochmeter.datasets.ready import ready
 
 ASKED = {"count": 100, "classes": 10, "pixels": 128, "file_bytes": 11_000, "seed": 0}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets.make import make
+from epochmeter.datasets.make import make
 
 FACTS = {"splits": {"train": 1, "val": 0}, "classes": 1, "channels": 1, "source": "this test"}
 started = threading.Event()

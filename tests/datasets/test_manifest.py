@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets import manifest
+from epochmeter.datasets import manifest
 
-MAKER = {"_target_": "trainmeter.datasets.digits.make"}
+MAKER = {"_target_": "epochmeter.datasets.digits.make"}
 DATASET = {"name": "tiny", "layout": "files", "make": MAKER}
 FACTS = {"splits": {"train": 2, "val": 1}, "classes": 2, "channels": 1, "source": "this test"}
 
@@ -83,16 +83,16 @@ def test_what_an_older_format_tells_of_is_to_be_made_anew(folder):
     assert manifest.fitting(folder, DATASET) is None
 
 
-def test_what_a_newer_trainmeter_made_is_left_to_it(folder):
+def test_what_a_newer_epochmeter_made_is_left_to_it(folder):
     told = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**told, "format": 3}))
-    with pytest.raises(RuntimeError, match="is of a newer trainmeter, in format 3"):
+    with pytest.raises(RuntimeError, match="is of a newer epochmeter, in format 3"):
         manifest.fitting(folder, DATASET)
 
 
 def test_another_dataset_is_not_taken_for_this_one(folder):
     with pytest.raises(RuntimeError, match=r"holds another dataset, tiny\. Move that folder away"):
-        manifest.fitting(folder, {**DATASET, "make": {"_target_": "trainmeter.datasets.cifar.make"}})
+        manifest.fitting(folder, {**DATASET, "make": {"_target_": "epochmeter.datasets.cifar.make"}})
 
 
 def test_of_very_many_files_a_lost_one_is_noticed(many):
@@ -136,13 +136,13 @@ def test_a_file_that_was_cut_short_is_noticed(folder):
 
 def test_a_folder_of_somebody_else_is_not_touched(folder):
     (folder / "manifest.json").unlink()
-    with pytest.raises(RuntimeError, match=r"not of trainmeter's making: it has no manifest.json. .* dataset.root="):
+    with pytest.raises(RuntimeError, match=r"not of epochmeter's making: it has no manifest.json. .* dataset.root="):
         manifest.fitting(folder, DATASET)
 
 
 def test_a_file_in_the_place_of_the_folder_is_not_touched(tmp_path):
     (tmp_path / "data").write_text("mine")
-    with pytest.raises(RuntimeError, match="not of trainmeter's making"):
+    with pytest.raises(RuntimeError, match="not of epochmeter's making"):
         manifest.fitting(tmp_path / "data", DATASET)
 
 

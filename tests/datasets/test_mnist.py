@@ -6,11 +6,11 @@ import numpy
 import pytest
 from PIL import Image
 
-from trainmeter.build import arguments
-from trainmeter.datasets.mnist import make
-from trainmeter.datasets.ready import ready
-from trainmeter.worker.data.images import ImageFiles
-from trainmeter.worker.data.torchvision_sets import mnist
+from epochmeter.build import arguments
+from epochmeter.datasets.mnist import make
+from epochmeter.datasets.ready import ready
+from epochmeter.worker.data.images import ImageFiles
+from epochmeter.worker.data.torchvision_sets import mnist
 
 STORAGE = {"name": "here", "root": "data"}
 IMAGES = numpy.random.RandomState(0).randint(0, 256, (14, 28, 28)).astype(numpy.uint8)

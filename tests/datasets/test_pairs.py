@@ -4,9 +4,9 @@ from itertools import chain
 
 import pytest
 
-from trainmeter import job
-from trainmeter.datasets.pairs import COMMA, Language, look, make, word
-from trainmeter.datasets.ready import known, ready
+from epochmeter import job
+from epochmeter.datasets.pairs import COMMA, Language, look, make, word
+from epochmeter.datasets.ready import known, ready
 
 STORAGE = {"name": "here", "root": "data", "medium": None}
 LANGUAGE = {"words": 30, "length": 12}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets import manifest, tree
-from trainmeter.datasets.ready import SOURCES, digest, known, place, ready
+from epochmeter.datasets import manifest, tree
+from epochmeter.datasets.ready import SOURCES, digest, known, place, ready
 
 HERE = {"name": "here", "root": "data", "medium": None, "reread": False}
 
@@ -247,9 +247,9 @@ def test_another_number_of_classes_than_is_asked_for_is_told_with_both(tiny, tmp
 
 
 def test_the_folder_in_memory_is_made_if_it_is_gone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainmeter.datasets.ready.SHARED_MEMORY", tmp_path)
-    memory = {"name": "ram", "root": str(tmp_path / "trainmeter"), "medium": "ram", "reread": False}
-    assert ready(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "trainmeter" / "tiny")
+    monkeypatch.setattr("epochmeter.datasets.ready.SHARED_MEMORY", tmp_path)
+    memory = {"name": "ram", "root": str(tmp_path / "epochmeter"), "medium": "ram", "reread": False}
+    assert ready(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "epochmeter" / "tiny")
 
 
 def test_what_is_generated_lies_nowhere_and_has_a_digest_of_its_own(tmp_path):
@@ -299,7 +299,7 @@ def test_a_dataset_emptied_after_it_was_made_is_an_error(spec, tmp_path):
 def test_a_maker_killed_half_way_leaves_nothing_that_passes_for_a_dataset(spec, tmp_path):
     folder = tmp_path / "data" / "digits"
     arguments = dumps({"dataset": spec("digits"), "folder": str(folder)})
-    command = [sys.executable, "-m", "trainmeter.datasets", "make", arguments]
+    command = [sys.executable, "-m", "epochmeter.datasets", "make", arguments]
     with subprocess.Popen(command, env={"PYTHONPATH": SOURCES}, stdout=subprocess.DEVNULL) as maker:
         while not any(folder.with_name(".digits.partial").glob("train/*/*.png")):
             assert maker.poll() is None

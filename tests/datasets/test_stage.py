@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets import manifest, tree
-from trainmeter.datasets import stage as room
-from trainmeter.datasets.ready import SOURCES
-from trainmeter.datasets.stage import stage, standing
+from epochmeter.datasets import manifest, tree
+from epochmeter.datasets import stage as room
+from epochmeter.datasets.ready import SOURCES
+from epochmeter.datasets.stage import stage, standing
 
 DATASET = {"name": "tiny", "layout": "files", "make": {"_target_": "none"}, "adopt": None}
 FACTS = {"splits": {"train": 400, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
@@ -107,7 +107,7 @@ def test_a_copy_of_another_home_is_not_overwritten(home, place, tmp_path):
 def test_a_folder_of_somebody_else_is_not_touched(home, place):
     place.mkdir()
     (place / "mine").write_text("mine")
-    with pytest.raises(RuntimeError, match=r"not of trainmeter's making: .* storage.root="):
+    with pytest.raises(RuntimeError, match=r"not of epochmeter's making: .* storage.root="):
         staged(home, place)
     assert contents(place) == {"mine": b"mine"}
 
@@ -253,7 +253,7 @@ def test_a_real_file_system_that_fills_up_is_left_as_it_was(home, tmp_path, monk
 
 def command(home, place):
     arguments = {"dataset": DATASET, "home": str(home), "note": None, "place": str(place), "reread": False}
-    return [sys.executable, "-m", "trainmeter.datasets", "stage", json.dumps(arguments)]
+    return [sys.executable, "-m", "epochmeter.datasets", "stage", json.dumps(arguments)]
 
 
 def started_and_half_done(home, place, tmp_path):
@@ -261,7 +261,7 @@ def started_and_half_done(home, place, tmp_path):
     program = tmp_path / "slow.py"
     program.write_text(
         "import os, sys, time\n"
-        "from trainmeter.datasets.__main__ import main\n"
+        "from epochmeter.datasets.__main__ import main\n"
         "read, count = os.read, [0]\n"
         "def slow(descriptor, size):\n"
         "    count[0] += 1\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.datasets import tree
-from trainmeter.datasets.ready import SOURCES
+from epochmeter.datasets import tree
+from epochmeter.datasets.ready import SOURCES
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_of_a_users_folder_what_is_trained_on_counts_and_nothing_else(tmp_path):
 def test_the_processes_end_with_the_one_that_began_them_even_if_it_is_killed(many, tmp_path):
     program = f"""
 import os, time
-from trainmeter.datasets import tree
+from epochmeter.datasets import tree
 def act(batch):
     print(os.getpid(), flush=True)
     time.sleep(60)

@@ -8,13 +8,13 @@ from itertools import count, pairwise
 
 import pytest
 
-from trainmeter import durable
-from trainmeter import record as records
-from trainmeter.curve import timeline
-from trainmeter.durable import write_json
-from trainmeter.processes import this_process
-from trainmeter.record import CHECKPOINT, Record
-from trainmeter.state import state
+from epochmeter import durable
+from epochmeter import record as records
+from epochmeter.curve import timeline
+from epochmeter.durable import write_json
+from epochmeter.processes import this_process
+from epochmeter.record import CHECKPOINT, Record
+from epochmeter.state import state
 
 CRASHED = 86
 GONE = this_process()._replace(began="0")

@@ -52,7 +52,7 @@ def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_swee
 
 @pytest.mark.system
 def test_a_dataset_in_memory_is_staged_there_and_is_said_to_be_never_cold(project):
-    store = Path("/dev/shm/trainmeter-test")
+    store = Path("/dev/shm/epochmeter-test")
     shutil.rmtree(store, ignore_errors=True)
     try:
         asked = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}

@@ -8,17 +8,17 @@ import sys
 import pytest
 from controls import Board
 
-from trainmeter.power.knobs import knob, privilege
-from trainmeter.power.knobs.demands import put_back
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.privilege import answer
+from epochmeter.power.knobs import knob, privilege
+from epochmeter.power.knobs.demands import put_back
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.privilege import answer
 
 LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 HOLDS = """
 import sys, time
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.knob import held
-from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 root = sys.argv[1]
 knob = open_rapl_limit(root)
@@ -29,9 +29,9 @@ with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="thi
 
 STOPPED = """
 import os, signal, sys, threading, time
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.knob import held
-from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def stop(number, frame):
     sys.exit(128 + number)
@@ -69,8 +69,8 @@ for attempt in range(80):
 
 PUTS_BACK = """
 import sys
-from trainmeter.power.knobs.demands import put_back
-from trainmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.demands import put_back
+from epochmeter.power.knobs.desk import Desk
 
 put_back(Desk(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run"), print)
 """
@@ -162,9 +162,9 @@ def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_trie
 
 DIES = """
 import os, signal, sys
-from trainmeter.power.knobs import desk, privilege
-from trainmeter.power.knobs.knob import held
-from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs import desk, privilege
+from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

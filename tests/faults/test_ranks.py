@@ -27,7 +27,7 @@ def ranks(processes):
     found = {}
     for process in processes:
         environment = process.environ()
-        launcher = "trainmeter.worker.torchrun" in process.cmdline()
+        launcher = "epochmeter.worker.torchrun" in process.cmdline()
         if launcher or process.parent().pid in [other.pid for other in processes if "torchrun" in str(other.cmdline())]:
             found["torchrun" if launcher else int(environment["RANK"])] = process
     return found
@@ -92,7 +92,7 @@ def test_a_rank_that_hangs_ends_the_run_once_the_others_have_waited_long_enough(
 RAISING = '''
 import os
 
-from trainmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.lenet import LeNet
 
 
 class Raising(LeNet):

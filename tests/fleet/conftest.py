@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter import slurm
-from trainmeter.fleet.ledger import Ledger
-from trainmeter.slurm import Job, Machine
+from epochmeter import slurm
+from epochmeter.fleet.ledger import Ledger
+from epochmeter.slurm import Job, Machine
 
 
 @pytest.fixture

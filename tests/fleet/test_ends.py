@@ -5,13 +5,13 @@ from array import array
 
 import pytest
 
-from trainmeter.fleet import ends
-from trainmeter.fleet.ends import learned
-from trainmeter.job import Order
-from trainmeter.outcome import Outcome, stopped_by
-from trainmeter.record import Record
-from trainmeter.terminal import Terminal
-from trainmeter.tracking import queue
+from epochmeter.fleet import ends
+from epochmeter.fleet.ends import learned
+from epochmeter.job import Order
+from epochmeter.outcome import Outcome, stopped_by
+from epochmeter.record import Record
+from epochmeter.terminal import Terminal
+from epochmeter.tracking import queue
 
 NOWHERE = {"name": "none", "tensorboard": False}
 """What a node is told of tracking."""

@@ -7,9 +7,9 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from trainmeter.fleet.errand import check, errand
-from trainmeter.job import ROOT, Order
-from trainmeter.slurm import Machine
+from epochmeter.fleet.errand import check, errand
+from epochmeter.job import ROOT, Order
+from epochmeter.slurm import Machine
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
 

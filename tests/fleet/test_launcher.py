@@ -5,10 +5,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
+from epochmeter import slurm
+from epochmeter.fleet import waiting
+from epochmeter.job import Order
 from hydra_plugins.slurm import SlurmLauncher
-from trainmeter import slurm
-from trainmeter.fleet import waiting
-from trainmeter.job import Order
 
 
 @pytest.fixture

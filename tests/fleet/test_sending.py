@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from trainmeter.fleet import sending
-from trainmeter.fleet.errand import Errand
-from trainmeter.fleet.ledger import has_begun
-from trainmeter.fleet.sending import refusal, taken_up
-from trainmeter.record import CHECKPOINT, Record
-from trainmeter.slurm import Machine
-from trainmeter.state import said as said_of
+from epochmeter.fleet import sending
+from epochmeter.fleet.errand import Errand
+from epochmeter.fleet.ledger import has_begun
+from epochmeter.fleet.sending import refusal, taken_up
+from epochmeter.record import CHECKPOINT, Record
+from epochmeter.slurm import Machine
+from epochmeter.state import said as said_of
 
 SBATCH = """#!/bin/sh
 n=$(ls {folder}/script* 2>/dev/null | wc -l)
@@ -295,7 +295,7 @@ def test_beside_a_canceled_job_that_does_not_end_nothing_is_sent(asked, cluster,
     monkeypatch.setattr(sending, "LEAVING_S", 0.0)
     cluster.have("99", "RUNNING")
     cluster.canceled_is = "COMPLETING"
-    with pytest.raises(RuntimeError, match=r"not ended: 99 is COMPLETING\. .* squeue --name=trainmeter-sweep"):
+    with pytest.raises(RuntimeError, match=r"not ended: 99 is COMPLETING\. .* squeue --name=epochmeter-sweep"):
         take(asked())
     assert scripts() == []
 
@@ -350,7 +350,7 @@ def test_what_is_stopped_while_it_sends_ends_by_that_though_slurm_does_not_answe
     with pytest.raises(KeyboardInterrupt):
         take(asked(number=0), asked(number=1), said=said)
     assert said[-1] == (
-        "scancel did not answer: timed out. 1 job may go on. Once Slurm answers: scancel --name=trainmeter-sweep, "
+        "scancel did not answer: timed out. 1 job may go on. Once Slurm answers: scancel --name=epochmeter-sweep, "
         "or the same command, which finds what came of that."
     )
 

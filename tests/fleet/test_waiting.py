@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.fleet import waiting
-from trainmeter.fleet.errand import Errand
-from trainmeter.fleet.waiting import carry_out, ended, recall
-from trainmeter.record import Record
+from epochmeter.fleet import waiting
+from epochmeter.fleet.errand import Errand
+from epochmeter.fleet.waiting import carry_out, ended, recall
+from epochmeter.record import Record
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +113,7 @@ def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
     cluster.have("16", "COMPLETED")
     recall(ledger, said.append)
     assert cluster.canceled == ["17_0", "17_1"]
-    assert said[0].startswith("Canceling 2 jobs (scancel --name=trainmeter-sweep). What is whole is kept;")
+    assert said[0].startswith("Canceling 2 jobs (scancel --name=epochmeter-sweep). What is whole is kept;")
 
 
 def away(program):
@@ -149,7 +149,7 @@ def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
     monkeypatch.setattr(waiting, "taken_up", stopped)
     with pytest.raises(KeyboardInterrupt):
         carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
-    assert "1 job may go on. Once Slurm answers: scancel --name=trainmeter-sweep" in " ".join(
+    assert "1 job may go on. Once Slurm answers: scancel --name=epochmeter-sweep" in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainmeter.machine.disk import Disk, Reads, describe, disk_of, find, reads, serves
+from epochmeter.machine.disk import Disk, Reads, describe, disk_of, find, reads, serves
 
 PCI = "devices/pci0000:00"
 NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"

@@ -7,7 +7,7 @@ import pytest
 
 LOOK = """
 import json, logging, os, subprocess, sys
-from trainmeter.machine import gpu_processes
+from epochmeter.machine import gpu_processes
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 child = subprocess.Popen(["sleep", "60"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.machine.gpus import find_gpus, is_named, name_of, used
+from epochmeter.machine.gpus import find_gpus, is_named, name_of, used
 
 FIRST = {"vendor": "nvidia", "bus": "0000:01:00.0", "minor": "0", "uuid": "GPU-6d5a4f3e-0000"}
 SECOND = {"vendor": "nvidia", "bus": "0000:02:00.0", "minor": "1", "uuid": "GPU-6d77aaaa-1111"}
@@ -130,7 +130,7 @@ def test_the_uuid_that_torch_tells_is_compared_with_the_name_as_cuda_and_rocm_sp
 FOUND = """
 import json, sys
 from pathlib import Path
-from trainmeter.machine import gpus, host
+from epochmeter.machine import gpus, host
 found = gpus.find_gpus(Path(sys.argv[1]))
 said = {"gpus": found, "facts": host.facts(sys.argv[1]), "used": gpus.used(found, {}, count=None)}
 json.dump(said, sys.stdout)

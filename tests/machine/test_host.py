@@ -5,7 +5,7 @@ import pytest
 from controls import Board
 from omegaconf import OmegaConf
 
-from trainmeter.machine.host import describe, detect, facts, fits
+from epochmeter.machine.host import describe, detect, facts, fits
 
 CONF = Path(__file__).parents[2] / "conf" / "device"
 DEVICES = {path.stem: OmegaConf.to_container(OmegaConf.load(path))["match"] for path in CONF.glob("*.yaml")}

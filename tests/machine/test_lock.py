@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.machine import lock
+from epochmeter.machine import lock
 
 SOURCE = Path(__file__).parents[2] / "src"
 HOLDER = """
 import sys, time
-from trainmeter.machine.lock import held
+from epochmeter.machine.lock import held
 with held(sys.argv[2:], sys.argv[1], "pid 7 since noon: python train.py", print):
     print("held", flush=True)
     sys.stdin.read()
@@ -54,7 +54,7 @@ def waiting(tmp_path):
 def test_a_free_device_is_held_without_a_word(tmp_path):
     said = []
     with lock.held(["cpu"], str(tmp_path), "me", said.append):
-        assert (tmp_path / "trainmeter-cpu.lock").read_text() == "me"
+        assert (tmp_path / "epochmeter-cpu.lock").read_text() == "me"
     assert said == []
 
 
@@ -95,21 +95,21 @@ def test_leaving_by_an_error_lets_go(tmp_path):
     with pytest.raises(KeyboardInterrupt), lock.held(["cpu"], str(tmp_path), "first", said.append):
         raise KeyboardInterrupt
     with lock.held(["cpu"], str(tmp_path), "second", said.append):
-        assert (tmp_path / "trainmeter-cpu.lock").read_text() == "second"
+        assert (tmp_path / "epochmeter-cpu.lock").read_text() == "second"
     assert said == []
 
 
 def test_the_name_of_an_earlier_holder_is_gone_however_long_it_was(tmp_path):
     for holder in ("x" * 3000, "short"):
         with lock.held(["cpu"], str(tmp_path), holder, print):
-            assert (tmp_path / "trainmeter-cpu.lock").read_text() == holder[:1000]
+            assert (tmp_path / "epochmeter-cpu.lock").read_text() == holder[:1000]
 
 
 def test_a_lock_is_for_all_users_of_the_machine(tmp_path):
     umask = os.umask(0o077)
     try:
         with lock.held(["cpu"], str(tmp_path / "new"), "me", print):
-            assert (tmp_path / "new" / "trainmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
+            assert (tmp_path / "new" / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
     finally:
         os.umask(umask)
 

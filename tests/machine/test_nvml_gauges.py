@@ -6,7 +6,7 @@ import pytest
 
 WINDOW = """
 import json, sys, time
-from trainmeter.machine.utilization import open_gauges
+from epochmeter.machine.utilization import open_gauges
 gauges = open_gauges(gpus=sys.argv[1:], root="/nowhere")
 gauges.mark()
 opened_ns = time.monotonic_ns()

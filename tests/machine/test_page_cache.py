@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter.machine import page_cache
-from trainmeter.machine.page_cache import (
+from epochmeter.machine import page_cache
+from epochmeter.machine.page_cache import (
     Residency,
     cached_share,
     drop_caches,

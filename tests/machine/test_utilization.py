@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import boards
 import pytest
 
-from trainmeter.machine import utilization
-from trainmeter.machine.utilization import PATIENCE_S, Missing, open_gauges
+from epochmeter.machine import utilization
+from epochmeter.machine.utilization import PATIENCE_S, Missing, open_gauges
 
 
 @contextmanager

@@ -3,9 +3,9 @@ from itertools import pairwise
 
 import pytest
 
-from trainmeter.power.consumption import Reading, consumption, reading, rest, spent
-from trainmeter.power.meter import Absent, Counter, Domain, Instruments
-from trainmeter.power.series import NO_POWERS, Sampling
+from epochmeter.power.consumption import Reading, consumption, reading, rest, spent
+from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.series import NO_POWERS, Sampling
 
 SECOND = 1_000_000_000
 WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, open_meter
-from trainmeter.power.series import Series
+from epochmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, open_meter
+from epochmeter.power.series import Series
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 

@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
-from trainmeter import rounds
-from trainmeter.power import sampler
-from trainmeter.power.consumption import consumption, reading
-from trainmeter.power.meter import Domain, Instruments, Power
-from trainmeter.power.sampler import Sampler
-from trainmeter.rounds import pauses
+from epochmeter import rounds
+from epochmeter.power import sampler
+from epochmeter.power.consumption import consumption, reading
+from epochmeter.power.meter import Domain, Instruments, Power
+from epochmeter.power.sampler import Sampler
+from epochmeter.rounds import pauses
 
 S = 1_000_000_000
 SELDOM_S = 60.0  # what is sampled so seldom is sampled at borders alone

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trainmeter.power.series import Sampling, Series
-from trainmeter.power.uncertainty import Response
-from trainmeter.power.uncertainty import renewal_s as estimated_s
+from epochmeter.power.series import Sampling, Series
+from epochmeter.power.uncertainty import Response
+from epochmeter.power.uncertainty import renewal_s as estimated_s
 
 S = 1_000_000_000
 BRIDGE_S = 0.8

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulated import CASES, PERIOD_S, WAVES, Case, simulated
 
-from trainmeter.power.uncertainty import Response, border_j, student_95
+from epochmeter.power.uncertainty import Response, border_j, student_95
 
 WINDOWS = {1.0: 80, 10.0: 16}
 LEAST = {1.0: 71, 10.0: 13}

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.advice import typed, what_next
-from trainmeter.report.bounds import bounds
-from trainmeter.report.choices import choices
-from trainmeter.report.points import points
+from epochmeter.report.advice import typed, what_next
+from epochmeter.report.bounds import bounds
+from epochmeter.report.choices import choices
+from epochmeter.report.points import points
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
 GPU = {"name": "cuda", "accelerator": "cuda", "rails": None}

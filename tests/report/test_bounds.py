@@ -3,8 +3,8 @@
 import pytest
 from sweeps import trained
 
-from trainmeter.report.bounds import bounds
-from trainmeter.report.points import points
+from epochmeter.report.bounds import bounds
+from epochmeter.report.points import points
 
 
 def spent(number=0, layout="files", **seconds):

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.axes import shown, steady, unit_of
-from trainmeter.report.charts import charts
-from trainmeter.report.estimates import ratio
-from trainmeter.report.figures import Bars, Heatmap, Lines, Scatter
-from trainmeter.report.points import points
-from trainmeter.report.powers import Power
-from trainmeter.report.stacks import domains_of
+from epochmeter.report.axes import shown, steady, unit_of
+from epochmeter.report.charts import charts
+from epochmeter.report.estimates import ratio
+from epochmeter.report.figures import Bars, Heatmap, Lines, Scatter
+from epochmeter.report.points import points
+from epochmeter.report.powers import Power
+from epochmeter.report.stacks import domains_of
 
 PARTS = {"fetch_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.choices import choices, pareto, unmet
-from trainmeter.report.points import points
+from epochmeter.report.choices import choices, pareto, unmet
+from epochmeter.report.points import points
 
 
 def costing(number, time_s, energy_j=None, **keys):

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 from sweeps import trained
 
-from trainmeter.report.comparison import compare, page, sentence, sentences
-from trainmeter.report.points import points
+from epochmeter.report.comparison import compare, page, sentence, sentences
+from epochmeter.report.points import points
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
 

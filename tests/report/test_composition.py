@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sweeps import row, rows, trained
 
-from trainmeter.record import Record
-from trainmeter.report.composition import Asked, compose
-from trainmeter.report.rows import Sweep
+from epochmeter.record import Record
+from epochmeter.report.composition import Asked, compose
+from epochmeter.report.rows import Sweep
 
 
 def sweep(*found, unreadable=None):

@@ -7,8 +7,8 @@ from statistics import fmean
 import pytest
 from sweeps import trained
 
-from trainmeter.report.costs import as_good, comparable, costs, max_power, told_alike
-from trainmeter.report.points import points
+from epochmeter.report.costs import as_good, comparable, costs, max_power, told_alike
+from epochmeter.report.points import points
 
 HIGHEST = "the highest limit that the devices take"
 UNKNOWN = ", as no run tells the highest limit of the devices"

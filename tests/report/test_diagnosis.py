@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, write
 
-from trainmeter.report.diagnosis import answer, best, grids, incomplete, sentences
-from trainmeter.report.stalls import analyses
-from trainmeter.report.tell import tell
-from trainmeter.report.words import plain_values
+from epochmeter.report.diagnosis import answer, best, grids, incomplete, sentences
+from epochmeter.report.stalls import analyses
+from epochmeter.report.tell import tell
+from epochmeter.report.words import plain_values
 
 T1, T3, T2 = [1.5, 1.6, 1.7], [3.7, 3.8, 3.9], [9.0, 9.1, 9.2]
 

@@ -9,9 +9,9 @@ from html import unescape
 import pytest
 from pictures import EVERY, EVIL
 
-from trainmeter.report.document import commands, html, packed, table
-from trainmeter.report.pages import Page, Section
-from trainmeter.report.words import Grid
+from epochmeter.report.document import commands, html, packed, table
+from epochmeter.report.pages import Page, Section
+from epochmeter.report.words import Grid
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")

@@ -7,7 +7,7 @@ import statistics
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
-from trainmeter.report.estimates import (
+from epochmeter.report.estimates import (
     Estimate,
     difference,
     false_discovery_rates,
@@ -18,7 +18,7 @@ from trainmeter.report.estimates import (
     ratio,
     spreads,
 )
-from trainmeter.report.words import spread
+from epochmeter.report.words import spread
 
 
 def test_a_ratio_is_that_of_the_values_and_its_interval_that_of_their_logarithms():

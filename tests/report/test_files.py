@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sweeps import row, trained
 
-from trainmeter.report import files
-from trainmeter.report.composition import Asked, compose
-from trainmeter.report.rows import Sweep
+from epochmeter.report import files
+from epochmeter.report.composition import Asked, compose
+from epochmeter.report.rows import Sweep
 
 
 def report(*rows, **asked):
@@ -92,7 +92,7 @@ def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_
 
 
 def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("trainmeter.report.stills.draw", lambda charts, folder: charts[0].no_such_thing)
+    monkeypatch.setattr("epochmeter.report.stills.draw", lambda charts, folder: charts[0].no_such_thing)
     with pytest.raises(RuntimeError, match="pictures cannot be made"):
         left(report(*batches(100.0, 200.0)), tmp_path)
     assert "AttributeError" in capfd.readouterr().err

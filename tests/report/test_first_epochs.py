@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.answers import answers
-from trainmeter.report.first_epochs import first_epochs
-from trainmeter.report.points import points
+from epochmeter.report.answers import answers
+from epochmeter.report.first_epochs import first_epochs
+from epochmeter.report.points import points
 
 
 def epoch(e2e_s, **parts):

@@ -5,8 +5,8 @@ import json
 import pytest
 from pictures import BARS, EVERY, EVIL, HEATMAP, LINES, LINK, SCATTER
 
-from trainmeter.report.figures import Axis, Mark, Reach, Scatter, Series
-from trainmeter.report.interactive import drawn, escaped, pointed, script
+from epochmeter.report.figures import Axis, Mark, Reach, Scatter, Series
+from epochmeter.report.interactive import drawn, escaped, pointed, script
 
 pytest.importorskip("plotly")
 SAFE = "&lt;script&gt;alert(1)&lt;/script&gt; &amp; $x_1$"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmeter.report.markdown import piped, plain
+from epochmeter.report.markdown import piped, plain
 
 
 @pytest.mark.parametrize(

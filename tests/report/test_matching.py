@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from sweeps import trained
 
-from trainmeter.report.matching import matching
-from trainmeter.report.points import points
+from epochmeter.report.matching import matching
+from epochmeter.report.points import points
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
 

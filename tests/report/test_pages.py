@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from trainmeter.report.pages import Page, Section, markdown, show
-from trainmeter.report.words import Grid
+from epochmeter.report.pages import Page, Section, markdown, show
+from epochmeter.report.words import Grid
 
 EVERY = ["Fastest: 10.0 s (9.0 to 11.0).", "Least energy: 5.0 J (-1.5 to 6.0).", "Plain (1 to 2 runs)."]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sweeps import trained
 
-from trainmeter.report.points import groups, points, titles
+from epochmeter.report.points import groups, points, titles
 
 
 def test_repeats_of_a_job_are_one_point():

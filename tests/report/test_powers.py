@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.record import Record
-from trainmeter.report.points import points
-from trainmeter.report.powers import chosen, power, powers, untold
+from epochmeter.record import Record
+from epochmeter.report.points import points
+from epochmeter.report.powers import chosen, power, powers, untold
 
 SECOND = 1_000_000_000
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from sweeps import SUPPLIES, trained
 
-from trainmeter.report import gaussian, prediction
-from trainmeter.report.costs import costs
-from trainmeter.report.points import points
-from trainmeter.report.prediction import grid as table_of
-from trainmeter.report.prediction import predict, sentences, values
+from epochmeter.report import gaussian, prediction
+from epochmeter.report.costs import costs
+from epochmeter.report.points import points
+from epochmeter.report.prediction import grid as table_of
+from epochmeter.report.prediction import predict, sentences, values
 
 BATCHES, WORKERS, LIMITS = (8, 16, 32, 64), (0, 1, 2, 4), (100, 150, 200)
 

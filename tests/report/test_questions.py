@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.answers import answers, page
-from trainmeter.report.points import points
-from trainmeter.report.questions import (
+from epochmeter.report.answers import answers, page
+from epochmeter.report.points import points
+from epochmeter.report.questions import (
     growths,
     iterations,
     larger_batches,

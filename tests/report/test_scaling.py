@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.estimates import Estimate
-from trainmeter.report.scaling import STRONG, WEAK, Scaling, Unpaired, overhead, page, scalings, sentences
+from epochmeter.report.estimates import Estimate
+from epochmeter.report.scaling import STRONG, WEAK, Scaling, Unpaired, overhead, page, scalings, sentences
 
 
 def one(found):

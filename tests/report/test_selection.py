@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sweeps import row, trained
 
-from trainmeter.report.rows import Sweep
-from trainmeter.report.selection import AN_ESTIMATE, select, select_any
+from epochmeter.report.rows import Sweep
+from epochmeter.report.selection import AN_ESTIMATE, select, select_any
 
 
 def sweep(*rows, unreadable=None):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import row, trained, write
 
-from trainmeter.facts import facts
-from trainmeter.report import records, sources, table
-from trainmeter.report.sources import found, linked
+from epochmeter.facts import facts
+from epochmeter.report import records, sources, table
+from epochmeter.report.sources import found, linked
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
@@ -97,7 +97,7 @@ def as_shown(sweep, number, state="whole", status="FINISHED", metrics=METRICS, *
     epoch = {"window": "epoch", "epoch": 3, "metrics": {"epoch/e2e_s": 2.5, "epoch/steps": 9}}
     told = facts(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
     return {"run_id": f"id{number}", "sweep_id": sweep, "params": {}, "metrics": metrics, "facts": told,
-            "tags": {"trainmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
+            "tags": {"epochmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
             "link": f"http://127.0.0.1/#/{number}", "reused_as": []}  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import pytest
 from pictures import EVERY, EVIL, HEATMAP, SCATTER
 from PIL import Image
 
-from trainmeter.report.figures import Axis, Lines, Mark, Reach, Scatter, Series
-from trainmeter.report.stills import draw
+from epochmeter.report.figures import Axis, Lines, Mark, Reach, Scatter, Series
+from epochmeter.report.stills import draw
 
 pytest.importorskip("matplotlib")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sweeps import job, row
 
-from trainmeter.report.supplies import by_job, condition
+from epochmeter.report.supplies import by_job, condition
 
 
 def numbers(rows):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.targets import page, sentences, target, targets
+from epochmeter.report.targets import page, sentences, target, targets
 
 
 def reaching(number, time_s, energy_j=None, *, batch=64, epochs=3.0, total=None, **keys):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, trained, write
 
-from trainmeter.report.tell import answer, tell, tell_pages
+from epochmeter.report.tell import answer, tell, tell_pages
 
 
 def printed(folder, how=tell):

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from trainmeter.report.advice import Try
-from trainmeter.report.bounds import bounds
-from trainmeter.report.choices import choices, unmet
-from trainmeter.report.points import points
-from trainmeter.report.verdict import caveats, page
-from trainmeter.sweep import IN_ROUNDS
+from epochmeter.report.advice import Try
+from epochmeter.report.bounds import bounds
+from epochmeter.report.choices import choices, unmet
+from epochmeter.report.points import points
+from epochmeter.report.verdict import caveats, page
+from epochmeter.sweep import IN_ROUNDS
 
 
 def run(number, time_s, energy_j=None, *, stall=0.1, **keys):

@@ -8,8 +8,8 @@ import pytest
 from pipeline import Took, truth
 from sweeps import rows
 
-from trainmeter.report.stalls import analyses
-from trainmeter.report.what_if import Pipeline, epoch_s, fraction_without_stall, predictions, saturated_s
+from epochmeter.report.stalls import analyses
+from epochmeter.report.what_if import Pipeline, epoch_s, fraction_without_stall, predictions, saturated_s
 
 STEPS, PREFETCH = 40, 2
 MIXED = {

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from trainmeter.report.estimates import Estimate
-from trainmeter.report.words import interval, number, say
+from epochmeter.report.estimates import Estimate
+from epochmeter.report.words import interval, number, say
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import boards
 import pytest
 from controls import Board
 
-from trainmeter.record import Record
+from epochmeter.record import Record
 
 TELLING_S = 60
 TEN_W, FIFTEEN_W, DEFAULT = 4, 2, 5  # of a Xavier NX
@@ -175,4 +175,4 @@ def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_wha
     assert record.summary()["metrics"]["total/energy_j"] > 0
     assert kept
     assert kept[0] in " ".join(record.summary()["notes"])
-    assert nx.project.rows("select count(*) from tags where key = 'trainmeter.energy_lost'") == [(0,)]
+    assert nx.project.rows("select count(*) from tags where key = 'epochmeter.energy_lost'") == [(0,)]

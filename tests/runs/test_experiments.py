@@ -7,7 +7,7 @@ import pytest
 import tiny
 from omegaconf import OmegaConf
 
-from trainmeter import plan
+from epochmeter import plan
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 EXPERIMENTS = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.record import Record
-from trainmeter.values import check
+from epochmeter.record import Record
+from epochmeter.values import check
 
 pytestmark = pytest.mark.system
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from trainmeter.record import CHECKPOINT, Record
+from epochmeter.record import CHECKPOINT, Record
 
 pytestmark = pytest.mark.system
 
@@ -188,7 +188,7 @@ def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
     shown = project.rows(points)
     assert len(shown) == len(set(shown))
     assert {step for key, step in shown if key == "epoch/train_loss"} == set(range(6))
-    assert project.rows("select count(*) from tags where key = 'trainmeter.failure'") == [(0,)]
+    assert project.rows("select count(*) from tags where key = 'epochmeter.failure'") == [(0,)]
     (total,) = project.rows("select value from metrics where key = 'total/e2e_s'")
     assert total == (pytest.approx(project.record().summary()["metrics"]["total/e2e_s"]),)
 

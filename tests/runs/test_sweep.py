@@ -7,7 +7,7 @@ import shutil
 import pytest
 import stub
 
-from trainmeter.machine import lock
+from epochmeter.machine import lock
 
 
 @pytest.fixture(scope="module")

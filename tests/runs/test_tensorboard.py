@@ -3,7 +3,7 @@
 import pytest
 from events import event_files, scalars_of
 
-from trainmeter.tracking.scalars import LOSS
+from epochmeter.tracking.scalars import LOSS
 
 pytestmark = pytest.mark.system
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")

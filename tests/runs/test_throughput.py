@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainmeter.record import INTERVALS
+from epochmeter.record import INTERVALS
 
 pytestmark = pytest.mark.system
 
@@ -89,4 +89,4 @@ def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_t
     assert f"{said}; its mean is left out." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]
-    assert project.rows("select value from tags where key = 'trainmeter.diverged'") == [(said,)]
+    assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(said,)]

@@ -9,8 +9,8 @@ import pytest
 import servers
 import slurm
 
-from trainmeter.tracking import queue
-from trainmeter.tracking.runs import runs
+from epochmeter.tracking import queue
+from epochmeter.tracking.runs import runs
 
 pytestmark = pytest.mark.system
 KINDS = {"n0": "nano", "n1": "agx"}
@@ -77,7 +77,7 @@ def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fle
     shown = runs(server)
     statuses = {run["params"]["device"]: run["status"] for run in shown}
     assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
-    assert {run["tags"]["trainmeter.record_id"] for run in shown} == {
+    assert {run["tags"]["epochmeter.record_id"] for run in shown} == {
         each.run()["record_id"] for each in fleet.records()
     }
     assert fleet.shown("status") == [], "this project's own database is left alone"
@@ -135,7 +135,7 @@ def test_a_sender_that_is_killed_finds_its_runs_again_and_ctrl_c_cancels_them(fl
     again.send_signal(signal.SIGINT)
     code, told = said(again)
     assert code == 128 + signal.SIGINT
-    assert "Canceling 2 jobs (scancel --name=trainmeter-" in told
+    assert "Canceling 2 jobs (scancel --name=epochmeter-" in told
     assert [record.summary()["state"] for record in fleet.records()] == ["killed", "killed"]
     assert [fleet.at_work_in(record.folder) for record in fleet.records()] == [[], []]
 

@@ -12,11 +12,11 @@ BOUND_MB = 20
 FEW, MANY = 2_000, 200_000
 EPOCHS = """
 import itertools, psutil, sys, torch
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.timeline import HostTimeline
-from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.tasks import Classification
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.tasks import Classification
 
 torch.set_num_threads(1)
 device, task = torch.device("cpu"), Classification(auxiliary=0)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.machine.disk import disk_of, reads
-from trainmeter.machine.page_cache import Residency, drop_caches, evict, files, prepare, warm
-from trainmeter.supply import Files
+from epochmeter.machine.disk import disk_of, reads
+from epochmeter.machine.page_cache import Residency, drop_caches, evict, files, prepare, warm
+from epochmeter.supply import Files
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import Project
 from sweeps import trained
 
-from trainmeter.report import document, table
-from trainmeter.report.charts import charts
-from trainmeter.report.choices import choices, pareto
-from trainmeter.report.points import points
+from epochmeter.report import document, table
+from epochmeter.report.charts import charts
+from epochmeter.report.choices import choices, pareto
+from epochmeter.report.points import points
 
 pytestmark = pytest.mark.system
 playwright = pytest.importorskip("playwright.sync_api")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import slurm
 
-from trainmeter.record import Record
+from epochmeter.record import Record
 
 pytestmark = pytest.mark.system
 
@@ -78,7 +78,7 @@ def other_node():
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             line = process.cmdline()
-            if "trainmeter.worker" in line and "trainmeter-node-" in line[-1] and "torchrun" not in " ".join(line):
+            if "epochmeter.worker" in line and "epochmeter-node-" in line[-1] and "torchrun" not in " ".join(line):
                 yield process
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.record import Record
-from trainmeter.tracking.store import Store, open_store
+from epochmeter.durable import write_json
+from epochmeter.record import Record
+from epochmeter.tracking.store import Store, open_store
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()
 SECOND_NS = 1_000_000_000
@@ -53,9 +53,9 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
 def a_job(batch, limit, epochs):
     return {
         "device": {"name": "cuda", "rails": {"total": ["VDD_IN"]}},
-        "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet"},
+        "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
         "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9},
-        "tracking": {"name": "mlflow", "experiment": "trainmeter"},
+        "tracking": {"name": "mlflow", "experiment": "epochmeter"},
         "batch": batch,
         "epochs": epochs,
         "power_limit": limit,

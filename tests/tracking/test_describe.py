@@ -2,7 +2,7 @@
 
 import json
 
-from trainmeter.tracking import describe
+from epochmeter.tracking import describe
 
 
 def test_what_a_person_types_is_a_param_under_that_very_name(make_record):
@@ -31,17 +31,17 @@ def test_keys_that_say_nothing_of_the_measurement_are_left_out(make_record):
 
 def test_what_is_not_known_has_no_tag(make_record):
     tags = describe.tags(make_record(limit=None))
-    assert "trainmeter.power_limit_applied" not in tags
-    assert "trainmeter.failure" not in tags
-    assert "trainmeter.energy_reason" not in tags
-    assert tags["trainmeter.rehearsal"] == "false"
+    assert "epochmeter.power_limit_applied" not in tags
+    assert "epochmeter.failure" not in tags
+    assert "epochmeter.energy_reason" not in tags
+    assert tags["epochmeter.rehearsal"] == "false"
 
 
 def test_a_rehearsal_says_so_in_its_name_its_tags_and_first_in_its_note(make_record):
     record = make_record(rehearsal=["device=nano: this is host vm"])
     assert describe.name(record).startswith("rehearsal ")
-    assert describe.tags(record)["trainmeter.rehearsal"] == "true"
-    assert describe.tags(record)["trainmeter.not_applied"] == "device=nano: this is host vm"
+    assert describe.tags(record)["epochmeter.rehearsal"] == "true"
+    assert describe.tags(record)["epochmeter.not_applied"] == "device=nano: this is host vm"
     assert describe.note(record).startswith("**Rehearsal, not a result.** device=nano: this is host vm")
 
 
@@ -53,7 +53,7 @@ def test_the_note_holds_the_command_and_why_there_is_no_energy(make_record):
 
 def test_a_failed_run_names_its_failure(make_record):
     record = make_record(state="failed")
-    assert describe.tags(record)["trainmeter.failure"] == "oom"
+    assert describe.tags(record)["epochmeter.failure"] == "oom"
     assert "CUDA out of memory" in describe.note(record)
 
 

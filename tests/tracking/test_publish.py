@@ -8,14 +8,14 @@ from datetime import datetime
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.processes import this_process
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.reuse import write_reference
-from trainmeter.tracking import scalars
-from trainmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
-from trainmeter.tracking.scalars import LOSS, POWER, Scalar
-from trainmeter.tracking.store import open_store
+from epochmeter.durable import write_json
+from epochmeter.processes import this_process
+from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.reuse import write_reference
+from epochmeter.tracking import scalars
+from epochmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
+from epochmeter.tracking.scalars import LOSS, POWER, Scalar
+from epochmeter.tracking.store import open_store
 
 
 def statuses_of(store):
@@ -62,11 +62,11 @@ def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store
     for _ in range(2):
         assert include(run, store) == publish(record, store)
     (shown,) = store.client.search_runs([store.experiment_id])
-    assert (shown.data.tags[SWEEPS], shown.data.tags["trainmeter.sweep_id"]) == ("sweep new/3", "sweep")
+    assert (shown.data.tags[SWEEPS], shown.data.tags["epochmeter.sweep_id"]) == ("sweep new/3", "sweep")
 
 
 def test_run_that_many_sweeps_reuse_stays_part_of_its_own(store, make_record, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainmeter.tracking.publish.MOST_SWEEPS", 2)
+    monkeypatch.setattr("epochmeter.tracking.publish.MOST_SWEEPS", 2)
     record = make_record()
     for name in ("a", "b", "c"):
         (folder := tmp_path / name / "0").mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_of_a_run_that_may_go_on_only_what_stays_is_published(store, make_record
         archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": record.run()["record_id"], "epochs": 2}))
     run_id = publish(record, store).run_id
     run = store.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["trainmeter.failure"]) == ("FAILED", "oom")
+    assert (run.info.status, run.data.tags["epochmeter.failure"]) == ("FAILED", "oom")
     assert {step for _, step, _ in points(run_id)} == {0, 1}
     assert not [name for name in run.data.metrics if name.startswith("total/")]
     assert CHECKPOINT not in {file.path for file in store.client.list_artifacts(run_id)}
@@ -136,7 +136,7 @@ def test_a_run_that_goes_on_is_the_one_it_was_and_forgets_how_it_had_failed(stor
     assert publish(record, store).run_id == run_id
     run = store.client.get_run(run_id)
     assert run.info.status == "RUNNING"
-    assert "trainmeter.failure" not in run.data.tags
+    assert "epochmeter.failure" not in run.data.tags
 
 
 def test_a_mark_of_windows_that_were_cut_away_is_one_no_more_and_what_others_tagged_stays(store, make_record):
@@ -146,9 +146,9 @@ def test_a_mark_of_windows_that_were_cut_away_is_one_no_more_and_what_others_tag
     record.describe(record.job(), {**record.run(), "marks": {"throttled": "hot"}})
     publish(record, store)
     tags = store.client.get_run(run_id).data.tags
-    assert "trainmeter.energy_lost" not in tags
-    assert (tags["trainmeter.throttled"], tags["mine"]) == ("hot", "kept")
-    assert tags["trainmeter.windows"] == str(len(record.windows()))
+    assert "epochmeter.energy_lost" not in tags
+    assert (tags["epochmeter.throttled"], tags["mine"]) == ("hot", "kept")
+    assert tags["epochmeter.windows"] == str(len(record.windows()))
 
 
 def test_a_points_time_is_by_the_clock_of_the_start_that_measured_it(store, make_record):
@@ -213,7 +213,7 @@ def test_a_window_whose_count_was_lost_is_not_logged_twice(store, make_record, p
     record = make_record()
     published = publish(record, store)
     before = sorted(points(published.run_id))
-    store.client.set_tag(published.run_id, "trainmeter.windows", "0")
+    store.client.set_tag(published.run_id, "epochmeter.windows", "0")
     publish(record, store)
     assert sorted(points(published.run_id)) == before
 

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainmeter.processes import this_process
-from trainmeter.tracking import publisher as publishers
-from trainmeter.tracking import queue, views
-from trainmeter.tracking.publish import Published, publish
-from trainmeter.tracking.publisher import Publisher, Unpublished, catch_up, publisher
-from trainmeter.tracking.store import open_store, place
+from epochmeter.processes import this_process
+from epochmeter.tracking import publisher as publishers
+from epochmeter.tracking import queue, views
+from epochmeter.tracking.publish import Published, publish
+from epochmeter.tracking.publisher import Publisher, Unpublished, catch_up, publisher
+from epochmeter.tracking.store import open_store, place
 
 NOW = datetime.now().astimezone().isoformat()
 GONE = {"pid": 2**22 + 1}
@@ -206,7 +206,7 @@ def test_what_earlier_runs_left_while_the_server_was_away_is_published_by_the_ne
         queue.put(record, record.run()["record_id"])
     assert isinstance(Publisher(whole, lambda: store, place(whole.job()["tracking"])).close(PATIENT_S), Published)
     shown = store.client.search_runs([store.experiment_id])
-    assert {run.data.tags["trainmeter.record_id"] for run in shown} == {
+    assert {run.data.tags["epochmeter.record_id"] for run in shown} == {
         record.run()["record_id"] for record in (offline, whole)
     }
     assert list(queue.waiting(queue.multirun_of(whole))) == []

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from trainmeter.record import Record
-from trainmeter.tracking import queue
+from epochmeter.record import Record
+from epochmeter.tracking import queue
 
 
 @pytest.fixture

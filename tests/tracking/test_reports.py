@@ -2,12 +2,12 @@
 
 import pytest
 
-from trainmeter.tracking import views
-from trainmeter.tracking.publish import publish
-from trainmeter.tracking.reports import log_report
-from trainmeter.tracking.views import REPORT
+from epochmeter.tracking import views
+from epochmeter.tracking.publish import publish
+from epochmeter.tracking.reports import log_report
+from epochmeter.tracking.views import REPORT
 
-MLFLOW = {"name": "mlflow", "experiment": "trainmeter", "tensorboard": False}
+MLFLOW = {"name": "mlflow", "experiment": "epochmeter", "tensorboard": False}
 
 
 @pytest.fixture(autouse=True)

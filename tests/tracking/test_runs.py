@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.report.records import read
-from trainmeter.report.sources import of_shown
-from trainmeter.reuse import write_reference
-from trainmeter.tracking import describe
-from trainmeter.tracking import runs as shown
-from trainmeter.tracking.publish import include, publish
-from trainmeter.tracking.reports import log_report
-from trainmeter.tracking.runs import links, runs
+from epochmeter.durable import write_json
+from epochmeter.report.records import read
+from epochmeter.report.sources import of_shown
+from epochmeter.reuse import write_reference
+from epochmeter.tracking import describe
+from epochmeter.tracking import runs as shown
+from epochmeter.tracking.publish import include, publish
+from epochmeter.tracking.reports import log_report
+from epochmeter.tracking.runs import links, runs
 
 
 def test_a_run_is_read_back_as_it_was_published(store, make_record):
@@ -22,7 +22,7 @@ def test_a_run_is_read_back_as_it_was_published(store, make_record):
     assert (run["run_id"], run["status"], run["sweep_id"]) == (published.run_id, "FINISHED", "sweep")
     assert (run["params"]["batch"], run["params"]["power_limit"]) == ("8", "100")
     assert record.summary()["metrics"].items() <= run["metrics"].items()
-    assert run["tags"]["trainmeter.energy_source"] == "counter"
+    assert run["tags"]["epochmeter.energy_source"] == "counter"
     assert f"/runs/{published.run_id}" in run["link"]
 
 
@@ -108,13 +108,13 @@ def test_pages_are_put_together_in_the_order_in_which_runs_began(store, make_rec
     for number, when in enumerate(started):
         publish(make_record(number, started=when), store)
     monkeypatch.setattr(shown, "A_PAGE", 2)
-    assert [run["tags"]["trainmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
+    assert [run["tags"]["epochmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
 
 
 def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_record, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     (tmp_path / "report.html").write_text("<p>")
-    log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "trainmeter"})
+    log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "epochmeter"})
     store.client.create_run(store.experiment_id, run_name="somebody else's")
     store.client.delete_run(publish(make_record(0), store).run_id)
     assert runs(store.uri) == []
@@ -129,7 +129,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 
 
 def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
-    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, template, trainmeter "):
+    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, template, epochmeter "):
         runs(store.uri, "mine")
 
 

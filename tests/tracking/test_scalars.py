@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from trainmeter.tracking import scalars
-from trainmeter.tracking.scalars import Scalar
+from epochmeter.tracking import scalars
+from epochmeter.tracking.scalars import Scalar
 
 SECOND_NS = 1_000_000_000
 

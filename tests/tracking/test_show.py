@@ -3,11 +3,11 @@
 import pytest
 
 import publish
-from trainmeter.durable import write_json
-from trainmeter.fleet.ledger import Ledger
-from trainmeter.tracking.store import VARIABLE, open_store
+from epochmeter.durable import write_json
+from epochmeter.fleet.ledger import Ledger
+from epochmeter.tracking.store import VARIABLE, open_store
 
-NOWHERE = {"name": "none", "experiment": "trainmeter", "tensorboard": False}
+NOWHERE = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
 """What a node is told of tracking."""
 
 

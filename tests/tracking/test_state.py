@@ -5,9 +5,9 @@ from datetime import datetime
 
 import pytest
 
-from trainmeter.durable import write_json
-from trainmeter.processes import this_process
-from trainmeter.tracking.state import ended_s, said, started_s, state
+from epochmeter.durable import write_json
+from epochmeter.processes import this_process
+from epochmeter.tracking.state import ended_s, said, started_s, state
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from trainmeter.job import ROOT
-from trainmeter.tracking import store as stores
-from trainmeter.tracking.store import LOCAL, Place, check, open_store, place, tracking_uri
+from epochmeter.job import ROOT
+from epochmeter.tracking import store as stores
+from epochmeter.tracking.store import LOCAL, Place, check, open_store, place, tracking_uri
 
-OPEN = "import sys; from trainmeter.tracking.store import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
+OPEN = "import sys; from epochmeter.tracking.store import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
 
 
 def test_the_database_lies_in_the_root_from_any_folder(tmp_path, monkeypatch):
@@ -34,8 +34,8 @@ def test_a_job_names_its_server_and_the_environment_and_the_project_stand_in_for
     assert place(server) == Place("boards", "http://tracker:5000")
     assert place({**server, "uri": None}) == Place("boards", "http://another:5000")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert place({"name": "mlflow", "experiment": "trainmeter"}) == Place("trainmeter", LOCAL)
-    assert place({"name": "none", "experiment": "trainmeter"}) is None
+    assert place({"name": "mlflow", "experiment": "epochmeter"}) == Place("epochmeter", LOCAL)
+    assert place({"name": "none", "experiment": "epochmeter"}) is None
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_what_is_no_server_and_what_holds_a_password_is_refused(monkeypatch, uri
 
 
 def test_a_place_is_shown_without_its_password():
-    assert str(Place("trainmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
+    assert str(Place("epochmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
 
 
 def test_artifacts_lie_in_mlruns_beside_the_database_without_a_file_store(store, tmp_path):
-    experiment = store.client.get_experiment_by_name("trainmeter")
-    assert experiment.artifact_location == (tmp_path / "mlruns" / "trainmeter").as_uri()
+    experiment = store.client.get_experiment_by_name("epochmeter")
+    assert experiment.artifact_location == (tmp_path / "mlruns" / "epochmeter").as_uri()
     assert not list(tmp_path.glob("mlruns/**/meta.yaml"))
 
 
@@ -96,7 +96,7 @@ def test_the_projects_own_database_is_made_at_set_up_also_where_the_users_server
     for folder in ("src", "conf"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     away = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-    subprocess.run([sys.executable, "-m", "trainmeter.tracking.store"], env=away, check=True)
+    subprocess.run([sys.executable, "-m", "epochmeter.tracking.store"], env=away, check=True)
     assert (tmp_path / "mlflow.db").is_file()
 
 
@@ -115,4 +115,4 @@ def test_six_processes_that_start_on_no_database_all_succeed(tmp_path):
     assert {answer for answer, _ in answers} == {"1\n"}
     assert [error for _, error in answers] == [""] * 6
     with sqlite3.connect(database) as connection:
-        assert connection.execute("select name from experiments").fetchall() == [("Default",), ("trainmeter",)]
+        assert connection.execute("select name from experiments").fetchall() == [("Default",), ("epochmeter",)]

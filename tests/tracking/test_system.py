@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.job import ROOT
-from trainmeter.reuse import write_reference
-from trainmeter.tracking import tensorboard, views
-from trainmeter.tracking.publish import include, publish
-from trainmeter.tracking.publisher import Publisher
-from trainmeter.tracking.reports import log_report
-from trainmeter.tracking.runs import runs
-from trainmeter.tracking.store import open_store
-from trainmeter.tracking.tensorboard import Events
+from epochmeter.job import ROOT
+from epochmeter.reuse import write_reference
+from epochmeter.tracking import tensorboard, views
+from epochmeter.tracking.publish import include, publish
+from epochmeter.tracking.publisher import Publisher
+from epochmeter.tracking.reports import log_report
+from epochmeter.tracking.runs import runs
+from epochmeter.tracking.store import open_store
+from epochmeter.tracking.tensorboard import Events
 
 pytestmark = pytest.mark.system
-TRACKED = {"name": "mlflow", "experiment": "trainmeter"}
+TRACKED = {"name": "mlflow", "experiment": "epochmeter"}
 spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
 picture = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(picture)

@@ -6,13 +6,13 @@ import sys
 import pytest
 from events import event_files, scalars_of
 
-from trainmeter.record import Record
-from trainmeter.tracking import publisher as publishers
-from trainmeter.tracking import tensorboard
-from trainmeter.tracking.publish import publish
-from trainmeter.tracking.publisher import Publisher, Unpublished, WithEvents, publisher
-from trainmeter.tracking.state import EVENTS, ended_s
-from trainmeter.tracking.tensorboard import Events
+from epochmeter.record import Record
+from epochmeter.tracking import publisher as publishers
+from epochmeter.tracking import tensorboard
+from epochmeter.tracking.publish import publish
+from epochmeter.tracking.publisher import Publisher, Unpublished, WithEvents, publisher
+from epochmeter.tracking.state import EVENTS, ended_s
+from epochmeter.tracking.tensorboard import Events
 
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")
 

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from trainmeter.metrics import METRICS
-from trainmeter.tracking import views
-from trainmeter.tracking.description import SECTIONS
-from trainmeter.tracking.publish import Published, publish
+from epochmeter.metrics import METRICS
+from epochmeter.tracking import views
+from epochmeter.tracking.description import SECTIONS
+from epochmeter.tracking.publish import Published, publish
 
 
 def unpacked(view: str) -> dict:
@@ -38,10 +38,10 @@ def test_newest_sweeps_have_views_of_their_own_by_sweep_and_rehearsal(store, mak
     assert 40 <= len(there) <= 42
     key = parse_qs(views.link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
     assert (
-        "tags.`trainmeter.sweeps` LIKE '%2026-11-23_12-00-00-1a2b3c4d%'"
+        "tags.`epochmeter.sweeps` LIKE '%2026-11-23_12-00-00-1a2b3c4d%'"
         in unpacked(tags[views.TAG + key])["searchFilter"]
     )
-    assert unpacked(tags[views.TAG + key])["searchFilter"].endswith("tags.`trainmeter.rehearsal` = 'false'")
+    assert unpacked(tags[views.TAG + key])["searchFilter"].endswith("tags.`epochmeter.rehearsal` = 'false'")
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
@@ -74,17 +74,17 @@ def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
 def test_the_list_of_runs_shows_the_energy_there_is(energy):
     shown = [name for name in views.columns(energy) if "energy" in name]
-    assert shown == ([f"metrics.`total/{energy}`", "tags.`trainmeter.energy_covers`"] if energy else [])
+    assert shown == ([f"metrics.`total/{energy}`", "tags.`epochmeter.energy_covers`"] if energy else [])
 
 
 def test_rehearsals_form_groups_of_their_own():
     page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
-    assert {"mode": "tag", "groupByData": "trainmeter.rehearsal"} in page["groupBy"]["groupByKeys"]
+    assert {"mode": "tag", "groupByData": "epochmeter.rehearsal"} in page["groupBy"]["groupByKeys"]
 
 
 def test_groups_are_of_one_thing_that_energy_is_that_of():
     page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
-    assert {"mode": "tag", "groupByData": "trainmeter.energy_covers"} in page["groupBy"]["groupByKeys"]
+    assert {"mode": "tag", "groupByData": "epochmeter.energy_covers"} in page["groupBy"]["groupByKeys"]
 
 
 def test_energies_that_cover_different_things_have_a_view_each_and_none_together():
@@ -94,7 +94,7 @@ def test_energies_that_cover_different_things_have_a_view_each_and_none_together
     assert not [name for name in shown_metrics(told["Energy and time"]) if "energy" in name]
     for covers in ("GPUs used", "module"):
         page = told[f"Energy and time: {covers}"]
-        assert page["searchFilter"].endswith(f"and tags.`trainmeter.energy_covers` = '{covers}'")
+        assert page["searchFilter"].endswith(f"and tags.`epochmeter.energy_covers` = '{covers}'")
         assert "total/energy_j" in shown_metrics(page)
     one = {json.loads(view)["name"]: unpacked(view) for view in views.views("energy_j", ["module"]).values()}
     assert "Energy and time: module" not in one

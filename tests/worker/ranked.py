@@ -8,17 +8,17 @@ import time
 import torch
 from torch import nn
 
-from trainmeter.record import Record
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.timing import Timed, batches
-from trainmeter.worker.link import Together
-from trainmeter.worker.loop import Tally, evaluate, train
-from trainmeter.worker.pauses import Pauses
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.strategy import Distributed
-from trainmeter.worker.tasks import Classification
-from trainmeter.worker.timeline import HostTimeline
-from trainmeter.worker.windows import Windows
+from epochmeter.record import Record
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.timing import Timed, batches
+from epochmeter.worker.link import Together
+from epochmeter.worker.loop import Tally, evaluate, train
+from epochmeter.worker.pauses import Pauses
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.strategy import Distributed
+from epochmeter.worker.tasks import Classification
+from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.windows import Windows
 
 TASK = Classification(auxiliary=0)
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8

@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch.utils.data import RandomSampler
 
-from trainmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from trainmeter.worker import randomness
-from trainmeter.worker.checkpoint import Checkpoint
-from trainmeter.worker.data.timing import batches
-from trainmeter.worker.learner import Learner
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Classification
+from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.worker import randomness
+from epochmeter.worker.checkpoint import Checkpoint
+from epochmeter.worker.data.timing import batches
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification
 
 CPU = torch.device("cpu")
 DIGITS = {"name": "digits", "size": 32, "channels": 1, "classes": 10}
 JOB = {
-    "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
     "dataset": DIGITS,
     "optimizer": {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01},
     "scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 1, "gamma": 0.5},

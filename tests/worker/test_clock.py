@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.timeline import EventTimeline, HostTimeline, monotonic_ns, perf_counter_ns
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.timeline import EventTimeline, HostTimeline, monotonic_ns, perf_counter_ns
 
 MS = 1_000_000
 
@@ -416,7 +416,7 @@ def test_real_clocks_disagree_by_less_than_a_thousandth():
 
 def test_the_clocks_count_nanoseconds_also_where_python_has_no_such_function(monkeypatch):
     monkeypatch.delattr(time, "perf_counter_ns")
-    from trainmeter.worker.timeline import _nanoseconds
+    from epochmeter.worker.timeline import _nanoseconds
 
     for clock in (perf_counter_ns, monotonic_ns, _nanoseconds("perf_counter")):
         assert isinstance(clock(), int)

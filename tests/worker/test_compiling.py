@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from trainmeter.worker import compiling
-from trainmeter.worker.compiling import compiled
+from epochmeter.worker import compiling
+from epochmeter.worker.compiling import compiled
 
 
 def test_a_torch_that_cannot_is_named(monkeypatch):

@@ -5,7 +5,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import torch
 
-from trainmeter.worker.device import (
+from epochmeter.worker.device import (
     accelerator,
     choose_algorithms,
     count,
@@ -16,7 +16,7 @@ from trainmeter.worker.device import (
     settle,
     timeline,
 )
-from trainmeter.worker.timeline import EventTimeline, HostTimeline
+from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -102,7 +102,7 @@ def test_algorithms_are_chosen_as_configured_and_the_choice_is_recorded(gpu, alg
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_real_gpus_clock_agrees_with_the_hosts():
-    from trainmeter.worker.clock import Clock
+    from epochmeter.worker.clock import Clock
 
     matrix = torch.rand(2048, 2048, device="cuda")
     clock = Clock(timeline(CUDA))

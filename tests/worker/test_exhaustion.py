@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from trainmeter.worker.exhaustion import is_exhausted, peak_bytes, told
+from epochmeter.worker.exhaustion import is_exhausted, peak_bytes, told
 
 CPU = (
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
@@ -59,7 +59,7 @@ def peaks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
-    monkeypatch.setattr("trainmeter.worker.exhaustion.peak_bytes", lambda: 800_000_000)
+    monkeypatch.setattr("epochmeter.worker.exhaustion.peak_bytes", lambda: 800_000_000)
 
 
 @pytest.mark.parametrize(

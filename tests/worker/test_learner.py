@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from trainmeter.worker.learner import Learner
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Classification, Regression
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification, Regression
 
 CPU = torch.device("cpu")
 JOB = {
-    "model": {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
     "dataset": {"name": "digits", "size": 32, "channels": 1, "classes": 10},
     "optimizer": {"_target_": "torch.optim.SGD", "name": "sgd", "lr": 0.1},
     "scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 1, "gamma": 0.5},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.worker.link import Link, Together
+from epochmeter.worker.link import Link, Together
 
 SOURCE = Path(__file__).parents[2] / "src"
 HALF_A_SECOND_NS = 500_000_000
@@ -178,7 +178,7 @@ child.wait()
 """
 CHILD = """
 import os, time
-from trainmeter.worker.link import die_with_parent
+from epochmeter.worker.link import die_with_parent
 die_with_parent()
 print(os.getpid(), flush=True)
 time.sleep(60)

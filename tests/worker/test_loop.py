@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from trainmeter.worker import loop
-from trainmeter.worker.loop import Tally, evaluate, train
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.tasks import PAD, Classification, Translation
+from epochmeter.worker import loop
+from epochmeter.worker.loop import Tally, evaluate, train
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.tasks import PAD, Classification, Translation
 
 CPU = torch.device("cpu")
 IMAGES = Classification(auxiliary=0)

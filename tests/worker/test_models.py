@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torchvision import models
 
-from trainmeter.build import build
-from trainmeter.worker.models.classifiers import names
-from trainmeter.worker.models.lenet import LeNet
-from trainmeter.worker.models.vision import classifier, instance_norm, with_channels
+from epochmeter.build import build
+from epochmeter.worker.models.classifiers import names
+from epochmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.vision import classifier, instance_norm, with_channels
 
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
 
@@ -41,7 +41,7 @@ def test_lenets_scores_are_unbounded_as_cross_entropy_wants_them():
 
 
 def test_a_model_is_built_from_its_specification():
-    spec = {"_target_": "trainmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 3, "classes": 7}
+    spec = {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 3, "classes": 7}
     assert build(spec)(torch.zeros(1, 3, 32, 32)).shape == (1, 7)
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from trainmeter.worker.pauses import Pauses
+from epochmeter.worker.pauses import Pauses
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainmeter.worker import precision
-from trainmeter.worker.precision import Plain, precise
+from epochmeter.worker import precision
+from epochmeter.worker.precision import Plain, precise
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

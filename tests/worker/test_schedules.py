@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from trainmeter.build import build
-from trainmeter.worker.schedules import Constant, scaled
+from epochmeter.build import build
+from epochmeter.worker.schedules import Constant, scaled
 
 
 def job(scaling="none", batch=64, lr_batch=256):
@@ -43,7 +43,7 @@ def test_a_constant_rate_stays():
 
 
 def test_schedules_of_the_configuration_step_once_an_epoch(composed):
-    from trainmeter.job import plain
+    from epochmeter.job import plain
 
     step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
     assert rates(step, 5) == pytest.approx([1, 1, 0.1, 0.1, 0.01])

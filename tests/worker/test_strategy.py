@@ -13,10 +13,10 @@ from torch.utils.data import DistributedSampler
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
-from trainmeter.ranks import merged
-from trainmeter.record import Record
-from trainmeter.worker import strategy as strategies
-from trainmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
+from epochmeter.ranks import merged
+from epochmeter.record import Record
+from epochmeter.worker import strategy as strategies
+from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
 
 HERE = Path(__file__)
 SOURCE = HERE.parents[2] / "src"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from trainmeter.worker.tasks import PAD, Classification, Regression, Translation
+from epochmeter.worker.tasks import PAD, Classification, Regression, Translation
 
 NUMBERS = torch.Generator().manual_seed(0)
 IMAGES = {"channels": 3, "size": 8, "classes": 5}

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from trainmeter.build import build
-from trainmeter.worker.trace import NoTrace, TorchTrace
+from epochmeter.build import build
+from epochmeter.worker.trace import NoTrace, TorchTrace
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_trace_is_there_whole_or_not_at_all(tmp_path, endless):
 
 
 def test_no_trace_leaves_none_and_trains_on_nothing(tmp_path, endless, drawn):
-    build({"_target_": "trainmeter.worker.trace.NoTrace", "name": "none"}).take(
+    build({"_target_": "epochmeter.worker.trace.NoTrace", "name": "none"}).take(
         str(tmp_path / "trace.json.gz"), endless, multiply
     )
     NoTrace().take(str(tmp_path / "trace.json.gz"), endless, multiply)

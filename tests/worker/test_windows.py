@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainmeter.record import Record
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data.faults import BadSampleError
-from trainmeter.worker.data.timing import Timed, batches
-from trainmeter.worker.loop import Tally
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Classification
-from trainmeter.worker.timeline import HostTimeline
-from trainmeter.worker.windows import Windows
+from epochmeter.record import Record
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.faults import BadSampleError
+from epochmeter.worker.data.timing import Timed, batches
+from epochmeter.worker.loop import Tally
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification
+from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.windows import Windows
 
 NEVER = SimpleNamespace(count=0)
 """The pauses of a process that has none."""

@@ -3,12 +3,12 @@
 import pytest
 from controls import Board
 
-from trainmeter.power.knobs import demands
-from trainmeter.power.knobs.demands import demanded, put_back, wishes
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.fan import open_fan
-from trainmeter.power.knobs.nvpmodel import open_nvpmodel
-from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs import demands
+from epochmeter.power.knobs.demands import demanded, put_back, wishes
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.nvpmodel import open_nvpmodel
+from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 KEEP = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}

@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.processes import began
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.processes import began
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def test_by_default_memos_lie_where_a_users_programs_keep_their_state(monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     by = {"root": "/", "boot_id": "", "command": ""}
-    assert Desk(None, **by).folder == tmp_path / "trainmeter" / platform.node()
+    assert Desk(None, **by).folder == tmp_path / "epochmeter" / platform.node()
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert Desk(None, **by).folder == tmp_path / "home/.local/state/trainmeter" / platform.node()
+    assert Desk(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
 
 
 def test_a_home_may_be_shared_by_machines(desk, monkeypatch, tmp_path):

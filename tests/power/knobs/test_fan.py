@@ -3,9 +3,9 @@ import os
 import pytest
 from controls import Board
 
-from trainmeter.power.knobs.demands import put_back
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.demands import put_back
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.fan import open_fan
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 

@@ -4,10 +4,10 @@ import shlex
 import pytest
 from controls import CPU, GPU, Board
 
-from trainmeter.power.knobs import jtop_control, privilege
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from trainmeter.power.knobs.knob import held
+from epochmeter.power.knobs import jtop_control, privilege
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.knob import held
 
 
 @pytest.fixture

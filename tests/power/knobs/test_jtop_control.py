@@ -17,7 +17,7 @@ import json, queue, sys, tempfile, threading
 sys.path.insert(0, sys.argv[1])
 import jtop_service
 import jtop.service
-from trainmeter.power.knobs import jtop_control
+from epochmeter.power.knobs import jtop_control
 
 class Controls(queue.Queue):
     def put(self, item, *args, **options):

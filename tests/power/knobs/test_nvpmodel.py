@@ -5,10 +5,10 @@ import subprocess
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
-from trainmeter.power.knobs import jtop_control, knob, privilege
-from trainmeter.power.knobs.desk import Desk
-from trainmeter.power.knobs.knob import held
-from trainmeter.power.knobs.nvpmodel import modes, open_nvpmodel
+from epochmeter.power.knobs import jtop_control, knob, privilege
+from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.nvpmodel import modes, open_nvpmodel
 
 
 @pytest.fixture

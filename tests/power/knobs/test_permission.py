@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 from controls import Board
 
-from trainmeter.power.knobs import permission as permissions
-from trainmeter.power.knobs import privilege
-from trainmeter.power.knobs.fan import open_fan
-from trainmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from trainmeter.power.knobs.nvpmodel import open_nvpmodel
-from trainmeter.power.knobs.permission import permission
-from trainmeter.power.knobs.privilege import rule
-from trainmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs import permission as permissions
+from epochmeter.power.knobs import privilege
+from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.nvpmodel import open_nvpmodel
+from epochmeter.power.knobs.permission import permission
+from epochmeter.power.knobs.privilege import rule
+from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 
 def with_cores(board):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meters.amd import open_amd
+from epochmeter.power.meters.amd import open_amd
 
 SOURCE = Path(__file__).parents[3] / "src"
 UUID = "GPU-1f25e6fa38fdc9e1"
@@ -18,7 +18,7 @@ UUID = "GPU-1f25e6fa38fdc9e1"
 COUNTED = """
 import json, sys, time
 from pathlib import Path
-from trainmeter.power.meters.amd import counter_of, find_cards
+from epochmeter.power.meters.amd import counter_of, find_cards
 
 try:
     domain, read = counter_of(find_cards(Path(sys.argv[1]))[int(sys.argv[2])], "/")

@@ -1,6 +1,6 @@
 import pytest
 
-from trainmeter.power.meters.estimate import open_estimate
+from epochmeter.power.meters.estimate import open_estimate
 
 
 def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine, energy):

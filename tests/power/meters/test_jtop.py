@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meters.jtop import complaint, open_jtop
+from epochmeter.power.meters.jtop import complaint, open_jtop
 
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -19,11 +19,11 @@ LIMIT_S = 20
 METERED = """
 import json, logging, os, signal, sys, time
 import jtop.service
-from trainmeter.power.meters.jtop import open_jtop
+from epochmeter.power.meters.jtop import open_jtop
 
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 said = []
-logging.getLogger("trainmeter.power.meters.jtop").addFilter(lambda record: said.append(record.getMessage()))
+logging.getLogger("epochmeter.power.meters.jtop").addFilter(lambda record: said.append(record.getMessage()))
 meter = open_jtop(gpus=[], root="/", **options)
 if meter.domains:
     before, opened_ns = meter.read(), time.monotonic_ns()
@@ -50,7 +50,7 @@ print(json.dumps({"energy": meter.energy, "domains": meter.domains, **told}))
 
 CONNECTED = """
 import multiprocessing, sys
-from trainmeter.power.meters.jtop import connected
+from epochmeter.power.meters.jtop import connected
 
 if sys.argv[2] == "no client":
     sys.modules["jtop"] = None

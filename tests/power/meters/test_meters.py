@@ -11,15 +11,15 @@ from itertools import count
 import pytest
 from boards import write
 
-from trainmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, Meter, Power
-from trainmeter.power.meters.amd import open_amd
-from trainmeter.power.meters.estimate import open_estimate
-from trainmeter.power.meters.nvml import open_nvml
-from trainmeter.power.meters.rails import open_rails
-from trainmeter.power.meters.rapl import open_rapl
-from trainmeter.power.meters.replay import open_replay
-from trainmeter.power.meters.several import Sum
-from trainmeter.power.sampler import Sampler
+from epochmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, Meter, Power
+from epochmeter.power.meters.amd import open_amd
+from epochmeter.power.meters.estimate import open_estimate
+from epochmeter.power.meters.nvml import open_nvml
+from epochmeter.power.meters.rails import open_rails
+from epochmeter.power.meters.rapl import open_rapl
+from epochmeter.power.meters.replay import open_replay
+from epochmeter.power.meters.several import Sum
+from epochmeter.power.sampler import Sampler
 
 METERS: dict[str, Callable[..., Meter]] = {}
 WHERE = {"gpus": []}

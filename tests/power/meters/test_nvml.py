@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meters.nvml import NO_SLICE
+from epochmeter.power.meters.nvml import NO_SLICE
 
 SOURCE = Path(__file__).parents[3] / "src"
 UNKNOWN = [None, 0.0, None]
 
 OPEN = """
 import json, logging, sys, time
-from trainmeter.power.meter import open_meter
+from epochmeter.power.meter import open_meter
 
 logging.disable()
-spec = {"name": "nvml", "_target_": "trainmeter.power.meters.nvml.open_nvml", **json.loads(sys.argv[1])}
+spec = {"name": "nvml", "_target_": "epochmeter.power.meters.nvml.open_nvml", **json.loads(sys.argv[1])}
 meter = open_meter(spec, gpus=sys.argv[2:])
 """
 
@@ -41,7 +41,7 @@ print(json.dumps({{"watts": watts, "lost": sampling.lost, "samples": sampling.sa
 
 IMPORTED = """
 import sys
-from trainmeter.power.meters.nvml import open_nvml
+from epochmeter.power.meters.nvml import open_nvml
 
 print(open_nvml(gpus=["GPU-aaaa"], root="/").energy["reason"], {"zeus", "pynvml"} & set(sys.modules))
 """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmeter.power.meters import rapl
-from trainmeter.power.meters.rapl import open_rapl, rate
+from epochmeter.power.meters import rapl
+from epochmeter.power.meters.rapl import open_rapl, rate
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from trainmeter.power.meters import replay
-from trainmeter.power.meters.replay import at, load, open_replay
+from epochmeter.power.meters import replay
+from epochmeter.power.meters.replay import at, load, open_replay
 
 HEAD = "monotonic_ns,VDD_IN_w,VDD_SOC_w,total_w\n"
 BEGUN_NS = 7_000_000_000

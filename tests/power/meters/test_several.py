@@ -4,17 +4,17 @@ from array import array
 
 import pytest
 
-from trainmeter.power.consumption import Reading, consumption
-from trainmeter.power.meter import Counter, Domain, Instruments
-from trainmeter.power.meters.several import Sum, open_sum
-from trainmeter.power.series import NO_POWERS, Powers, Sampling
-from trainmeter.power.uncertainty import Response
+from epochmeter.power.consumption import Reading, consumption
+from epochmeter.power.meter import Counter, Domain, Instruments
+from epochmeter.power.meters.several import Sum, open_sum
+from epochmeter.power.series import NO_POWERS, Powers, Sampling
+from epochmeter.power.uncertainty import Response
 
 GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half_width_j=2.0, inside={"gpu0": 90})
 CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
                inside={"cpu0": 40})  # fmt: skip
-NONE = {"_target_": "trainmeter.power.meter.open_none"}
-GUESSED = {"_target_": "trainmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
+NONE = {"_target_": "epochmeter.power.meter.open_none"}
+GUESSED = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
 
 class Scripted:
@@ -148,7 +148,7 @@ def test_a_sum_whose_first_part_is_absent_has_no_energy_and_gives_the_reason():
 def test_if_another_part_is_not_measured_only_the_first_is_metered_with_the_reason(machine, other):
     machine.zone("intel-rapl:0", "package-0", 100.0)
     machine.ticks(busy=1000, idle=9000)
-    counted = {"_target_": "trainmeter.power.meters.rapl.open_rapl"}
+    counted = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
     made = open_sum(gpus=[], root=machine.root, parts=[counted, other])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
     assert made.energy["reason"].startswith("No machine_energy_j: ")
@@ -159,7 +159,7 @@ def test_if_another_part_is_not_measured_only_the_first_is_metered_with_the_reas
 
 def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
     (tmp_path / "power.csv").write_text("monotonic_ns,VDD_IN_w,total_w\n0,10,10\n60000000000,10,10\n")
-    target = "trainmeter.power.meters.replay.open_replay"
+    target = "epochmeter.power.meters.replay.open_replay"
     played = {"_target_": target, "file": str(tmp_path / "power.csv"), "period_s": 0.01}
     before = set(threading.enumerate())
     assert open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "none"}, played]).energy["source"] == "none"
@@ -170,7 +170,7 @@ def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
 
 def test_parts_are_opened_on_the_machine_below_the_root(machine):
     machine.zone("intel-rapl:0", "package-0", 100.0)
-    spec = {"_target_": "trainmeter.power.meters.rapl.open_rapl"}
+    spec = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
     made = open_sum(gpus=[], root=machine.root, parts=[spec])
     before = made.read()
     machine.zone("intel-rapl:0", "package-0", 130.0)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from known import CALIBRATION, FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts, stall_works_then_waits
 
-from trainmeter.power.phases import energy as phases
-from trainmeter.power.phases.energy import phase_energy
-from trainmeter.power.phases.sensor import Sensor as Model
-from trainmeter.power.phases.timeline import PHASES, Timeline
-from trainmeter.power.uncertainty import Response
+from epochmeter.power.phases import energy as phases
+from epochmeter.power.phases.energy import phase_energy
+from epochmeter.power.phases.sensor import Sensor as Model
+from epochmeter.power.phases.timeline import PHASES, Timeline
+from epochmeter.power.uncertainty import Response
 
 SLOW = Sensor(averaging_s=0.1, lag_s=0.05)
 TOLERANCE = 0.01

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
-from trainmeter.worker.data import faults
-from trainmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
-from trainmeter.worker.data.loader import train_loader
-from trainmeter.worker.data.timing import Batches, Timed
-from trainmeter.worker.failures import failure, words
-from trainmeter.worker.strategy import Single
+from epochmeter.worker.data import faults
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
+from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.timing import Batches, Timed
+from epochmeter.worker.failures import failure, words
+from epochmeter.worker.strategy import Single
 
 TORCHS_OWN = [
     "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
@@ -221,5 +221,5 @@ def test_a_connection_that_fails_while_all_processes_live_is_left_as_it_is(monke
 def test_a_persons_own_files_are_not_to_be_removed(tmp_path):
     said = str(unreadable("a.png", OSError("image file is truncated"), str(tmp_path)))
     assert said.endswith(
-        "A dataset that trainmeter made is made again once its folder is removed; one of your own is not."
+        "A dataset that epochmeter made is made again once its folder is removed; one of your own is not."
     )

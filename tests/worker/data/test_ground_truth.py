@@ -5,12 +5,12 @@ import time
 import pytest
 from pipeline import Slow, Took, known_batch, slow_transform, spend, truth
 
-from trainmeter.worker.clock import Clock
-from trainmeter.worker.data import timing
-from trainmeter.worker.data.loader import train_loader
-from trainmeter.worker.data.timing import Timed
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.timeline import HostTimeline
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data import timing
+from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH = 12, 2, 2
 NEAR, NEAR_S = 0.02, 0.002

@@ -4,9 +4,9 @@ import pytest
 import torch
 from PIL import Image
 
-from trainmeter.worker.data.faults import BadSampleError, StorageGoneError
-from trainmeter.worker.data.images import HeldImages, ImageFiles
-from trainmeter.worker.data.timing import Timed
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
+from epochmeter.worker.data.images import HeldImages, ImageFiles
+from epochmeter.worker.data.timing import Timed
 
 
 def write(path, color="red", mode="RGB"):

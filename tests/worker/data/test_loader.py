@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmeter.worker.data.faults import NoMemoryError
-from trainmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
-from trainmeter.worker.data.timing import Timed
-from trainmeter.worker.failures import failure, message
-from trainmeter.worker.strategy import Single
+from epochmeter.worker.data.faults import NoMemoryError
+from epochmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
+from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.failures import failure, message
+from epochmeter.worker.strategy import Single
 
 JOB = {
     "batch": 4,
@@ -144,9 +144,9 @@ def test_prefetch_and_persistence_are_of_loader_processes():
 
 FORKING = """
 import multiprocessing, torch
-from trainmeter.worker.data.loader import train_loader, val_loader
-from trainmeter.worker.data.timing import Timed
-from trainmeter.worker.strategy import Single
+from epochmeter.worker.data.loader import train_loader, val_loader
+from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.strategy import Single
 multiprocessing.set_start_method("forkserver")
 samples = Timed(lambda transform: [(n, n) for n in range(8)], lambda image: image)
 for make in (train_loader, val_loader):
@@ -165,9 +165,9 @@ def test_loader_processes_are_the_workers_own_whatever_python_begins_them_by():
 PARENT = """
 import os, time
 from multiprocessing import active_children
-from trainmeter.worker.data.loader import train_loader
-from trainmeter.worker.data.timing import Timed
-from trainmeter.worker.strategy import Single
+from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.strategy import Single
 loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, Single(1), cuda=False))
 next(loader)
 print(*(worker.pid for worker in active_children()), flush=True)
@@ -217,9 +217,9 @@ def made(tmp_path, monkeypatch):
     """made(opened, evaluate) -> the loaders of a person's own dataset that is opened so."""
 
     def loaded(opened, **keys):
-        monkeypatch.setattr("trainmeter.worker.data.opened", opened, raising=False)
+        monkeypatch.setattr("epochmeter.worker.data.opened", opened, raising=False)
         how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
-        dataset = {**how, "open": {"_target_": "trainmeter.worker.data.opened"}, **keys.pop("dataset", {})}
+        dataset = {**how, "open": {"_target_": "epochmeter.worker.data.opened"}, **keys.pop("dataset", {})}
         asked = job(dataset=dataset, ready_batches=False, **keys)
         return loaders(asked, {"folder": tmp_path}, None, Single(1), cuda=False)
 
@@ -256,7 +256,7 @@ def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout,
     def opened(folder, split, transform):
         raise MemoryError
 
-    how = {each: {"_target_": "trainmeter.worker.data.opened"} for each in layouts}
+    how = {each: {"_target_": "epochmeter.worker.data.opened"} for each in layouts}
     with pytest.raises(NoMemoryError) as raised:
         made(opened, evaluate=True, dataset={"layout": layout, "open": how})
     peak = r"\(the worker's peak was \S+ .B\)"

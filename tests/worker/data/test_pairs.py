@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from trainmeter.datasets.pairs import make
-from trainmeter.worker.data.faults import StorageGoneError
-from trainmeter.worker.data.loader import loaders
-from trainmeter.worker.data.pairs import Pairs, filled, vocabulary
-from trainmeter.worker.models.seq2seq import Seq2Seq
-from trainmeter.worker.models.transformer import Transformer
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Translation
+from epochmeter.datasets.pairs import make
+from epochmeter.worker.data.faults import StorageGoneError
+from epochmeter.worker.data.loader import loaders
+from epochmeter.worker.data.pairs import Pairs, filled, vocabulary
+from epochmeter.worker.models.seq2seq import Seq2Seq
+from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Translation
 
 TRAIN = "b a b\tx y\na a b\tz\n"
 PAD, START, END, UNKNOWN = 0, 1, 2, 3

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainmeter.worker.data.loader import loaders
-from trainmeter.worker.data.polynomial import Polynomial, powers, raised
-from trainmeter.worker.models.polynomial import Polynomial as Model
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Regression
+from epochmeter.worker.data.loader import loaders
+from epochmeter.worker.data.polynomial import Polynomial, powers, raised
+from epochmeter.worker.models.polynomial import Polynomial as Model
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Regression
 
 
 def samples(split="train", count=100, features=4, seed=0):

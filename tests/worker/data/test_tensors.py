@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from trainmeter.worker.data.loader import loaders, notes
-from trainmeter.worker.data.tensors import MOST_BYTES, ReadyBatches
-from trainmeter.worker.strategy import Single
-from trainmeter.worker.tasks import Classification
+from epochmeter.worker.data.loader import loaders, notes
+from epochmeter.worker.data.tensors import MOST_BYTES, ReadyBatches
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification
 
 IMAGES = Classification(auxiliary=0)
 

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from trainmeter.worker.data import timing
-from trainmeter.worker.data.faults import BadSampleError, StorageGoneError
-from trainmeter.worker.data.timing import Timed, batches, stall_model
+from epochmeter.worker.data import timing
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
+from epochmeter.worker.data.timing import Timed, batches, stall_model
 
 MS = 1_000_000
 

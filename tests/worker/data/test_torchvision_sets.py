@@ -1,6 +1,6 @@
 import pytest
 
-from trainmeter.worker.data import torchvision_sets
+from epochmeter.worker.data import torchvision_sets
 
 
 @pytest.mark.parametrize(("name", "called"), [("mnist", "MNIST"), ("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")])

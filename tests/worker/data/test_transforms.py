@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trainmeter.worker.data import transforms
-from trainmeter.worker.data.transforms import Mode, Resize, preprocessing
+from epochmeter.worker.data import transforms
+from epochmeter.worker.data.transforms import Mode, Resize, preprocessing
 
 HALF = {"mean": [0.5], "std": [0.5]}
 COLOR = {"channels": 3, "size": 16, "normalize": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}}
@@ -87,7 +87,7 @@ def inverted(dataset, split):
 
 def test_a_persons_own_preprocessing_is_named_by_its_path(monkeypatch):
     monkeypatch.setattr(transforms, "inverted", inverted, raising=False)
-    how = dataset(name="mine", preprocess="trainmeter.worker.data.transforms.inverted")
+    how = dataset(name="mine", preprocess="epochmeter.worker.data.transforms.inverted")
     assert preprocessing(how, "val")("image") == ("mine", "val", "image")
 
 
@@ -117,7 +117,7 @@ OLD = Path(__file__).parents[3] / ".py36" / "bin" / "python"
 MADE = """
 import sys, torch
 from PIL import Image
-from trainmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.data.transforms import preprocessing
 image = Image.open(sys.argv[1])
 made = []
 for how in ("resize", "crop", "pad"):

@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-from trainmeter.worker.models.facts import facts
-from trainmeter.worker.models.lenet import LeNet
-from trainmeter.worker.models.polynomial import Polynomial
-from trainmeter.worker.models.transformer import Transformer
-from trainmeter.worker.models.vision import classifier
-from trainmeter.worker.tasks import Classification, Regression, Translation
+from epochmeter.worker.models.facts import facts
+from epochmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.polynomial import Polynomial
+from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.models.vision import classifier
+from epochmeter.worker.tasks import Classification, Regression, Translation
 
 FLOAT, LONG = 4, 8
 BATCH = 8

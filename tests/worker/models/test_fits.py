@@ -2,18 +2,18 @@ import pytest
 import torch
 from torch import nn
 
-from trainmeter.worker.data.tensors import ReadyBatches
-from trainmeter.worker.device import count
-from trainmeter.worker.loop import Tally, train
-from trainmeter.worker.models.facts import facts
-from trainmeter.worker.models.fits import check_inputs, check_smallest, on_meta
-from trainmeter.worker.models.lenet import LeNet
-from trainmeter.worker.models.polynomial import Polynomial
-from trainmeter.worker.models.seq2seq import Seq2Seq
-from trainmeter.worker.models.transformer import Transformer
-from trainmeter.worker.models.vision import classifier
-from trainmeter.worker.precision import AsIs, Plain
-from trainmeter.worker.tasks import Classification, Regression, Translation
+from epochmeter.worker.data.tensors import ReadyBatches
+from epochmeter.worker.device import count
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.models.facts import facts
+from epochmeter.worker.models.fits import check_inputs, check_smallest, on_meta
+from epochmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.polynomial import Polynomial
+from epochmeter.worker.models.seq2seq import Seq2Seq
+from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.models.vision import classifier
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.tasks import Classification, Regression, Translation
 
 IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
 

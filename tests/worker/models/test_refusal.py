@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from torchvision import models
 
-from trainmeter.worker import refusal
-from trainmeter.worker.models.classifiers import check_name, names
+from epochmeter.worker import refusal
+from epochmeter.worker.models.classifiers import check_name, names
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -56,7 +56,7 @@ def test_a_target_that_cannot_be_had_is_told(capsys):
 
 def test_a_name_is_looked_up_without_torch():
     program = (
-        "import sys; sys.modules['torch'] = None; from trainmeter.worker import refusal;"
+        "import sys; sys.modules['torch'] = None; from epochmeter.worker import refusal;"
         'refusal.main(\'{"model": {"architecture": "resnet81"}}\')'
     )
     done = subprocess.run(

@@ -1,0 +1,28 @@
+"""scikit-learn's digits as image files: 1797 real scans of 8 x 8 pixels, for a machine without a network."""
+
+from pathlib import Path
+from typing import Any
+
+from epochmeter.datasets.pictures import write
+from epochmeter.datasets.whole import Say
+
+LEVELS = 16  # scikit-learn's gray runs from 0 to 16
+FOLD = 5  # every fifth sample of a class is held out
+
+
+def make(folder: Path, say: Say) -> dict[str, Any]:
+    """Writes `<split>/<class>/<index>.png`, 8-bit gray; each class is split alike."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    splits = {"train": 0, "val": 0}
+    seen = [0] * 10
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        split = "val" if seen[label] % FOLD == FOLD - 1 else "train"
+        seen[label] += 1
+        splits[split] += 1
+        gray = (image.reshape(8, 8) * 255 / LEVELS).round().astype("uint8")
+        path = folder / split / str(label) / f"{index:04}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(gray, path)
+    return {"splits": splits, "classes": 10, "channels": 1, "source": "scikit-learn's load_digits"}

@@ -1,0 +1,182 @@
+"""Generated JPEG files: of a photograph's size, spectrum and cost of decoding, in classes that can be learned.
+
+An image is the sum of two fields of 1/f noise, the spectrum of photographs, its class's grating and its class's tint.
+All that depends on rounding is done in integers, so that the same Pillow writes the same bytes on any machine.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochmeter.datasets import room
+from epochmeter.datasets.whole import Say
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+FOLD = 5
+"""Every fifth sample of a class is for validation."""
+LEAST, MOST = 32, 4096
+"""Pixels of a side."""
+FIELDS = 6
+"""Distinct fields of noise; each sample takes its own parts of four of them."""
+FIELD_SIDE = 512
+"""Fields repeat after as many pixels, unseen, as they are periodic."""
+NOISE, GRATING, TINT, BRIGHTNESS = 45, 20, 25, 16
+"""Standard deviation of the noise and amplitudes of the rest, of 255."""
+WAVES = 12
+"""Of a grating, along the side of an image."""
+FINE_BITS = 4
+"""Levels are summed in sixteenths."""
+COLOR_BITS = 2
+"""A field has a fourth of its strength in color."""
+PROBES = 16
+"""Images by which the quality is found that gives the size asked for."""
+QUALITY = 90
+BLOCK_BYTES = 4096
+QUIET_S = 2
+
+
+def make(
+    folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Say
+) -> dict[str, Any]:
+    """Writes `<split>/<class>/<index>.jpg`, four fifths to train on.
+
+    The files' mean size is `file_bytes`, within a tenth; None: as they come by quality 90. ValueError for what cannot
+    be made, RuntimeError where it has no room.
+    """
+    _check(count, classes, pixels, seed)
+    scene = Scene(classes, pixels, seed)
+    quality, share, mean_bytes = _quality(scene, count, file_bytes)
+    room.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
+    names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
+    for split in ("train", "val"):
+        for name in names:
+            (folder / split / name).mkdir(parents=True)
+    splits = {"train": 0, "val": 0}
+    spoken = time.monotonic()
+    for index in range(count):
+        split = "val" if index // classes % FOLD == FOLD - 1 else "train"
+        splits[split] += 1
+        (folder / split / names[index % classes] / f"{index:06}.jpg").write_bytes(scene.jpeg(index, quality, share))
+        if time.monotonic() - spoken > QUIET_S:
+            spoken = time.monotonic()
+            say(f"writing {index + 1} of {count} images")
+    return {"splits": splits, "classes": classes, "channels": 3, "source": f"generated, seed {seed}"}
+
+
+class Scene:
+    """What all images of a dataset are made of. The class of an image is its index modulo `classes`."""
+
+    def __init__(self, classes: int, pixels: int, seed: int) -> None:
+        import numpy
+
+        self.classes, self.pixels, self.seed = classes, pixels, seed
+        numbers = numpy.random.RandomState(seed)  # its stream is frozen, that of newer generators is not
+        self.side = min(pixels, FIELD_SIDE)
+        self.fields = [_field(numbers, self.side, pixels) for _ in range(FIELDS)]
+
+    def jpeg(self, index: int, quality: int, share: float = 0) -> bytes:
+        """The file of an image; a `share` of them has the next better quality."""
+        from PIL import Image
+
+        numbers = self._numbers(index)
+        quality += numbers.random_sample() < share
+        planes = [Image.fromarray(plane) for plane in self._planes(index, numbers)]
+        file = io.BytesIO()
+        Image.merge("YCbCr", planes).save(file, "JPEG", quality=quality)
+        return file.getvalue()
+
+    def _numbers(self, index: int) -> Any:
+        import numpy
+
+        return numpy.random.RandomState([self.seed, index])
+
+    def _planes(self, index: int, numbers: Any) -> list[ndarray]:
+        """Luma and the two of color, 8 bits each."""
+        import numpy
+
+        label = index % self.classes
+        parts = [self._part(numbers) for _ in range(4)]
+        hue = 2 * math.pi * label / self.classes
+        bright = int(numbers.randint(-BRIGHTNESS, BRIGHTNESS + 1))
+        levels = [
+            ((parts[0] + parts[1] + self._grating(label, numbers)) >> FINE_BITS) + (128 + bright),
+            (parts[2] >> COLOR_BITS + FINE_BITS) + (128 + round(TINT * math.cos(hue))),
+            (parts[3] >> COLOR_BITS + FINE_BITS) + (128 + round(TINT * math.sin(hue))),
+        ]
+        return [numpy.clip(level, 0, 255).astype(numpy.uint8) for level in levels]
+
+    def _part(self, numbers: Any) -> ndarray:
+        field = self.fields[numbers.randint(FIELDS)]
+        down, right = numbers.randint(self.side, size=2)
+        return field[down : down + self.pixels, right : right + self.pixels]
+
+    def _grating(self, label: int, numbers: Any) -> ndarray:
+        """cos(x + y + phase), by sums of products of whole numbers."""
+        import numpy
+
+        angle, phase = math.pi * label / self.classes, numbers.randint(360) * math.pi / 180
+        steps = numpy.arange(self.pixels) * (2 * math.pi * WAVES / self.pixels)
+        along, down = steps * math.cos(angle) + phase, steps * math.sin(angle)
+        x, y = (
+            [numpy.rint(128 * wave(a)).astype(numpy.int32) for wave in (numpy.cos, numpy.sin)] for a in (along, down)
+        )
+        product = numpy.outer(y[0], x[0]) - numpy.outer(y[1], x[1])
+        return ((product * (GRATING << FINE_BITS)) >> 14).astype(numpy.int16)
+
+
+def _field(numbers: Any, side: int, pixels: int) -> ndarray:
+    """1/f noise, `side` pixels wide and then repeated, so that any window of an image's size can be cut out of it."""
+    import numpy
+
+    distance = numpy.hypot(numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side))
+    distance[0, 0] = numpy.inf  # no mean
+    field = numpy.fft.irfft2(numpy.exp(2j * math.pi * numbers.random_sample(distance.shape)) / distance, (side, side))
+    scaled = numpy.rint(field / field.std() * (NOISE / math.sqrt(2) * (1 << FINE_BITS))).astype(numpy.int16)
+    return numpy.pad(scaled, (0, pixels), mode="wrap")
+
+
+def _check(count: int, classes: int, pixels: int, seed: int) -> None:
+    wrong = [
+        text
+        for wrong, text in [
+            (classes < 1, f"dataset.classes={classes}: give 1 or more"),
+            (count < FOLD * classes, f"dataset.count={count}: give {FOLD} for each class, {FOLD * classes}"),
+            (not LEAST <= pixels <= MOST, f"dataset.pixels={pixels}: give {LEAST} to {MOST}"),
+            (not 0 <= seed < 1 << 32, f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}"),
+        ]
+        if wrong
+    ]
+    if wrong:
+        raise ValueError("; ".join(wrong) + ".")
+
+
+def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float, int]:
+    """The quality, the share of images that get the next better one, and the mean size in bytes, by a few of them."""
+    probes = range(0, count, max(1, count // PROBES))
+
+    def mean(quality: int) -> float:
+        return sum(len(scene.jpeg(index, quality)) for index in probes) / len(probes)
+
+    if file_bytes is None:
+        return QUALITY, 0, round(mean(QUALITY))
+    low, high = 1, 100
+    least, most = mean(low), mean(high)
+    if not least <= file_bytes <= most:
+        raise ValueError(
+            f"dataset.file_bytes={file_bytes}: files of {scene.pixels} x {scene.pixels} pixels have "
+            f"{least:.0f} to {most:.0f} bytes. Give one of these, or other dataset.pixels=."
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        size = mean(middle)
+        if size <= file_bytes:
+            low, least = middle, size
+        else:
+            high, most = middle, size
+    return low, (file_bytes - least) / max(most - least, 1), file_bytes

@@ -1,0 +1,164 @@
+"""Gauges that are files below a root: memory, temperatures, a GPU's load and clock, and what slows the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from epochmeter.machine.files import found, text
+from epochmeter.machine.jetson import gpu_devfreqs
+
+JETSON_LOADS = (
+    "sys/devices/gpu.0/load",
+    "sys/devices/platform/gpu.0/load",
+    "sys/devices/platform/*.g*/load",
+    "sys/devices/platform/bus@0/*.g*/load",
+)
+CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
+CONSTANT_ZONES = ("PMIC-Die",)
+"""Thermal zones that always say 100 degrees."""
+PLAUSIBLE_C = range(-40, 127)
+SLOWING = r"(throttle|balanced|cpufreq|devfreq)"
+"""Cooling devices that cool by slowing down; a fan does not."""
+
+AT_LIMIT = "at its power limit"
+"""What is said of a device that is held down by no fault: a job that sets a limit asks for it."""
+
+
+POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
+"""Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
+ELSEWHERE = "elsewhere"
+"""Cause for clocks of a device that does not train: it is a note, and in no metric."""
+
+Slowed = Mapping[str, Sequence[str]]
+"""Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""
+
+
+class Gauge(NamedTuple):
+    """An instrument: `read` tells the quantity, or raises OSError or ValueError.
+
+    Most tell a number in the unit of the quantity's name. `cpu_utilization` is told as the ticks so far, busy and
+    all of them, and `throttling` as `Slowed`: what slows the machine now, or has since it was last read.
+    """
+
+    quantity: str
+    source: str
+    read: Callable[[], Any]
+
+
+def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
+    """The gauges of the machine below `root`, with those of the AMD GPUs among `gpus`, or of a board's own GPU."""
+    yield Gauge("cpu_utilization", "/proc/stat", partial(ticks, root / "proc/stat"))
+    yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
+    yield from _temperatures(root)
+    for gpu, card in amd_cards(root).items():
+        if gpu in gpus:
+            yield from _amd(card)
+    yield from _jetson(root)
+    yield from _throttling(root, ELSEWHERE if gpus else THERMAL)
+
+
+def _temperatures(root: Path) -> Iterator[Gauge]:
+    for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
+        if (kind := text(zone / "type")) not in CONSTANT_ZONES:
+            yield Gauge("temperature_max_c", f"thermal zone {kind}", partial(celsius, zone / "temp"))
+    for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
+        if text(name) in CPU_SENSORS:
+            yield Gauge("temperature_max_c", f"sensor {text(name)}", partial(celsius, name.with_name("temp1_input")))
+
+
+def _jetson(root: Path) -> Iterator[Gauge]:
+    loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
+    if load := next(loads, None):
+        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(share, load, 1000))
+    for devfreq in gpu_devfreqs(root)[:1]:
+        yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(number, devfreq / "cur_freq"))
+
+
+def amd_cards(root: Path) -> dict[str, Path]:
+    """The folder of each AMD GPU's driver, by the GPU's UUID and by its place on the PCI bus."""
+    cards = {}
+    for busy in sorted(root.glob("sys/class/drm/card[0-9]*/device/gpu_busy_percent")):
+        cards[f"GPU-{text(busy.with_name('unique_id'))}"] = busy.parent
+        cards[found(r"^PCI_SLOT_NAME=(.+)", text(busy.with_name("uevent")))] = busy.parent
+    return cards
+
+
+def _amd(card: Path) -> Iterator[Gauge]:
+    yield Gauge("gpu_utilization", "amdgpu", partial(share, card / "gpu_busy_percent", 100))
+    for sensor in sorted(card.glob("hwmon/hwmon*/temp*_input")):
+        yield Gauge("temperature_max_c", "amdgpu", partial(celsius, sensor))
+    for clock in sorted(card.glob("hwmon/hwmon*/freq1_input")):
+        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(number, clock))
+
+
+def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
+    """Gauges of a board's or a CPU's throttling; `by_heat` is the cause that heat is counted as."""
+    packages: dict[str, Path] = {}
+    for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
+        packages.setdefault(text(count.parents[1] / "topology/physical_package_id"), count)
+    for package, count in packages.items():
+        yield Gauge("throttling", "thermal_throttle", rises(count, by_heat, f"CPU package {package} slowed for heat"))
+    for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
+        name = count.name.partition("_")[0]
+        said = f"board slowed for over-current ({name})"
+        yield Gauge("throttling", "over-current events", rises(count, POWER_CAPPED, said))
+    for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
+        if found(SLOWING, text(kind)):
+            said = f"{text(kind)} slowed for heat"
+            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), by_heat, said))
+
+
+def number(path: Path) -> float:
+    return float(path.read_text())
+
+
+def share(path: Path, whole: float) -> float:
+    """A load as a share of 1; ValueError for one that cannot be."""
+    busy = number(path) / whole
+    if not 0 <= busy <= 1:
+        raise ValueError(f"{path} tells a load of {busy:.0%}.")
+    return busy
+
+
+def celsius(path: Path) -> float:
+    """A temperature; ValueError for one that no running machine has."""
+    degrees = number(path) / 1000
+    if round(degrees) not in PLAUSIBLE_C:
+        raise ValueError(f"{path} tells {degrees:g} C.")
+    return degrees
+
+
+def used_bytes(meminfo: Path) -> float:
+    """The memory that is not to be had any more without swapping."""
+    said = meminfo.read_text()
+    total, available = (int(found(rf"^{name}:\s*(\d+) kB", said)) for name in ("MemTotal", "MemAvailable"))
+    return (total - available) * 1024
+
+
+def ticks(stat: Path) -> tuple[int, int]:
+    """The ticks that all cores together were busy since the start, and all ticks.
+
+    Waiting for disks is idle. What a hypervisor gave to others is not ours, and guests are in `user` already.
+    """
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    busy = user + nice + system + irq + softirq
+    return busy, busy + idle + iowait + steal
+
+
+def rises(path: Path, cause: str, said: str) -> Callable[[], Slowed]:
+    """A reading of a counter that says so when it went on since the last one."""
+    last: int | None = None
+
+    def read() -> Slowed:
+        nonlocal last
+        before, last = last, int(path.read_text())
+        return {cause: [said] if before is not None and last > before else []}
+
+    return read
+
+
+def in_force(path: Path, cause: str, said: str) -> Slowed:
+    return {cause: [said] if number(path) > 0 else []}

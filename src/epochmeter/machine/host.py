@@ -1,0 +1,144 @@
+"""What the machine is, read below a root: `/`, or the recorded tree of another board.
+
+What cannot be read is left out, never made up.
+"""
+
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from epochmeter.machine import cpu, jetson
+from epochmeter.machine.files import found, present, text
+from epochmeter.machine.gpus import find_gpus
+
+PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
+GIT_LIMIT_S = 5
+
+
+def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, Any]:
+    """The host as `host.json` keeps it; `project` is the folder whose git commit is told."""
+    root = Path(root)
+    l4t = jetson.l4t(root)
+    return present(
+        {
+            "hostname": text(root / "proc/sys/kernel/hostname"),
+            "boot_id": text(root / "proc/sys/kernel/random/boot_id"),
+            "board": _board(root),
+            "cpu": cpu.describe(root),
+            "memory_bytes": _memory_bytes(root),
+            "gpus": find_gpus(root),
+            "driver": _driver(root),
+            "cuda": _cuda(root),
+            "governors": cpu.governors(root),
+            "clocks": jetson.clocks(root),
+            "power_mode": jetson.power_mode(root),
+            "power_limits_w": cpu.power_limits_w(root),
+            "fan": jetson.fan(root),
+            "kernel": text(root / "proc/sys/kernel/osrelease"),
+            "os": found(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release")),
+            "l4t": l4t,
+            "jetpack": jetson.jetpack(l4t),
+            "python": platform.python_version(),
+            "packages": _packages(),
+            "git": _git(project) if project else None,
+        }
+    )
+
+
+SPECIFIC = ("board", "tegra", "gpu")
+"""The facts that a device is found by, the most telling first."""
+
+
+def facts(root: str | Path = "/") -> dict[str, str | None]:
+    """What a device's `match` is held against: `board`, the device tree's names of it, and for a Jetson the same once
+    more as `tegra`, for what fits any of them; `gpu`, the vendor."""
+    root = Path(root)
+    gpus, names = find_gpus(root), _board(root).get("compatible", "")
+    tegra = names if "nvidia,tegra" in names else None
+    return {"board": names or None, "tegra": tegra, "gpu": gpus[0]["vendor"] if gpus else None}
+
+
+def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
+    """Whether each fact is there and is as the regular expression says; no `match` at all fits nothing."""
+    return match is not None and all(re.search(match[key], facts.get(key) or "") for key in match)
+
+
+def detect(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
+    """The name of the device that fits best: by its board, else by its GPU, else the one that asks nothing.
+
+    The board goes first because a Jetson can have the files of a desktop's NVIDIA driver as well.
+    """
+    fitting = [name for name, match in devices.items() if fits(match, facts)]
+    if not fitting:
+        raise ValueError(f"device=auto: no device fits {dict(facts)}. Name one: device={'|'.join(devices)}.")
+    return min(fitting, key=lambda name: _rank(devices[name] or {}))
+
+
+def _rank(match: Mapping[str, str]) -> int:
+    return next((rank for rank, key in enumerate(SPECIFIC) if key in match), len(SPECIFIC))
+
+
+def _board(root: Path) -> dict[str, str]:
+    for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
+        names = present({"model": text(tree / "model"), "compatible": text(tree / "compatible")})
+        if names:
+            return {**names, **jetson.parts(names.get("compatible", ""))}
+    return {}
+
+
+def _memory_bytes(root: Path) -> int:
+    return int(found(r"^MemTotal:\s*(\d+) kB", text(root / "proc/meminfo")) or 0) * 1024
+
+
+def _driver(root: Path) -> str:
+    """The version of NVIDIA's driver."""
+    return found(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", text(root / "proc/driver/nvidia/version"))
+
+
+def _cuda(root: Path) -> str:
+    """The version of the CUDA toolkit that the machine has; torch brings one of its own."""
+    folder = root / "usr/local/cuda"
+    return found(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', text(folder / "version.json")) or found(
+        r"CUDA Version ([\d.]+)", text(folder / "version.txt")
+    )
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def commit(project: Path) -> str | None:
+    """Return the git commit of a folder, read once per process; None if there is none."""
+    return _git(project).get("commit")
+
+
+def _git(project: Path) -> dict[str, Any]:
+    try:
+        commit = _run_git(project, "rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_run_git(project, "status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return {}  # no git, no repository, no commit, or no answer in time
+
+
+def _run_git(project: Path, *command: str) -> str:
+    answer = subprocess.run(
+        ["git", "--no-optional-locks", "-C", str(project), *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=GIT_LIMIT_S,
+        check=True,
+    )
+    return answer.stdout.strip()

@@ -1,0 +1,100 @@
+"""What only a Jetson says of itself: module and carrier, JetPack, power mode, clocks, fan."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from epochmeter.machine.files import found, present, text
+from epochmeter.machine.power_modes import CONF, current, modes
+
+KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
+"""Developer kits that go by a number of their own: their module and their carrier."""
+
+GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
+"""What the kernel calls the GPU's frequency; the video engines of a Thor go by another, and scale as they like."""
+
+LOCKED, FREE = "locked", "free"
+FAN = re.compile(r"pwm.?fan")
+"""What the kernel calls the fan, by a name that NVIDIA has spelled in several ways."""
+
+JETPACKS = {
+    "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
+    "32.4.4": "4.4.1", "32.5": "4.5", "32.5.1": "4.5.1", "32.5.2": "4.5.1", "32.6.1": "4.6", "32.7.1": "4.6.1",
+    "32.7.2": "4.6.2", "32.7.3": "4.6.3", "32.7.4": "4.6.4", "32.7.5": "4.6.5", "32.7.6": "4.6.6",
+    "34": "5",
+    "35": "5", "35.1": "5.0.2", "35.2.1": "5.1", "35.3.1": "5.1.1", "35.4.1": "5.1.2", "35.5": "5.1.3",
+    "35.6": "5.1.4", "35.6.1": "5.1.5", "35.6.2": "5.1.5",
+    "36": "6", "36.3": "6.0", "36.4": "6.1", "36.4.3": "6.2", "36.4.4": "6.2.1", "36.4.7": "6.2.1", "36.5": "6.2.2",
+    "36.5.2": "6.2.3",
+    "38": "7", "38.2": "7.0", "38.2.1": "7.0", "38.2.2": "7.0", "38.4": "7.1",
+    "39": "7", "39.2": "7.2",
+}  # fmt: skip
+"""JetPack by Linux for Tegra; by its first number where a release is not known."""
+
+
+def parts(compatible: str) -> dict[str, str]:
+    """The part numbers of module and carrier, from the device tree's names of the board."""
+    numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
+    if not numbers:
+        return {}
+    if pair := re.search(r"([a-z]\d{4}-\d{4})[-\w]*\+(p\d{4}-\d{4})", compatible):
+        carrier, module = pair.groups()
+        return {"module": module, "carrier": carrier}
+    module, carrier = KITS.get(numbers[0][:5], (numbers[0], ""))
+    return present({"module": module, "carrier": carrier})
+
+
+def l4t(root: Path) -> str:
+    """The release of Linux for Tegra, such as 36.4.3."""
+    release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", text(root / "etc/nv_tegra_release"))
+    return ".".join(release.groups()) if release else ""
+
+
+def jetpack(release: str) -> str:
+    """The JetPack that a release of Linux for Tegra belongs to: exactly, or its first number alone."""
+    return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
+
+
+def power_mode(root: Path) -> dict[str, Any]:
+    """nvpmodel's mode: its number, and the name that this board gives it."""
+    number = current(root)
+    if number is None:
+        return {}
+    named, _ = modes(text(root / CONF))
+    return {"id": number, **present({"name": named[number].name if number in named else ""})}
+
+
+def gpu_devfreqs(root: Path) -> list[Path]:
+    """The folders that tell and bound the clocks of a board's GPU."""
+    return [folder for folder in sorted(root.glob("sys/class/devfreq/*")) if GPU.search(folder.name)]
+
+
+def clocks(root: Path) -> str:
+    """`locked` where every core and the GPU has one frequency left, as jetson_clocks leaves them, else `free`; empty
+    where none can be read. No root needed."""
+    lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
+    lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
+    bounds = [(text(low), text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
+    told = [(low, high) for low, high in bounds if low and high]
+    if not told:
+        return ""
+    return LOCKED if all(low == high for low, high in told) else FREE
+
+
+def fan_duty(root: Path) -> Path | None:
+    """The file of the fan's duty, 0 to 255; None where there is no fan, and OSError where that cannot be told."""
+    names = sorted(root.glob("sys/class/hwmon/hwmon*/name"))
+    named = [name.with_name("pwm1") for name in names if FAN.fullmatch(name.read_text().strip())]
+    return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *named) if duty.exists()), None)
+
+
+def fan(root: Path) -> dict[str, Any]:
+    """How fast the fan is asked to turn, 0 to 255, and the profile that it follows."""
+    try:
+        duty = fan_duty(root)
+    except OSError:
+        duty = None
+    pwm = text(duty) if duty else ""
+    profile = found(r"FAN_PROFILE[:\s]+(\w+)", text(root / "var/lib/nvfancontrol/status"))
+    default = found(r"FAN_DEFAULT_PROFILE\s+(\w+)", text(root / "etc/nvfancontrol.conf"))
+    return {**({"pwm": int(pwm)} if pwm.isdigit() else {}), **present({"profile": profile or default})}

@@ -1,0 +1,61 @@
+"""The power modes of a Jetson: nvpmodel's, as the board's own /etc/nvpmodel.conf has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from epochmeter.machine.files import found, text
+
+CONF = "etc/nvpmodel.conf"
+
+
+class Mode(NamedTuple):
+    number: int
+    name: str
+    cores: int  # of the CPU, online
+    gating: frozenset[tuple[str, str]]
+    """Which parts of the GPU have no power, by mask: nvpmodel changes it by a reboot alone."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (id:{self.number})"
+
+    @property
+    def watts(self) -> float | None:
+        """The watts in the mode's name, if there are any."""
+        words = (re.fullmatch(r"(\d+)W", word) for word in self.name.upper().split("_"))
+        return next((float(word[1]) for word in words if word), None)
+
+
+def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
+    """The modes of an nvpmodel.conf by number, in its order, and the number of the default."""
+    read: dict[int, Mode] = {}
+    default = mode = None
+    for line in conf.splitlines():
+        words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
+        match words:
+            case ["<", "POWER_MODEL", number, name, ">"] if value(number).isdigit():
+                mode = Mode(int(value(number)), value(name), 0, frozenset())
+            case ["<", "PM_CONFIG", number, ">"] if value(number).isdigit():
+                default, mode = int(value(number)), None
+            case ["<", *_]:
+                mode = None
+            case ["CPU_ONLINE", _, "1"] if mode:
+                mode = mode._replace(cores=mode.cores + 1)
+            case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
+                mode = mode._replace(gating=mode.gating | {(mask, bits)})
+        if mode:
+            read[mode.number] = mode
+    return read, default
+
+
+def value(assignment: str) -> str:
+    return assignment.partition("=")[2]
+
+
+def current(root: Path) -> int | None:
+    """The number of the mode that is set, by nvpmodel's own note; None where there is none."""
+    number = found(r"pmode:(\d+)", text(root / "var/lib/nvpmodel/status"))
+    return int(number) if number else None

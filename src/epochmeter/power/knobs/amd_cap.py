@@ -1,0 +1,24 @@
+"""The power cap of AMD GPUs, by the files of their driver, amdgpu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from epochmeter.machine.amd import board_of, find_cards
+from epochmeter.power.knobs.watts import WattLimit, bound, file_dial
+
+
+def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
+    """The knob of the GPUs at these PCI addresses, board by board; None unless each has a cap."""
+    cards = find_cards(Path(root))
+    try:
+        boards = {board_of(bus, cards) for bus in buses}
+    except OSError:
+        return None
+    dials = {}
+    for board in sorted(boards):
+        for cap in sorted(board.folder.glob("hwmon/hwmon*/power1_cap")):
+            low_w, high_w = (bound(cap.with_name(f"power1_cap_{which}")) for which in ("min", "max"))
+            dials[board.bus] = file_dial(cap, low_w=low_w, high_w=high_w)
+    return WattLimit("amdgpu", dials) if len(dials) == len(boards) and dials else None

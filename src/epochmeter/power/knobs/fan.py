@@ -1,0 +1,109 @@
+"""A Jetson's fan: at full speed its own power and the chip's temperature are the same in every run.
+
+A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile is who sets the duty: `manual`, nobody;
+`temp_control`, JetPack 4's kernel; else a profile of nvfancontrol, JetPack 5's service and later ones'.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from epochmeter.machine.jetson import fan_duty
+from epochmeter.power.knobs import jtop_control, privilege
+from epochmeter.power.knobs.jtop_control import jtop_or_sudo
+from epochmeter.power.knobs.knob import Wish, settled
+
+FULL = 255
+MANUAL, KERNEL = "manual", "temp_control"
+SERVICE = "nvfancontrol"
+
+
+class Fan:
+    name = "fan"
+    devices: Sequence[str] = ()
+    pending = False
+
+    def __init__(self, root: Path, duty: Path) -> None:
+        self._root, self._duty = root, duty
+        self._kernel = duty.with_name(KERNEL)
+        self.files: Sequence[Path] = [duty, *([self._kernel] if self._kernel.exists() else [])]
+        verbs = () if self._kernel.exists() else ("stop", "start")
+        self.commands: Sequence[Sequence[str]] = [
+            *(("tee", str(file)) for file in self.files),
+            *(("systemctl", verb, SERVICE) for verb in verbs),
+        ]
+
+    def get(self) -> str:
+        return f"{self._profile()} {self._duty.read_text().strip()}"
+
+    def set(self, setting: str) -> None:
+        """Sets the duty for good, or hands it back to who set it: by jtop's service, as root, or by sudo."""
+        profile, duty = setting.split()
+        said = jtop_or_sudo(
+            lambda: jtop_control.set_fan(profile, 100 * int(duty) / FULL), lambda: self._by_sudo(profile, duty)
+        )
+        settled(self, setting, said)
+
+    def same(self, setting: str, other: str) -> bool:
+        """By whom it is set, and, where that is nobody, at which duty: who sets it sets that as he likes."""
+        profile, duty = setting.split()
+        other_profile, other_duty = other.split()
+        return profile == other_profile and (profile != MANUAL or abs(int(duty) - int(other_duty)) <= 1)
+
+    def choices(self) -> str:
+        return "max"
+
+    def wish(self, asked: Any) -> Wish:
+        if asked != "max":
+            raise ValueError(f"fan={asked}: give keep or {self.choices()}.")
+        return Wish(f"{MANUAL} {FULL}")
+
+    def by_hand(self, setting: str) -> str:
+        profile, duty = setting.split()
+        if profile == MANUAL:
+            return f"echo {duty} | sudo tee {shlex.quote(str(self._duty))}"
+        if profile == KERNEL:
+            return f"echo 1 | sudo tee {shlex.quote(str(self._kernel))}"
+        return f"sudo systemctl start {SERVICE}"
+
+    def _by_sudo(self, profile: str, duty: str) -> str:
+        said = ""
+        if self._kernel.exists():
+            privilege.write(self._kernel, str(int(profile == KERNEL)))
+        elif profile != MANUAL:
+            return privilege.as_root("systemctl", "start", SERVICE)
+        elif self._profile() != MANUAL:
+            said = privilege.as_root("systemctl", "stop", SERVICE)
+        privilege.write(self._duty, duty)
+        return said
+
+    def _profile(self) -> str:
+        if self._kernel.exists():
+            return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
+        return service_profile(self._root) or MANUAL
+
+
+def open_fan(root: str | Path) -> Fan | None:
+    """The knob of a Jetson's fan; None where there is none."""
+    root = Path(root)
+    try:
+        duty = fan_duty(root)
+    except OSError as error:
+        raise privilege.unreadable(error) from error
+    return Fan(root, duty) if duty else None
+
+
+def service_profile(root: Path) -> str | None:
+    """The profile by which nvfancontrol sets the fan; None where that service is not at work."""
+    if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", SERVICE).strip() != "active":
+        return None
+    try:
+        profile = re.search(r"FAN_DEFAULT_PROFILE\s+(\w+)", (root / "etc/nvfancontrol.conf").read_text())
+    except OSError:
+        profile = None
+    return profile[1] if profile else "nvfancontrol"

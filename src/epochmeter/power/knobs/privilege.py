@@ -1,0 +1,171 @@
+"""What takes root, done as an ordinary user may: by sudo where it asks for no password, never by running as root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from epochmeter.machine.files import found, text
+from epochmeter.stopping import STOPPING
+
+LIMIT_S = 30
+SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Folders in which sudo searches for programs."""
+SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
+CAP_SYS_ADMIN = 21
+TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
+LOCKED_OUT = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
+GONE_S = 1
+"""How long a program that was killed is waited for."""
+REFUSAL = re.compile(
+    r"^.*(?:password is required|authentication is required|terminal is required|not allowed to execute"
+    r"|not in the sudoers|may not run sudo|command not found).*$",
+    re.MULTILINE,
+)
+"""What sudo says where it does not run a program; what else it says, such as an unknown host, is no refusal."""
+
+
+def answer(*command: str, typed: str | None = None) -> str:
+    """What a program says, on both its outputs, with `typed` or nothing at all on its standard input.
+
+    RuntimeError where there is no such program, or where it does not end in time. Its exit code is not asked: the
+    vendors' programs end with 0 where they have done nothing.
+    """
+    # A Ctrl-C is sent to every program of the terminal: it must not end this one half way.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        raise RuntimeError(f"{command[0]} cannot be run: {error.strerror}.") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        return process.communicate(typed, timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired as error:
+        with suppress(PermissionError, subprocess.TimeoutExpired):  # root's own process outlives us
+            process.kill()
+            process.wait(GONE_S)
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            with suppress(BrokenPipeError):
+                pipe.close()
+        raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s.") from error
+
+
+def as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
+    """Run a program that needs root: directly as root, else by `sudo -n`.
+
+    Args:
+        command: The program and its arguments.
+        typed: The program's standard input; none by default.
+        allow: How to allow it, for the error; by default a sudoers rule for exactly this command.
+
+    Returns:
+        The program's output, standard error included.
+
+    Raises:
+        RuntimeError: This user may not run it.
+    """
+    if os.geteuid() == 0:
+        return answer(*command, typed=typed)
+    asked = shlex.join(command)
+    try:
+        said = answer("sudo", "-n", *command, typed=typed)
+    except RuntimeError as error:
+        raise RuntimeError(f"`{asked}` takes root: {error}") from error
+    if refusal := REFUSAL.search(said):
+        raise RuntimeError(
+            f"`{asked}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
+        )
+    return said
+
+
+def rule(commands: Sequence[Sequence[str]]) -> str:
+    """Return the command to paste that lets this user run these commands as root without a password.
+
+    The rule has the exact arguments, since `tee` or `nvpmodel` with any arguments could write any file.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        user = f"#{os.getuid()}"
+    line = f"{user} ALL=(root) NOPASSWD: {', '.join(map(in_sudoers, commands))}"
+    return f"echo {shlex.quote(line)} | sudo EDITOR='tee -a' visudo -f /etc/sudoers.d/epochmeter"
+
+
+def in_sudoers(command: Sequence[str]) -> str:
+    """Return a command with exact arguments in the syntax of sudoers(5)."""
+    program, *arguments = command
+    path = (
+        shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"
+    )  # not from a folder that the user can change
+    escaped = [re.sub(r"([,:=\\ *?!\[\]])", r"\\\1", text) for text in (path, *arguments)]
+    return " ".join(escaped if arguments else [*escaped, '""'])
+
+
+def writable(file: Path) -> bool:
+    """Whether this process may open a file for writing; root may not if the file is on a read-only mount."""
+    return os.access(file, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def may_write(file: Path) -> bool:
+    """Whether `write` may write to one of the kernel's files, checked without writing anything.
+
+    The same command is run without input: `tee` then only opens and closes the file. That would truncate a file outside
+    sysfs, as of a recorded board; such a file counts as writable only if this process may write it directly.
+    """
+    if writable(file):
+        return True
+    try:
+        return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(as_root("tee", str(file)))
+    except (OSError, RuntimeError):
+        return False
+
+
+def is_administrator() -> bool:
+    """Whether this process has CAP_SYS_ADMIN on the host, which drivers require; root in a container may lack it."""
+    mapped = text(PROCESS / "uid_map").split()
+    effective = int(found(r"^CapEff:\s*([0-9a-f]+)", text(PROCESS / "status")) or "0", 16)
+    return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
+
+
+def read(file: Path) -> str:
+    """A file of the machine's, stripped; RuntimeError where this user may not read it."""
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise unreadable(error) from error
+
+
+def unreadable(error: OSError) -> RuntimeError:
+    """The error of a file of the machine's that cannot be read, with what to do."""
+    file = error.filename
+    return RuntimeError(f"{file} cannot be read: {error.strerror}. Let this user: sudo chmod a+r {file}")
+
+
+def write(file: Path, text: str) -> None:
+    """Writes to a file of the kernel's, or has `sudo tee` do it; RuntimeError where it takes neither."""
+    try:
+        file.write_text(text)
+    except PermissionError:
+        said = as_root("tee", str(file), typed=text)
+        if refused := TEE_ERROR.search(said):
+            raise RuntimeError(f"the kernel refused to write {text}: {refused[1]}\nhint: {LOCKED_OUT}") from None
+    except OSError as error:
+        raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {LOCKED_OUT}") from error

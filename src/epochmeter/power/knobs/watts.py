@@ -1,0 +1,149 @@
+"""A limit in watts, of one device or of several alike: the knob that NVML, RAPL and amdgpu have in common."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from epochmeter.power.knobs import privilege
+from epochmeter.power.knobs.knob import Wish, within_time
+
+TOLERANCE = 0.01
+"""By what share a device may round what it is asked for."""
+
+
+class Dial(NamedTuple):
+    """The power limit of one device, in watts; a bound that the device does not tell is None."""
+
+    low_w: float | None
+    high_w: float | None
+    read: Callable[[], float]  # OSError or RuntimeError where it cannot
+    write: Callable[[float], None]  # RuntimeError where it cannot
+    by_hand: Callable[[float], str]
+    file: Path | None = None  # the kernel's file of the limit, where there is one
+    low_source: str = ""
+    """Source of the lowest limit, or why it is unknown."""
+    check: Callable[[], None] = lambda: None
+    """Raises RuntimeError if the limit would have no effect."""
+
+
+class WattLimit:
+    """The same limit on each of some devices. Its setting is "250 W", or "250 W, 300 W" where they differ."""
+
+    pending = False
+
+    def __init__(self, name: str, dials: Mapping[str, Dial]) -> None:
+        self.name = name
+        self.devices: Sequence[str] = list(dials)
+        self._dials = list(dials.values())
+        self.files: Sequence[Path] = [dial.file for dial in self._dials if dial.file]
+        self.commands: Sequence[Sequence[str]] = [("tee", str(file)) for file in self.files]
+
+    def get(self) -> str:
+        limits = [spelled(dial.read()) for dial in self._dials]
+        return ", ".join(limits if len(set(limits)) > 1 else limits[:1])
+
+    def set(self, setting: str) -> None:
+        """Set the limit of each device and wait until all can be read back.
+
+        Every device is tried, so that a refusal by one device does not prevent the restoration of the others.
+
+        Args:
+            setting: Watts as text, like "250 W", or one limit per device, like "250 W, 300 W".
+
+        Raises:
+            RuntimeError: A device refused the limit, or does not have it after `knob.SETTLES_S` seconds.
+        """
+        written, refusals = [], []
+        for dial, watts in zip(self._dials, self._limits(setting), strict=True):
+            try:
+                dial.write(watts)
+                written.append((dial, watts))
+            except RuntimeError as error:
+                refusals.append(str(error))
+        self.pending = bool(written)
+        reached = within_time(lambda: all(close(dial.read(), watts) for dial, watts in written))
+        self.pending = not reached
+        if refusals:
+            raise RuntimeError("\n".join(refusals))
+        if not reached:
+            raise RuntimeError(f"{self.name}: asked for {setting}, the device is at {self.get()}.")
+
+    def same(self, setting: str, other: str) -> bool:
+        """Whether two settings are equal except for rounding by the device."""
+        return all(map(close, self._limits(setting), self._limits(other)))
+
+    def choices(self) -> str:
+        """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
+        for dial in self._dials:
+            dial.check()
+        low, high = self._bounds()
+        source = next((dial.low_source for dial in self._dials if dial.low_w == low and dial.low_source), "")
+        if low is None:
+            upper = f"up to {high:g} W" if high else "watts"
+            return f"{upper} (lowest limit unknown{source and f': {source}'})"
+        return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
+
+    def wish(self, asked: Any) -> Wish:
+        choices = self.choices()
+        if isinstance(asked, str):
+            raise ValueError(
+                f"power_limit={asked} names a power mode, which a Jetson has; {self.name} limits in watts: {choices}."
+            )
+        low, high = self._bounds()
+        if (low and asked < low) or (high and asked > high):
+            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {choices}.")
+        return Wish(spelled(asked), asked, most_w=high)
+
+    def by_hand(self, setting: str) -> str:
+        limits = zip(self._dials, self._limits(setting), strict=True)
+        return " && ".join(dial.by_hand(watts) for dial, watts in limits)
+
+    def _limits(self, setting: str) -> list[float]:
+        limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
+        return limits * len(self._dials) if len(limits) == 1 else limits
+
+    def _bounds(self) -> tuple[float | None, float | None]:
+        """The range that all the devices have in common."""
+        lows = [dial.low_w for dial in self._dials if dial.low_w]
+        highs = [dial.high_w for dial in self._dials if dial.high_w]
+        return max(lows, default=None), min(highs, default=None)
+
+
+def close(watts: float, asked: float) -> bool:
+    """Whether a limit is the requested one except for rounding by the device."""
+    return abs(watts - asked) <= TOLERANCE * asked
+
+
+def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
+    """A limit that is a file of microwatts."""
+
+    def read() -> float:
+        try:
+            return int(file.read_text()) / 1e6
+        except ValueError as error:
+            raise RuntimeError(f"{file} holds no number: {error}") from error
+
+    return Dial(
+        low_w,
+        high_w,
+        read,
+        lambda watts: privilege.write(file, str(round(watts * 1e6))),
+        lambda watts: f"echo {round(watts * 1e6)} | sudo tee {shlex.quote(str(file))}",
+        file,
+    )
+
+
+def bound(file: Path) -> float | None:
+    """A bound that a file of microwatts tells; None where it tells none, or 0."""
+    try:
+        return int(file.read_text()) / 1e6 or None
+    except (OSError, ValueError):
+        return None
+
+
+def spelled(watts: float) -> str:
+    """Watts to the microwatt, so that what was there comes back exactly."""
+    return f"{watts:.6f}".rstrip("0").rstrip(".") + " W"

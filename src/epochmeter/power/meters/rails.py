@@ -1,0 +1,207 @@
+"""The power rails of a Jetson, by its INA3221 and INA238 sensors: files that anyone may read.
+
+Two layouts: JetPack 4 shows a sensor as an IIO device, later ones as hwmon. What the sensors see is the module (on
+Thor the input of its carrier board), not the wall: carrier, drives and USB lie outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from epochmeter.power.meter import Absent, Domain, Instruments, Meter, Power
+from epochmeter.power.meters.jtop import open_jtop
+from epochmeter.power.meters.module import covered, total_of
+from epochmeter.power.sampler import Sampler
+from epochmeter.power.uncertainty import Response, response_of
+from epochmeter.slurm import company
+
+SHUNT_STEP_V = 40e-6
+"""The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""
+
+
+INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
+"""The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
+INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
+"""The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
+
+
+class Rail(NamedTuple):
+    """A rail: its name on the board, its watts now, their resolution, and how its chip responds."""
+
+    name: str
+    read: Callable[[], float]
+    step_w: float = 0.0  # unknown
+    response: Response = Response()
+
+
+def open_rails(
+    *,
+    gpus: Sequence[str],
+    root: str | PathLike[str],
+    period_s: float,
+    rails: Mapping[str, Any] | None = None,
+    sensors: Mapping[str, Any] | None = None,
+) -> Meter:
+    """All rails of the board below `root` as domains, sampled every `period_s`.
+
+    `rails` is the board's table: `total`, the rails that together are the module, or what else it `covers`, and what
+    the others cover, such as `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else
+    the sum of all rails. A board that shows no sensor is asked through jtop's service. `sensors` is the device's
+    table of sensor responses, by the chip's name in the kernel, for drivers that do not show them.
+    """
+    if others := company(os.environ):
+        return Absent(others)
+    try:
+        found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
+    except ValueError as error:  # of the table of sensors
+        return Absent(str(error))
+    if not found:
+        other = open_jtop(gpus=gpus, root=root, rails=rails)
+        why = f"No INA3221 or INA238 shows a rail below {root}."
+        other.energy["reason"] = " ".join(filter(None, (why, other.energy["reason"])))
+        return other
+    table = rails or {}
+    total = total_of(list(found), table)
+    if lacking := set(total.rails) - found.keys():
+        return Absent(
+            f"The board's table makes its total of {', '.join(total.rails)}, but there is no "
+            f"{', '.join(sorted(lacking))}: found {', '.join(found)}. Name the total in conf/device: "
+            "device.rails.total=[...]"
+        )
+    powers = {
+        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, *rail.response), rail.read)
+        for name, rail in found.items()
+    }
+    return Instruments(
+        powers=Sampler(powers, total=total.rails, period_s=period_s),
+        total=total.rails,
+        covers=total.covers,
+        reason=total.reason,
+    )
+
+
+def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str, Any] | None = None) -> Iterator[Rail]:
+    """Find every rail that a sensor below `root` measures.
+
+    Args:
+        root: the machine's root folder.
+        shunt_ohm: the shunts' resistance, for drivers that do not show it.
+        sensors: the responses of chips by name, for drivers that do not show them.
+    """
+    for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
+        kind = _text(sensor / "name")
+        response = response_of(sensors, kind)
+        if kind.startswith("ina3221"):
+            for folder in sorted(sensor.glob("iio:device*")):
+                yield from _iio_rails(folder, shunt_ohm, response)
+            for folder in sorted(sensor.glob("hwmon/hwmon*")):
+                yield from _hwmon_rails(folder, _shown_response(folder, INA3221_US, _channels(folder)) or response)
+        elif kind.startswith("ina238"):
+            for folder in sorted(sensor.glob("hwmon/hwmon*")):
+                yield _ina238_rail(folder, _shown_response(folder, INA238_US, 1) or response)
+
+
+def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
+    """JetPack 4: channels 0 to 2, milliwatts ready made."""
+    for channel in range(3):
+        name = _text(folder / f"rail_name_{channel}")
+        milliwatts = str(folder / f"in_power{channel}_input")
+        if name and name != "NC" and os.path.exists(milliwatts):
+            step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
+            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), step_w, response)
+
+
+def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
+    """JetPack 5 and later: channels 1 to 3, millivolts and milliamperes; what follows them are shunts."""
+    for channel in range(1, 4):
+        name = _text(folder / f"in{channel}_label")
+        if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
+            files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
+            step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
+            yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
+
+
+def _ina238_rail(folder: Path, response: Response) -> Rail:
+    """Thor's input, in microwatts."""
+    name, read = _text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
+    return Rail(name, read, response=response)
+
+
+def _watts(files: Sequence[str], unit: float) -> float:
+    """The power that files tell: the product of their numbers, in this unit."""
+    return prod(map(_number, files)) * unit
+
+
+def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
+    """How finely a channel's power is told: a step of its current, at the voltage that it has now; 0: unknown."""
+    try:
+        return SHUNT_STEP_V / shunt_ohm * _number(str(millivolts)) / 1e3 if shunt_ohm else 0.0
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _shunt_ohm(folder: Path, channel: int) -> float | None:
+    try:
+        return _number(str(folder / f"shunt{channel}_resistor")) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _channels(folder: Path) -> int:
+    """Return the number of enabled channels of an INA3221, which are converted one after another."""
+    return sum(_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
+
+
+def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
+    """The response of a chip by its driver's files `samples` and `update_interval`; None where it has none.
+
+    The chip renews its registers after it has converted every channel `samples` times. `update_interval` is the time of
+    all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
+    possible conversion times show which one it is; if both are possible, the longer time is assumed.
+
+    Args:
+        folder: the chip's hwmon folder.
+        conversions_us: for each quantity that a round converts, the conversion times that can be set, in microseconds.
+        channels: how many channels a round converts.
+    """
+    try:
+        samples, interval_ms = _number(str(folder / "samples")), _number(str(folder / "update_interval"))
+    except (OSError, ValueError):
+        return None
+    rounds_us = [channels * sum(times) for times in product(*conversions_us)]
+    possible_us = [us * samples for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
+    if samples <= 0 or not possible_us or not interval_ms:
+        return None
+    # One sample is no mean: a channel's conversion lasts a sixth of the round.
+    renewal_s = max(possible_us) / 1e6
+    return Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s)
+
+
+def _number(file: str) -> int:
+    """The whole number that a sensor's file holds now; OSError or ValueError where it holds none.
+
+    Opened anew each time, since a sensor that came back has other files than the one that went.
+    """
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        text = os.read(descriptor, 32)
+    finally:
+        os.close(descriptor)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{file} holds {text.decode(errors='replace').strip()!r}, no number") from None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip("\0\n ")
+    except OSError:
+        return ""

@@ -1,0 +1,36 @@
+"""The bottleneck of each configuration, from the parts of its runs' mean epochs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from epochmeter.bottleneck import PARTS, Bottleneck, part_seconds
+from epochmeter.report.bottleneck import decide
+from epochmeter.report.costs import TIME, measured
+from epochmeter.report.points import Point
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A configuration and its bottleneck."""
+
+    point: Point
+    bottleneck: Bottleneck
+
+
+def bounds(points: Sequence[Point]) -> list[Bound]:
+    """Return the bottleneck of each configuration for which it is known; repeats give the intervals."""
+    found = [(point, _bottleneck(point)) for point in points]
+    return [Bound(point, bottleneck) for point, bottleneck in found if bottleneck]
+
+
+def _bottleneck(point: Point) -> Bottleneck | None:
+    e2e_s = measured(point, TIME)
+    if not e2e_s:
+        return None
+    in_memory = (point.job.get("dataset") or {}).get("layout", "files") != "files"
+    runs = [part_seconds(row.metrics, in_memory) for row in point.rows]
+    parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
+    return decide(parts, statistics.fmean(e2e_s))

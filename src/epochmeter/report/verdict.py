@@ -1,0 +1,186 @@
+"""The answer in words, above all else that a report tells: what to choose, what bounds it, what to try next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from epochmeter import bottleneck
+from epochmeter.bottleneck import PARTS, part_name
+from epochmeter.report import prediction as predicted
+from epochmeter.report.advice import Try
+from epochmeter.report.bounds import Bound
+from epochmeter.report.choices import Choice
+from epochmeter.report.costs import Cost, costs, measured
+from epochmeter.report.estimates import MATTERS, positive_mean
+from epochmeter.report.pages import Page, Section
+from epochmeter.report.points import Point, same, titles, varied
+from epochmeter.report.prediction import Prediction
+from epochmeter.report.words import ABSENT, Grid, finite, interval, number, spread
+from epochmeter.sweep import IN_ROUNDS
+
+BEST = {
+    "fastest": "time",
+    "least_energy": "energy",
+    "tradeoff": "trade-off",
+    "within_slowdown": "energy within the slowdown",
+    "power_budget": "time on the power budget",
+    "deadline": "energy by the deadline",
+}
+LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
+"""Keys by which a job may need another number of epochs to learn as much."""
+
+
+def page(
+    points: Sequence[Point],
+    choices: Sequence[Choice],
+    bounds: Sequence[Bound],
+    prediction: Prediction | str | None = None,
+    what_next: Sequence[Try] = (),
+    notes: Sequence[str] = (),
+) -> Page | None:
+    """The top of a report; `notes` say why there is no choice where there is none (`choices.unmet`).
+
+    None where no point has a time: then there is nothing to answer.
+    """
+    known = {id(cost.point): cost for cost in costs(points)}
+    if not choices or not known:
+        return None
+    names = {id(point): title for point, title in zip(points, titles(points), strict=True)}
+    bound_of = {id(bound.point): bound for bound in bounds}
+    sections = [
+        _answer(choices, known, bound_of, notes, caveats(points)),
+        _bounded(choices, bounds, names) if bounds else None,
+        Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
+        _predicted(prediction) if prediction else None,
+    ]
+    values = {
+        "choices": [_plain(choice, known[id(choice.point)], bound_of.get(id(choice.point))) for choice in choices],
+        "bottlenecks": Counter(bound.bottleneck.label for bound in bounds),
+        "what_next": [{"command": each.command, "why": each.why} for each in what_next],
+        "prediction": predicted.values(prediction) if prediction else None,
+        "notes": list(notes),
+    }
+    numbers = sorted(run for cost in known.values() for run in cost.point.numbers)
+    return Page("answer", "The answer", [each for each in sections if each], finite(values), numbers)
+
+
+def caveats(points: Sequence[Point]) -> list[str]:
+    """What a reader has to keep in mind where epochs are put side by side."""
+    said = []
+    samples = [count for point in points for count in measured(point, "steady/samples")]
+    if samples and max(samples) > (1 + MATTERS) * min(samples):
+        span = f"{number(min(samples))} to {number(max(samples))}"
+        said.append(f"An epoch is not as much work in all of them: it has {span} samples.")
+    targeted = any(point.job.get(f"target_{name}") is not None for point in points for name in ("accuracy", "loss"))
+    learning = [key for key in varied(points) if key.partition(".")[0] in LEARNING]
+    if learning and not targeted:
+        keys = ", ".join(learning)
+        said.append(
+            f"Epoch time does not show how many epochs are needed; that may depend on {keys}. "
+            "Set target_accuracy= to compare time to accuracy."
+        )
+    once = [point for point in points if len(point.rows) == 1]
+    if len(points) > 1 and once:
+        said.append(_once(once, points))
+    return said
+
+
+def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
+    """That jobs ran once, and what gives them intervals: not the repeats that went to another host each."""
+    which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
+    hosts = Counter(same(point.job) for point in points)
+    if not any(hosts[same(point.job)] > 1 for point in once):
+        return f"{which} ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
+    return (
+        f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
+        f"repeats of each other, as no two boards are quite alike: {IN_ROUNDS} gives intervals where all go to one, "
+        "which hydra.launcher.options='{nodelist: ...}' names."
+    )
+
+
+def _answer(
+    choices: Sequence[Choice],
+    known: dict[int, Cost],
+    bound_of: dict[int, Bound],
+    unmet: Sequence[str],
+    caveats: Sequence[str],
+) -> Section:
+    """What to choose: in one sentence where one job is the best by each bound, none is as good, and none is unmet."""
+    first = known[id(choices[0].point)]
+    energy = f", {interval(positive_mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
+    cost = f"{interval(positive_mean(first.times_s), first.time_s)} an epoch{energy}"
+    if len(known) == 1:
+        return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *unmet, *caveats])
+    alone = len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1
+    if alone and not unmet and not any(choice.as_good for choice in choices):
+        said = [f"{first.title} is the best by all that was asked: {cost}."]
+    else:
+        said = [choice.sentence for choice in choices]
+    covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
+    if covers:
+        said.append(f"Energy is that of: {'; '.join(covers)}.")
+    return Section([*said, *unmet, *caveats], [grid(choices, known, bound_of)])
+
+
+def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound]) -> Grid:
+    """A row for each job that is the best by anything; `known` and `bound_of` by the id of its point."""
+    best: dict[int, list[str]] = {}
+    for choice in choices:
+        best.setdefault(id(choice.point), []).append(BEST[choice.name])
+    rows = []
+    for point, by in best.items():
+        cost, bound = known[point], bound_of.get(point)
+        joules = spread(positive_mean(cost.joules)) if cost.joules else ABSENT
+        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(positive_mean(cost.times_s))
+        found = bound.bottleneck.text if bound else ABSENT
+        rows.append([cost.title, runs, seconds, joules, number(cost.power_w), found, "; ".join(by)])
+    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bottleneck", "best by"], rows)
+
+
+def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
+    """The bottlenecks of all configurations, and where the time of each chosen one goes."""
+    said = [bottleneck.sentence([bound.bottleneck for bound in bounds])]
+    if any(bound.point.devices != 1 for bound in bounds):
+        said.append("Of several devices one's stall is another's compute: who waits keeps the others waiting.")
+    chosen = dict.fromkeys(id(choice.point) for choice in choices)
+    of = {id(bound.point): bound for bound in bounds}
+    best = {point: of[point].bottleneck.fractions for point in chosen if point in of}
+    parts = [part for part in PARTS if any(part in fractions for fractions in best.values())]
+    rows = [
+        [names[point], *(number(_percent(fractions.get(part)), 10) for part in parts)]
+        for point, fractions in best.items()
+    ]
+    grids = [Grid("Where an epoch of the best goes, %", ["job", *map(part_name, parts)], rows)] if best else []
+    return Section(said, grids)
+
+
+def _predicted(prediction: Prediction | str) -> Section:
+    grids = [] if isinstance(prediction, str) else [predicted.grid(prediction)]
+    return Section(predicted.sentences(prediction), grids)
+
+
+def _try(told: Try) -> str:
+    return f"{told.why[:1].upper()}{told.why[1:]}: {told.command}"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
+    return {
+        "name": choice.name,
+        "job": cost.title,
+        "runs": choice.point.numbers,
+        "value": choice.value,
+        "time_s": cost.time_s,
+        "energy_j": cost.energy_j,
+        "power_w": cost.power_w,
+        "energy_covers": cost.covers,
+        "bottleneck": bound.bottleneck.text if bound else None,
+        "fractions": dict(bound.bottleneck.fractions) if bound else None,
+        "as_good": [point.numbers for point in choice.as_good],
+        "sentence": choice.sentence,
+    }

@@ -1,0 +1,127 @@
+"""What an analysis says, as sentences and tables: for a terminal, for a page, and for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from epochmeter.report.estimates import Estimate
+from epochmeter.report.rows import Sweep
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ABSENT = "-"
+WIDEST = 10.0
+"""Times the value: an interval that reaches further up says only that there are too few repeats."""
+PLAIN = {"e2e s": "e2e_s", "stall s": "fetch_stall_s", "compute s": "compute_s", "energy J": "energy_j",
+         "samples/s": "samples_per_s"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as texts: a title, its columns, its rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def plain(sweep: Sweep) -> Grid:
+    """The runs of a sweep that is no stall experiment."""
+    varied = sweep.varied()
+    rows = []
+    for row in sweep.rows:
+        cells = [number(row.steady(name)) for name in PLAIN.values()]
+        state = "rehearsal" if row.left_out and row.left_out.startswith("a rehearsal") else row.state
+        rows.append([str(row.number), *(row.keys.get(key, "") for key in varied), state, *cells])
+    rows += [[name, *("" for _ in varied), "unreadable", *(ABSENT for _ in PLAIN)] for name in sweep.unreadable]
+    return Grid("Runs, means of their steady epochs", ["run", *varied, "state", *PLAIN], rows)
+
+
+def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
+    """All numbers, as JSON holds them: what is not known, or without limit, is null."""
+    return [finite(asdict(analysis)) for analysis in told]
+
+
+def show_grid(grid: Grid, console: Console) -> None:
+    """Prints a table; one that is wider than the terminal runs on, and no number is cut short."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    say(console, grid.title, "bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, column in enumerate(grid.columns):
+        numbers = any(cells[index][:1].isdecimal() for cells in grid.rows)
+        table.add_column(escape(column), justify="right" if numbers else "left", no_wrap=True)
+    for cells in grid.rows:
+        table.add_row(*map(escape, cells))
+    table.width = console.measure(table, options=console.options.update(max_width=10_000)).maximum
+    console.print(table, crop=False)
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
+    from rich.markup import escape
+
+    console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
+
+
+def number(value: float | None, beside: float | None = None) -> str:
+    """A value with the digits that it takes to three places of what it stands beside; `-` where there is none."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    size = abs(value if beside is None else beside)
+    digits = 2 if not size else min(6, max(0, 2 - math.floor(math.log10(size))))
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if not float(text) else text
+
+
+def seconds(value: float) -> str:
+    return f"{number(value)} s"
+
+
+def interval(told: Estimate, beside: float, unit: str = "s") -> str:
+    """`5.3 s (4.9 to 5.7)`."""
+    return f"{number(told.value, beside)} {unit}{_bounds(told, beside)}"
+
+
+def spread(told: Estimate, beside: float | None = None) -> str:
+    """`5.3 (4.9 to 5.7)`."""
+    beside = told.value if beside is None else beside
+    return f"{number(told.value, beside)}{_bounds(told, beside)}"
+
+
+def _bounds(told: Estimate, beside: float) -> str:
+    """The interval in parentheses; the need of more repeats in place of an upper bound of many times the value."""
+    if told.low is None or told.high is None:
+        return ""
+    if told.low > 0 and told.high > WIDEST * told.value:
+        return " (too few repeats for an interval)"
+    return f" ({number(told.low, beside)} to {number(told.high, beside)})"
+
+
+def times(told: Estimate) -> str:
+    """`1.90 times (1.88 to 1.92)`."""
+    return interval(told, told.value, "times")
+
+
+def percent(told: Estimate) -> str:
+    """Of a share: `95.0 % (94.1 to 95.9)`."""
+    return interval(told.scaled(100), 100 * told.value, "%")
+
+
+def megabytes(size: float | None) -> str:
+    return ABSENT if size is None else number(1e-6 * size)
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

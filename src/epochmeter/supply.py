@@ -1,0 +1,110 @@
+"""What an epoch's samples come from: the page cache as it was asked for, and what really reached the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from epochmeter.machine.disk import Disk, Reads, describe, disk_of, reads
+from epochmeter.machine.page_cache import Residency, drop_caches, missed, prepare
+
+Say = Callable[[str], object]
+
+
+class Supply(Protocol):
+    """Where samples come from, looked at between windows and at their borders."""
+
+    facts: dict[str, Any]
+    """What the record keeps of it."""
+
+    def prepare(self, epoch: int) -> list[str]:
+        """Brings the page cache to what the job asks for before an epoch; what there is to say of it."""
+
+    def mark(self) -> None:
+        """Looks at the disk's counters, just outside a window."""
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        """The metrics of the window that was closed last, an epoch or an evaluation; what is not known is absent."""
+
+
+class Files:
+    """A dataset's files: read from a disk, but for what the page cache holds of them."""
+
+    def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Say) -> None:
+        self._folder, self._cache, self._drop, self._say = folder, cache, drop_caches, say
+        self._disk: Disk = disk_of(folder)
+        self._residency = Residency(folder)
+        self._before: float | None = None
+        self._marks: list[Reads | None] = []
+        self.facts = describe(self._disk)
+
+    def prepare(self, epoch: int) -> list[str]:
+        if self._cache == "warm" and epoch == 0:
+            self._say(f"Reading {self._folder} into the page cache.")
+        asked = prepare(self._cache, self._folder, epoch)
+        self._before = self._residency.share()
+        if self._drop and asked == "cold":
+            drop_caches()  # last: to look at a file brings its inode back
+        notes = missed(asked, self._before, self._disk.medium)
+        if epoch == 0:
+            if self._before is None:
+                notes.append(f"cached share: unknown, since {self._residency.reason}")
+            if self._disk.reason:
+                notes.append(f"disk reads: not counted, since {self._disk.reason}")
+        return notes
+
+    def mark(self) -> None:
+        self._marks = [*self._marks[-1:], reads(self._disk)]
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        read = read_between(*self._marks)
+        if name != "epoch":
+            return {"read_bytes": read.bytes} if read else {}
+        of_disk = (
+            {
+                "read_bytes": read.bytes,
+                "read_iops": read.count / seconds,
+                "read_bytes_per_s": read.bytes / seconds,
+            }
+            if read
+            else {}
+        )
+        shares = {"cached_share_before": self._before, "cached_share_after": self._residency.share()}
+        return {**of_disk, **{key: share for key, share in shares.items() if share is not None}}
+
+
+def read_between(before: Reads | None, after: Reads | None) -> Reads | None:
+    """What a disk read between two looks at it; None where it was not there, or came back in between."""
+    if before is None or after is None or after.count < before.count or after.bytes < before.bytes:
+        return None
+    return Reads(after.count - before.count, after.bytes - before.bytes)
+
+
+class Memory:
+    """A dataset that is in memory before an epoch begins: no storage plays a part in it."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {"medium": "memory"}
+
+    def prepare(self, epoch: int) -> list[str]:
+        return []
+
+    def mark(self) -> None:
+        pass
+
+    def window(self, name: str, seconds: float) -> dict[str, float]:
+        return {}
+
+
+def supply_of(job: Mapping[str, Any], folder: str | None, say: Say) -> Supply:
+    """What a job's samples come from, its dataset being ready in `folder`, None where it has no files; `say` tells a
+    person what takes long."""
+    if folder is None or in_memory(job):
+        return Memory()
+    return Files(Path(folder), job["cache"], job["drop_caches"], say)
+
+
+def in_memory(job: Mapping[str, Any]) -> bool:
+    """Whether nothing is read from a storage while a job trains."""
+    return job["ready_batches"] or job["dataset"]["layout"] != "files"

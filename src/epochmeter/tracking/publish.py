@@ -1,0 +1,276 @@
+"""A record -> an MLflow run: whatever is missing is added, so that publishing may stop anywhere and be repeated."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochmeter.processes import Process, lives
+from epochmeter.record import Record
+from epochmeter.reuse import is_run, referenced_record
+from epochmeter.tracking import describe, scalars
+from epochmeter.tracking.scalars import Scalar
+from epochmeter.tracking.state import ended_s, files, said, started_s, state
+from epochmeter.tracking.store import Store
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+RECORD_ID = "epochmeter.record_id"
+MEASURED = f"tags.`{RECORD_ID}` != ''"
+"""The filter that finds runs which measured something: those that have a record."""
+OURS = "epochmeter."
+"""How the tags begin that tell of a record."""
+WINDOWS = "epochmeter.windows"
+"""The tag that counts the windows an MLflow run holds."""
+SWEEPS = "epochmeter.sweeps"
+"""Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
+MOST_SWEEPS = 100
+"""Maximum number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
+LARGEST_BATCH, MOST_METRICS = 100, 1000
+
+
+@dataclass(frozen=True)
+class Published:
+    """A record's place in MLflow."""
+
+    run_id: str
+    experiment_id: str
+    uri: str
+
+
+def publish(record: Record, store: Store) -> Published:
+    """Publishes all that the record holds; doing so again adds nothing."""
+    *_, published = publishing(record, store)
+    return published
+
+
+def publishing(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
+    """Publishes a call at a time; what is left undone at a yield is done by the next publishing.
+
+    A run's state is set last: a run that MLflow shows as finished is there whole. `ended` is the end as the steward
+    knows it, which holds where the record could not be told. Of a run that may go on from a checkpoint only what stays
+    is published: what MLflow has once, it has for good.
+    """
+    _check(record)
+    outcome, windows, summary = state(record, ended), record.windows(), record.summary()
+    if (told := record.checkpoint()) and outcome != "FINISHED":
+        windows, summary = [window for window in windows if window["epoch"] < told["epochs"]], None
+    with record.alone():  # of two that publish at once, the second finds what the first has made
+        run = _found(record, store) or _created(record, store)
+    if not is_superseded(record):
+        for failed in _attempts_shown(record.folder, record, store):
+            store.client.delete_run(failed)
+    published = Published(run.info.run_id, store.experiment_id, store.uri)
+    yield published
+    for _ in _log_facts(record, store, run):
+        yield published
+    for _ in _log_windows(record, windows, store, run):
+        yield published
+    if outcome == "RUNNING":
+        if run.info.status != "RUNNING":  # it had ended, and goes on
+            store.client.update_run(run.info.run_id, "RUNNING")
+            yield published
+        return
+    if summary:
+        _log_new(scalars.of_summary(record, summary), store, run)
+        yield published
+        for _ in _log_power(record, windows, store, run):
+            yield published
+    for _ in _log_files(record, store, run):
+        yield published
+    # An end that the steward told of stands where the record tells of none.
+    if run.info.status != outcome and (run.info.status == "RUNNING" or ended or said(record)):
+        store.client.set_terminated(run.info.run_id, outcome, _ms(ended_s(record)))
+    yield published
+
+
+def include(folder: Path, store: Store) -> Published | None:
+    """Publish the reused run of a run's folder, and include it in that folder's sweep.
+
+    Args:
+        folder: the run's folder in the sweep that reuses a run.
+        store: where it is published.
+
+    Returns:
+        Where it is; None if the folder references no existing run.
+    """
+    record = referenced_record(folder)
+    if record is None:
+        return None
+    for failed in _attempts_shown(folder, record, store):
+        store.client.delete_run(failed)
+    published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
+    own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
+    if name not in reusing:
+        store.client.set_tag(published.run_id, SWEEPS, " ".join([own, *[*reusing, name][-MOST_SWEEPS:]]))
+    return published
+
+
+def is_superseded(record: Record) -> bool:
+    """Whether a record is of an incomplete attempt that was archived before a later attempt."""
+    run = record.folder.parent
+    return record.folder.name.startswith("attempt") and not record.is_whole() and is_run(run)
+
+
+def reap(store: Store) -> list[str]:
+    """Ends the runs of this host whose process is dead, as their records say, and returns their ids."""
+    return list(dict.fromkeys(reaping(store)))
+
+
+def reaping(store: Store) -> Iterator[str]:
+    """Reaps a call at a time, and yields whose; what is left undone at a yield is done by the next reaping."""
+    query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
+    for run in store.client.search_runs([store.experiment_id], query):
+        if not lives(_process_of(run)):
+            for _ in _ending(run, store):
+                yield run.info.run_id
+
+
+def records_below(folder: Path) -> list[Record]:
+    """The records in a folder: its own, or those of the runs and sweeps below it, without superseded attempts."""
+    records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+    return [record for record in records if not is_superseded(record)]
+
+
+def _process_of(run: Run) -> Process:
+    tags = run.data.tags
+    return Process(
+        host=tags["epochmeter.host"],
+        pid=int(tags["epochmeter.pid"]),
+        boot_id=tags.get("epochmeter.boot_id"),
+        began=tags.get("epochmeter.began"),
+        numbers=tags.get("epochmeter.numbers"),
+    )
+
+
+def _check(record: Record) -> None:
+    if not (record.folder / "job.json").is_file():
+        raise ValueError(f"'{record.folder}' is no record: it holds no job.json. Name the folder of a run.")
+
+
+def _found(record: Record, store: Store) -> Run | None:
+    """The run that shows the record.
+
+    A server that makes one only after it was no longer waited for leaves another: one and the same is kept always.
+    """
+    query = f"tags.`{RECORD_ID}` = '{record.run()['record_id']}'"
+    found = sorted(store.client.search_runs([store.experiment_id], query), key=lambda run: run.info.run_id)
+    for double in found[1:]:
+        store.client.delete_run(double.info.run_id)
+    return found[0] if found else None
+
+
+def _created(record: Record, store: Store) -> Run:
+    return store.client.create_run(
+        store.experiment_id,
+        start_time=_ms(started_s(record)),
+        run_name=describe.name(record),
+        tags={**describe.tags(record), SWEEPS: record.run()["sweep_id"]},
+    )
+
+
+def _attempts_shown(folder: Path, record: Record, store: Store) -> list[str]:
+    """Runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
+    path = str(folder.resolve())
+    if "'" in path:  # MLflow's query language cannot express it
+        return []
+    query = f"tags.`epochmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
+    found = store.client.search_runs([store.experiment_id], query)
+    return [run.info.run_id for run in found if run.data.tags[RECORD_ID] != record.run()["record_id"]]
+
+
+def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
+    """Params, tags and the dataset, as far as the run lacks them."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+
+    told = describe.tags(record)
+    if SWEEPS not in run.data.tags:
+        told[SWEEPS] = record.run()["sweep_id"]
+    params = [Param(*item) for item in describe.params(record).items() if item[0] not in run.data.params]
+    tags = [RunTag(*item) for item in told.items() if item not in run.data.tags.items()]
+    for batch in _batches(params):
+        store.client.log_batch(run.info.run_id, params=batch)
+        yield
+    if tags:
+        store.client.log_batch(run.info.run_id, tags=tags)
+        yield
+    # Of an end that was none, and of windows that were cut away.
+    for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS, SWEEPS)]:
+        store.client.delete_tag(run.info.run_id, gone)
+        yield
+    dataset = describe.dataset(record)
+    if dataset and not (run.inputs and run.inputs.dataset_inputs):
+        entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
+        store.client.log_inputs(run.info.run_id, [entry])
+        yield
+
+
+def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+    """One batch a window, its losses by step in it; more where it has more than MLflow takes at once."""
+    from mlflow.entities import Metric, RunTag
+
+    known = int(run.data.tags.get(WINDOWS, 0))
+    for count, found in enumerate(scalars.of_windows(record, windows, known), known + 1):
+        metrics = [Metric(*scalar) for scalar in found]
+        *full, rest = [metrics[first : first + MOST_METRICS] for first in range(0, len(metrics) or 1, MOST_METRICS)]
+        for batch in full:
+            store.client.log_batch(run.info.run_id, batch)
+            yield
+        store.client.log_batch(run.info.run_id, rest, tags=[RunTag(WINDOWS, str(count))])
+        yield
+
+
+def _log_new(found: Iterable[Scalar], store: Store, run: Run) -> None:
+    """Logs the scalars whose names the run lacks."""
+    from mlflow.entities import Metric
+
+    metrics = [Metric(*scalar) for scalar in found if scalar.name not in run.data.metrics]
+    if metrics:
+        store.client.log_batch(run.info.run_id, metrics)
+
+
+def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+    """The curve of the power, where the run lacks it; where it is read from may be slow."""
+    if scalars.POWER in run.data.metrics:
+        return
+    curve = []
+    for scalar in scalars.of_power(record, windows):
+        curve.append(scalar)
+        yield
+    _log_new(curve, store, run)
+    yield
+
+
+def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
+    there = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
+    for path in files(record):
+        if there.get(path.name) != path.stat().st_size:
+            store.client.log_artifact(run.info.run_id, str(path))
+            yield
+
+
+def _ending(run: Run, store: Store) -> Iterator[None]:
+    """Ends a run as its record says; as killed where that is gone, unreadable, or by now another run's."""
+    record = Record(run.data.tags["epochmeter.folder"])
+    with suppress(Exception):  # one bad record keeps no other run from its end
+        if record.run()["record_id"] == run.data.tags[RECORD_ID]:
+            for _ in publishing(record, store):
+                yield
+            return
+    store.client.set_terminated(run.info.run_id, "KILLED")
+    yield
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    return iter(lambda: list(islice(iterator, LARGEST_BATCH)), [])
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,119 @@
+"""The worker: `python -m epochmeter.worker RUN_FOLDER` trains the job that the folder's job.json holds.
+
+Its story, with the steward's part in brackets:
+
+    build model, data, optimizer
+    for each epoch:
+        wait for the device; ask to open [counters read]; train; wait for the device; say closed [counters read]
+        hand over what was measured [recorded, published]
+        the same for the evaluation
+        write the checkpoint, if one is due
+    leave the weights and a trace
+"""
+
+import itertools
+import math
+import os
+import sys
+import time
+import traceback
+from functools import partial
+
+import torch
+
+from epochmeter.build import build
+from epochmeter.record import Record
+from epochmeter.worker import randomness
+from epochmeter.worker.checkpoint import Checkpoint
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.loader import loaders, notes
+from epochmeter.worker.device import choose_algorithms, description, timeline
+from epochmeter.worker.failures import failure, is_of_another_rank, message, words
+from epochmeter.worker.learner import Learner
+from epochmeter.worker.link import Link, Together, die_with_parent, tell_where
+from epochmeter.worker.models.fits import check_smallest
+from epochmeter.worker.pauses import Pauses
+from epochmeter.worker.strategy import own_seed
+from epochmeter.worker.windows import Windows
+
+PATIENCE_S = 5.0
+"""How long a rank outlives another, so that the one that ended first is known as the first."""
+
+
+def main(folder):
+    die_with_parent()
+    tell_where()
+    rank = int(os.environ.get("RANK", 0))
+    link = Link(os.environ["EPOCHMETER_SOCKET"], rank, os.environ.get("LOCAL_RANK", "0") == "0")
+    record = Record(folder)
+    try:
+        work(record, link)
+    except Exception as error:
+        traceback.print_exc()
+        link.say("failed", failure=failure(error), message=message(error, record.job()), rank=rank)
+        if is_of_another_rank(error):
+            time.sleep(PATIENCE_S)
+        raise SystemExit(1) from error
+
+
+def work(record, link):
+    """All that the worker does, for `record`'s job."""
+    job = record.job()
+    randomness.seed(job["seed"])
+    choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
+    strategy, task = build(job["strategy"]), build(job["task"])
+    device = strategy.device(job["device"]["accelerator"])
+    training, *validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
+    learner = Learner(job, task, strategy, device)
+    check_smallest(learner.model, job, task, {size: strategy.smallest(size) for size in training.sizes})
+    if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
+        randomness.seed(own_seed(job["seed"], strategy.rank))
+    together = Together(link, strategy)
+    observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
+    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
+    windows = Windows(record, together, clock, learner, strategy, Pauses(), until=end_of(job))
+
+    described = dict(description(device), **strategy.facts())
+    facts = learner.facts()
+    checkpoint = Checkpoint(record, learner, (training, *validation), strategy, job["checkpoint"]["every"])
+    trained, ended = checkpoint.resume()  # the last before training: whatever is done in between may draw numbers
+    together.ask("built", model=facts, training=described, notes=notes(job, training))
+    for epoch in range(trained, trained if ended else job["epochs"]):
+        last = windows.epoch(epoch, training)
+        learner.advance()
+        if validation and not last:
+            last = windows.val(epoch, *validation)
+        checkpoint.write(epoch + 1, ended=last)
+        if last:
+            break
+    first = strategy.rank == 0
+    if job["save_model"] and first:
+        torch.save(learner.model.state_dict(), str(record.folder / "weights.pt"))
+    together.ask("trained")
+    trace = str(record.folder / "trace.json.gz") if first else None
+    note = leave_trace(trace, build(job["profiler"]), learner, training)
+    if note:  # of whichever rank
+        link.say("note", text=note)
+    link.say("done")
+    strategy.leave()
+
+
+def end_of(job):
+    """The step, of all epochs', before which training is to end; none where it ends with its epochs."""
+    throughput = job["throughput"]
+    return throughput["stop"] if throughput["exit"] else math.inf
+
+
+def leave_trace(path, profiler, learner, loader):
+    """Traces a few steps, now that all that counts is measured: why that failed is a note, no failed run."""
+    endless = (learner.move(batch) for _ in itertools.count() for batch in loader)
+    try:
+        profiler.take(path, endless, learner.learn)
+    except Exception as error:
+        traceback.print_exc()
+        return None if is_of_another_rank(error) else "no trace: {}".format(words(error))
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

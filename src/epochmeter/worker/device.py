@@ -1,0 +1,155 @@
+"""The device that trains: which one, its timeline, and its memory."""
+
+import copy
+import os
+import sys
+from collections.abc import Mapping
+
+import torch
+
+from epochmeter.worker.timeline import EventTimeline, HostTimeline
+
+
+def accelerator(name):
+    """The torch device that `name` (auto, cpu, cuda) stands for here."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise RuntimeError(
+            "device.accelerator=cuda, but torch {} finds no GPU. Install a torch built for this machine's GPU, or name "
+            "the interpreter that has one by device.python, or train with device.accelerator=cpu.".format(
+                torch.__version__
+            )
+        )
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def choose_algorithms(deterministic, cudnn_benchmark):
+    """Set how torch chooses its algorithms in this process.
+
+    Args:
+        deterministic: Only algorithms that give the same results each time; an operation without such an algorithm
+            raises RuntimeError.
+        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms whenever it meets a new shape, and
+            keeps the fastest. The fastest one, and with it the last bits of the results, may change from run to run.
+    """
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA begins
+        torch.use_deterministic_algorithms(True)
+
+
+def timeline(device):
+    """The timeline on which the marks of `device` are put down."""
+    if device.type == "cpu":
+        return HostTimeline()
+    return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
+
+
+def each(act, batch, method=None, *arguments):
+    """Apply `act` to every tensor of a nested batch and keep the types of its containers.
+
+    Args:
+        act: Function of one tensor.
+        batch: A tensor, or tensors in mappings, named tuples, tuples, lists and dataclasses, nested at will. Other
+            values, such as strings and numbers, stay as they are.
+        method: Name of the method to call on objects of other types, as in `torch.utils.data`: `to` or `pin_memory`.
+            It has precedence over the container rules, so that a mapping with its own `to` is moved by that.
+        arguments: Arguments of that method.
+
+    Returns:
+        The batch of the results; new containers, of the same types.
+    """
+    if isinstance(batch, torch.Tensor):
+        return act(batch)
+
+    def again(part):
+        return each(act, part, method, *arguments)
+
+    if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
+        return getattr(batch, method)(*arguments)
+    if isinstance(batch, Mapping):
+        return _like(batch, {key: again(part) for key, part in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(again, batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)([again(part) for part in batch])
+    if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
+        made = copy.copy(batch)
+        for name in batch.__dataclass_fields__:
+            object.__setattr__(made, name, again(getattr(batch, name)))  # works for frozen dataclasses too
+        return made
+    return batch
+
+
+def _like(mapping, items):
+    """A mapping of the same type with other values; a `defaultdict` keeps its factory."""
+    if not isinstance(mapping, dict):
+        return type(mapping)(items)
+    made = copy.copy(mapping)
+    made.update(items)
+    return made
+
+
+def count(batch):
+    """Number of samples in a nested batch: the length of its first tensor.
+
+    Raises:
+        TypeError: The batch holds no tensor and has no length.
+    """
+    lengths = []
+    each(lambda tensor: lengths.append(len(tensor)), batch)
+    return lengths[0] if lengths else len(batch)
+
+
+def mover(device, images):
+    """What brings a batch to the device, its images in the memory format `images`; on a CPU most are there already."""
+
+    def moved(tensor):
+        if images is torch.channels_last and tensor.dim() == 4:
+            return tensor.to(device, non_blocking=True, memory_format=images)
+        return tensor.to(device, non_blocking=True)
+
+    def move(batch):
+        return each(moved, batch, "to", device)
+
+    def leave(batch):
+        return batch
+
+    return leave if device.type == "cpu" and images is torch.preserve_format else move
+
+
+def settle(device):
+    """Waits until the device has nothing to do, and starts its count of peak memory anew."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        for gpu in _gpus(device):
+            torch.cuda.reset_peak_memory_stats(gpu)
+
+
+def memory(device):
+    """The peak of allocated memory since `settle`, the largest of the GPUs used, where the device counts it."""
+    if device.type != "cuda":
+        return {}
+    return {"gpu_memory_peak_bytes": max(torch.cuda.max_memory_allocated(gpu) for gpu in _gpus(device))}
+
+
+def _gpus(device):
+    """Those that this process trains on: its own, or all that it sees."""
+    return range(torch.cuda.device_count()) if device.index is None else [device.index]
+
+
+def description(device):
+    """What trains: interpreter, torch, device."""
+    known = {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "accelerator": str(device),
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
+        known["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
+        known["cudnn_benchmark"] = torch.backends.cudnn.benchmark
+        if hasattr(gpu, "uuid"):
+            known["gpu"]["uuid"] = str(gpu.uuid)
+    return known

@@ -1,0 +1,51 @@
+"""A recurrent encoder and decoder with attention.
+
+The encoder reads both ways, and the decoder begins as its last state of the way back tells: Bahdanau et al., Neural
+machine translation by jointly learning to align and translate, ICLR 2015. Attention is global, its score `general`,
+and comes after the decoder's cells: Luong et al., Effective approaches to attention-based neural machine translation,
+EMNLP 2015. What it attended to is not fed back, so that the decoder is one call over all words.
+"""
+
+import torch
+from torch import nn
+
+from epochmeter.worker.tasks import PAD
+
+CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Seq2Seq(nn.Module):
+    """(source, target begun by a start token), both (N, length) -> scores of the target's words, (N, length, words)."""
+
+    def __init__(self, words, cell, width, layers, dropout):
+        super().__init__()
+        if cell not in CELLS:
+            raise ValueError("model.cell={}: give one of {}.".format(cell, ", ".join(CELLS)))
+        if width % 2:
+            raise ValueError("model.width={}: give an even number, half of it for each way of reading.".format(width))
+        between = dropout if layers > 1 else 0
+        self.layers = layers
+        self.source = nn.Embedding(words, width, padding_idx=PAD)
+        self.target = nn.Embedding(words, width, padding_idx=PAD)
+        self.encoder = CELLS[cell](width, width // 2, layers, batch_first=True, dropout=between, bidirectional=True)
+        self.bridge = nn.Linear(width // 2, layers * width)
+        self.decoder = CELLS[cell](width, width, layers, batch_first=True, dropout=between)
+        self.score = nn.Linear(width, width, bias=False)
+        self.attended = nn.Linear(2 * width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, words)
+
+    def forward(self, inputs):
+        source, begun = inputs
+        read, _ = self.encoder(self.dropout(self.source(source)))
+        states, _ = self.decoder(self.dropout(self.target(begun)), self._begin(read))
+        scores = torch.bmm(self.score(states), read.transpose(1, 2))
+        weights = torch.softmax(scores.masked_fill((source == PAD).unsqueeze(1), float("-inf")), dim=2)
+        context = torch.bmm(weights, read)
+        return self.out(self.dropout(torch.tanh(self.attended(torch.cat([context, states], dim=2)))))
+
+    def _begin(self, read):
+        """The decoder's first state: of what the way back has read once it is at the first word, the padding before."""
+        back = read[:, 0, read.shape[2] // 2 :]
+        hidden = torch.tanh(self.bridge(back)).view(len(back), self.layers, -1).transpose(0, 1).contiguous()
+        return (hidden, torch.zeros_like(hidden)) if isinstance(self.decoder, nn.LSTM) else hidden

@@ -1,0 +1,111 @@
+"""Any of torchvision's classifiers, by its name there, for the channels and classes of the dataset."""
+
+import torch
+from torch import nn
+
+from epochmeter.worker.models.classifiers import check_name
+
+INCEPTION = ("googlenet", "inception_v3")
+"""The family that has auxiliary classifiers, whose outputs stand beside the main one while it trains."""
+
+
+def instance_norm(features):
+    """Each channel of each sample by itself, scaled and moved: as GroupNorm with a group for each channel does."""
+    return nn.InstanceNorm2d(features, affine=True)
+
+
+NORMS = {"batch": None, "instance": instance_norm}
+STEMS = ("imagenet", "cifar")
+
+
+def classifier(architecture, channels, classes, norm="batch", stem="imagenet", aux_logits=True):
+    """Build a torchvision classifier with random weights.
+
+    Args:
+        architecture: Name of the function in `torchvision.models`.
+        channels: Channels of the images; the first convolution is adapted to them.
+        classes: Number of classes.
+        norm: `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer.
+        stem: `imagenet`, which is torchvision's, or `cifar`, for ResNets: see `small_stem`.
+        aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
+
+    Raises:
+        ValueError: An unknown architecture, or an option that the architecture does not have.
+    """
+    from torchvision import models
+
+    check_name(architecture)
+    if norm not in NORMS:
+        raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
+    if stem not in STEMS:
+        raise ValueError("model.stem={}: give one of {}.".format(stem, ", ".join(STEMS)))
+    how = {"aux_logits": aux_logits, "init_weights": True} if architecture in INCEPTION else {}
+    if NORMS[norm]:
+        how["norm_layer"] = NORMS[norm]
+    try:
+        model = getattr(models, architecture)(num_classes=classes, **how)
+    except TypeError as error:
+        if not NORMS[norm]:
+            raise
+        raise ValueError(
+            "model.norm={}: torchvision's {} has no other norm than its own. Set model.norm=batch.".format(
+                norm, architecture
+            )
+        ) from error
+    if stem == "cifar":
+        small_stem(model, architecture)
+    return model if channels == 3 else with_channels(model, channels)
+
+
+def small_stem(model, architecture):
+    """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
+
+    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, use it in their networks for
+    CIFAR-10. torchvision's stem reduces each side to a quarter of its pixels.
+
+    Args:
+        model: A `torchvision.models.ResNet`, which is changed in place.
+        architecture: The model's name, for the message.
+
+    Raises:
+        ValueError: The model is no ResNet.
+    """
+    from torchvision.models import ResNet
+
+    if not isinstance(model, ResNet):
+        raise ValueError(
+            "model.stem=cifar: only torchvision's ResNets have this option, and {} is not one. "
+            "Set model.stem=imagenet.".format(architecture)
+        )
+    first = model.conv1
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # torchvision's initialization
+    model.maxpool = nn.Identity()
+
+
+def with_channels(model, channels):
+    """The model with its first convolution taking `channels` in place of 3."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d):
+            parent = model.get_submodule(name.rpartition(".")[0])
+            setattr(parent, name.rpartition(".")[2], _for_channels(module, channels))
+            return model
+    raise ValueError("asked for {} channels, but this model has no convolution to adapt.".format(channels))
+
+
+def _for_channels(convolution, channels):
+    """The same convolution of so many channels, its weights those that the first three had, over and over."""
+    made = nn.Conv2d(
+        channels,
+        convolution.out_channels,
+        convolution.kernel_size,
+        stride=convolution.stride,
+        padding=convolution.padding,
+        dilation=convolution.dilation,
+        bias=convolution.bias is not None,
+    )
+    with torch.no_grad():
+        made.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
+        if made.bias is not None:
+            made.bias.copy_(convolution.bias)
+    return made
