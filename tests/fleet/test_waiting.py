@@ -27,7 +27,7 @@ def sent(ledger, **jobs):
     return numbers
 
 
-def wait(awaited, ledger, limit_s=5.0, said=None):
+def awaited_ends(awaited, ledger, limit_s=5.0, said=None):
     return list(ended(awaited, ledger, 0.01, (said if said is not None else []).append, limit_s))
 
 
@@ -35,7 +35,7 @@ def test_numbers_come_as_jobs_end_with_their_ends_in_the_ledger(cluster, ledger)
     awaited = sent(ledger, run0="17_0", run1="17_1")
     cluster.have("17_0", "COMPLETED", "b1")
     cluster.have("17_1", "NODE_FAIL", "b2")
-    assert wait(awaited, ledger) == [0, 1]
+    assert awaited_ends(awaited, ledger) == [0, 1]
     assert awaited == {}
     assert (ledger[1]["state"], ledger[1]["node"]) == ("NODE_FAIL", "b2")
 
@@ -44,7 +44,7 @@ def test_a_run_that_begins_is_said_once_with_its_node(cluster, ledger):
     said = []
     awaited = sent(ledger, run0="17")
     cluster.have("17", "RUNNING", "b1")
-    assert wait(awaited, ledger, limit_s=0.1, said=said) == []
+    assert awaited_ends(awaited, ledger, limit_s=0.1, said=said) == []
     assert said == ["b1: run 0"]
     assert awaited == {0: "17"}, "it is still to end"
 
@@ -54,12 +54,12 @@ def test_why_runs_wait_is_said_once_where_it_is_not_but_their_turn(cluster, ledg
     cluster.have("17_0", "PENDING", why="Resources")
     cluster.have("17_1", "PENDING", why="PartitionConfig")
     cluster.have("17_2", "PENDING", why="PartitionConfig")
-    wait(sent(ledger, run0="17_0", run1="17_1", run2="17_2"), ledger, limit_s=0.1, said=said)
+    awaited_ends(sent(ledger, run0="17_0", run1="17_1", run2="17_2"), ledger, limit_s=0.1, said=said)
     assert said == ["run 1 waits, and Slurm says why: PartitionConfig."]
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(cluster, ledger):
-    assert wait(sent(ledger, run0="17"), ledger) == [0]
+    assert awaited_ends(sent(ledger, run0="17"), ledger) == [0]
     assert ledger[0]["state"] == "GONE"
 
 
@@ -67,12 +67,12 @@ def test_what_a_node_has_written_is_given_time_to_be_seen(cluster, ledger, monke
     monkeypatch.setattr(waiting, "SETTLING_S", 60.0)
     awaited = sent(ledger, run0="17")
     cluster.have("17", "COMPLETED")
-    assert wait(awaited, ledger, limit_s=0.1) == []
+    assert awaited_ends(awaited, ledger, limit_s=0.1) == []
     record = Record(ledger.folder.parent / "0")
     record.folder.mkdir()
     record.describe({}, {"record_id": "r0"})
     record.conclude({"state": "failed"}, "id")
-    assert wait(awaited, ledger) == [0]
+    assert awaited_ends(awaited, ledger) == [0]
 
 
 def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger, monkeypatch):
@@ -84,9 +84,9 @@ def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger
     record.conclude({"state": "killed"}, "id")
     ledger.note({0: {"left": "r0.0"}})
     cluster.have("18", "COMPLETED")
-    assert wait(awaited, ledger, limit_s=0.1) == []
+    assert awaited_ends(awaited, ledger, limit_s=0.1) == []
     record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
-    assert wait(awaited, ledger) == [0]
+    assert awaited_ends(awaited, ledger) == [0]
 
 
 def test_a_slurm_that_does_not_answer_is_waited_for_and_told_of_once(cluster, ledger, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_slurm_that_does_not_answer_is_waited_for_and_told_of_once(cluster, le
     said = []
     monkeypatch.setattr(waiting.slurm, "jobs", away)
     cluster.have("17", "COMPLETED")
-    assert wait(sent(ledger, run0="17"), ledger, said=said) == [0]
+    assert awaited_ends(sent(ledger, run0="17"), ledger, said=said) == [0]
     assert len(said) == 1
     assert "Unable to contact slurm controller. The jobs go on" in said[0]
 
