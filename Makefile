@@ -10,7 +10,7 @@ SWEEP  := batch=8,16,32
 BENCHES := overhead ranks start residual memory loader stalls what_if staging energy phases report sweep
 
 # A process a core, up to four: each makes a project of its own to copy from, which takes it seconds.
-# ARGS="-n0 tests/test_job.py" runs a file in one process, as a debugger needs it.
+# ARGS="-n0 tests/config/test_job.py" runs a file in one process, as a debugger needs it.
 SHARED_OUT := -n logical --maxprocesses 4 --dist loadscope
 # What pytest exits with where ARGS choose no test of a kind.
 NONE_CHOSEN := 5
@@ -99,7 +99,7 @@ setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the d
 	@touch $@
 
 mlflow.db: | .venv/.synced
-	PYTHONPATH=src $(PYTHON) -m epochmeter.tracking.store
+	PYTHONPATH=src $(PYTHON) -m epochmeter.tracking.client
 
 .uv/bin/uv:
 	@python3 -m pip --version >/dev/null || { echo >&2 \

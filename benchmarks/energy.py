@@ -18,8 +18,8 @@ from played import Curve, play, ramp, square
 from simulated import CASES, WAVES, Case, errors, simulated
 from tools import Plan, Window
 
-from epochmeter.job import ROOT
-from epochmeter.metrics import NANOSECOND
+from epochmeter.config.job import ROOT
+from epochmeter.shared.units import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})

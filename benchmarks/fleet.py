@@ -13,7 +13,7 @@ from pathlib import Path
 
 import slurm
 
-from epochmeter.job import ROOT
+from epochmeter.config.job import ROOT
 
 NODES = {"board1": "nano", "board2": "agx"}
 SWEEP = ("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=1", "experiment=smoke", "workers=0",

@@ -10,9 +10,9 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from epochmeter import job
-from epochmeter.job import ROOT
-from epochmeter.record import Record
+from epochmeter.config import job
+from epochmeter.config.job import ROOT
+from epochmeter.shared.record import Record
 
 
 def composed(*overrides: str) -> dict[str, Any]:

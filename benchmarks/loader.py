@@ -14,9 +14,9 @@ from output import print_table
 from pairs import COLUMNS, ratio
 from torch.utils.data import DataLoader
 
-from epochmeter.build import build
+from epochmeter.config.job import ROOT
 from epochmeter.datasets.ready import ready
-from epochmeter.job import ROOT
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split, val_loader
 from epochmeter.worker.data.transforms import preprocessing

@@ -18,7 +18,7 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from epochmeter.job import ROOT
+from epochmeter.config.job import ROOT
 from epochmeter.machine import cpu
 
 SHORT = "--short" in sys.argv[1:]

@@ -21,18 +21,18 @@ from pairs import COLUMNS, ratio
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
-from epochmeter.build import build
+from epochmeter.config.job import ROOT
 from epochmeter.datasets.ready import ready
-from epochmeter.job import ROOT
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.connection import Link
 from epochmeter.worker.data.loader import open_split, train_loader
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.learner import Learner
-from epochmeter.worker.link import Link
 from epochmeter.worker.loop import Tally, train
 from epochmeter.worker.precision import AsIs, Plain
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.trainer import Learner
 
 CPU = torch.device("cpu")
 WITHIN, MOST = 0.004, 120

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from known import CALIBRATION, FOUR, HELD_OUT, TWO, Sensor, epoch, facts
 from output import ARGUMENTS, print_table, sized
 
-from epochmeter.power.phases.energy import phase_energy
-from epochmeter.power.phases.timeline import PHASES
+from epochmeter.power.phases.phase_energy import phase_energy
+from epochmeter.power.phases.step_timeline import PHASES
 
 SEEDS = int(ARGUMENTS[0]) if ARGUMENTS else 1
 FIRST_SEED = 100

@@ -24,14 +24,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from epochmeter.build import build
+from epochmeter.config.job import ROOT
 from epochmeter.datasets.ready import ready
-from epochmeter.job import ROOT
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.loader import open_split, train_loader
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.learner import Learner
 from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.trainer import Learner
 
 RANKS, WITHIN, MOST = 2, 0.005, 120
 RECIPES = {

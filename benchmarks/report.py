@@ -21,9 +21,9 @@ import psutil
 from jobs import trained
 from output import ARGUMENTS, print_table, sized
 
-from epochmeter.durable import read_json
-from epochmeter.job import ROOT
-from epochmeter.record import Record
+from epochmeter.config.job import ROOT
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import Record
 
 RUNS = sized(10_000, 30)
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]

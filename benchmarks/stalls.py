@@ -14,7 +14,7 @@ from output import print_table, sized
 from pipeline import Slow, Truth, known_batch, slow_transform, spend, truth
 
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data import timing
+from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.loader import train_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int) -> list[tuple[Part, ...]]:
     """Stall, reading and preprocessing of each epoch but the first."""
-    samples = timing.Timed(
+    samples = timed_dataset.Timed(
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
     )
@@ -75,7 +75,7 @@ def parts(known: Truth, found: dict[str, float]) -> tuple[Part, ...]:
 
 
 def main() -> None:
-    timing.default_collate = known_batch  # torch's own would take a time that nobody knows
+    timed_dataset.default_collate = known_batch  # torch's own would take a time that nobody knows
     columns = [f"{part} {what}" for part in ("stall", "read", "prep") for what in ("ms", "error ms", "error %")]
     rows = []
     for name, seconds in CELLS.items():

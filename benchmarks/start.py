@@ -13,8 +13,8 @@ from jobs import trained
 from output import print_table, sized
 from pairs import median
 
-from epochmeter.job import ROOT
-from epochmeter.record import INTERVALS
+from epochmeter.config.job import ROOT
+from epochmeter.shared.record import INTERVALS
 
 PAIRS = sized(9, 2)
 BARE = """

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import stub
 from output import ARGUMENTS, print_table, sized
 
-from epochmeter.job import ROOT
+from epochmeter.config.job import ROOT
 
 EDGE = 100
 """How many runs the first and the last are."""
@@ -91,7 +91,8 @@ def watched(arguments: Sequence[str]) -> None:
 
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
-    from epochmeter import admission, conversation, experiment, job, launch
+    from epochmeter.config import job
+    from epochmeter.run import experiment, launch, preflight, worker_process
 
     found: list[Cost] = []
     watch = Watch("hydra")
@@ -102,11 +103,11 @@ def watched(arguments: Sequence[str]) -> None:
         found.append(Cost(watch.cpu_s["hydra"], watch.seconds["worker"], watch.seconds["ours"], ours_cpu_s))
         watch.clear()
 
-    conversation.select = SimpleNamespace(select=select.select)
-    watch.around(conversation.select, "select", "worker")
+    worker_process.select = SimpleNamespace(select=select.select)
+    watch.around(worker_process.select, "select", "worker")
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
-    watch.around(admission, "check_points", "checking", then=watch.clear)
+    watch.around(preflight, "check_points", "checking", then=watch.clear)
     watch.around(job, "order", "ours")
     watch.around(experiment, "run", "ours", then=ended)
     sys.argv = ["src/train.py", *arguments]

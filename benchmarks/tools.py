@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 
-from epochmeter.job import ROOT
-from epochmeter.metrics import NANOSECOND
-from epochmeter.power.consumption import Reading, consumption, reading
+from epochmeter.config.job import ROOT
 from epochmeter.power.meter import Meter, open_meter
+from epochmeter.power.window_energy import Reading, consumption, reading
+from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = yaml.safe_load((ROOT / "conf/meter/rails.yaml").read_text())["period_s"]
 JTOP_S = 0.5

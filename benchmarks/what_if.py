@@ -17,7 +17,7 @@ from epochmeter.report.rows import Row
 from epochmeter.report.supplies import CONDITIONS
 from epochmeter.report.what_if import epoch_s, pipeline_of
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data import timing
+from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.loader import train_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
@@ -57,7 +57,7 @@ def counted(workers: int) -> str:
 
 def measured(job: Job) -> dict[str, float]:
     """Return the mean epoch of a job, all its workers started: medians of the metrics of some epochs."""
-    samples = timing.Timed(
+    samples = timed_dataset.Timed(
         lambda _: Slow(STEPS * BATCH, job.fetch_s / BATCH, job.prep_s / BATCH / 2),
         slow_transform(job.prep_s / BATCH / 2),
     )
@@ -116,7 +116,7 @@ def compared(job: Job) -> list[list[str]]:
 
 
 def main() -> None:
-    timing.default_collate = known_batch  # torch's own takes an unknown time
+    timed_dataset.default_collate = known_batch  # torch's own takes an unknown time
     lines = [line for job in sized(JOBS, JOBS[:1]) for line in compared(job)]
     columns = ["fetch + prep + compute per batch", "change", "now s", "predicted s", "real s", "error", "within 5 %"]
     print_table(f"What-if: time per epoch of {STEPS} steps, means of {REPEATS} repeats", columns, lines)

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from epochmeter.tracking import views  # noqa: E402
-from epochmeter.tracking.store import LOCAL, Store, open_store  # noqa: E402
+from epochmeter.tracking.client import LOCAL, Store, open_store  # noqa: E402
 
 PICTURE, REPORT = ROOT / "docs" / "mlflow.png", ROOT / "docs" / "report.png"
 START_LIMIT_S = 60

@@ -14,17 +14,17 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from epochmeter import environment
+from epochmeter.config import interpreter
 
-if environment.lack():
-    sys.exit(environment.lack())
+if interpreter.lack():
+    sys.exit(interpreter.lack())
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter import command, errors, values
-from epochmeter.job import matches, of_board
+from epochmeter.config import app, errors, validation
+from epochmeter.config.job import matches, of_board
 
 if TYPE_CHECKING:
     from epochmeter.doctor import Row
@@ -36,10 +36,10 @@ def main(config: DictConfig) -> None:
     from epochmeter.machine import host
 
     try:
-        values.check_each({"format": config.format, "machine": plain(config.machine)})
+        validation.check_each({"format": config.format, "machine": plain(config.machine)})
         found = host.detect(matches(), host.facts(config.machine.root))
         keys = on(config, found)
-        values.check_each(keys)
+        validation.check_each(keys)
         rows = list(examine(keys, found))
     except ValueError as error:
         sys.exit(errors.line(error))
@@ -93,4 +93,4 @@ def told(row: "Row") -> str:
 
 if __name__ == "__main__":
     OmegaConf.register_new_resolver("of_board", of_board)
-    command.run("doctor", main, __doc__)
+    app.run("doctor", main, __doc__)

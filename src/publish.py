@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from epochmeter import environment
+from epochmeter.config import interpreter
 
-if environment.lack():
-    sys.exit(environment.lack())
+if interpreter.lack():
+    sys.exit(interpreter.lack())
 
-from epochmeter.ending import close_dead
-from epochmeter.fleet.ledger import Ledger
-from epochmeter.job import ROOT
-from epochmeter.record import Record
-from epochmeter.state import RUNNING, said, state
-from epochmeter.sweep import is_sent
+from epochmeter.cluster.submissions import Ledger
+from epochmeter.config.job import ROOT
+from epochmeter.results.run_status import RUNNING, said, state
+from epochmeter.run.finish import close_dead
+from epochmeter.shared.record import Record
+from epochmeter.sweep.sweep_folder import is_sent
 from epochmeter.tracking import queue, tensorboard, views
+from epochmeter.tracking.client import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
 from epochmeter.tracking.publish import publish, reap, records_below
 from epochmeter.tracking.publisher import reason
-from epochmeter.tracking.store import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
 
 
 def main(arguments: list[str] | None = None) -> int:

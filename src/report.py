@@ -27,15 +27,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter import environment
+from epochmeter.config import interpreter
 
-if environment.lack():
-    sys.exit(environment.lack())
+if interpreter.lack():
+    sys.exit(interpreter.lack())
 
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter import command, errors, values
-from epochmeter.job import ROOT
+from epochmeter.config import app, errors, validation
+from epochmeter.config.job import ROOT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
 
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
-        values.check_each(keys)
+        validation.check_each(keys)
         report(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.line(error))
@@ -85,9 +85,9 @@ def report(keys: dict[str, Any], console: "Console") -> None:
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
     """Says what was written, and shows it in MLflow, as far as that is there."""
+    from epochmeter.console.console import SERVED
     from epochmeter.report import words
-    from epochmeter.terminal import SERVED
-    from epochmeter.tracking.reports import log_report
+    from epochmeter.tracking.report_artifacts import log_report
     from epochmeter.tracking.views import LOCAL
 
     names = [path.name for path in written if path.parent == folder]
@@ -109,7 +109,7 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     from epochmeter.report.sources import found
 
     def of_mlflow() -> Sequence[Any]:
-        from epochmeter.tracking.runs import runs
+        from epochmeter.tracking.load import runs
 
         return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
@@ -125,7 +125,7 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
     if len(sweep.rows) > MOST_LINKED:
         say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
-    from epochmeter.tracking.runs import links
+    from epochmeter.tracking.load import links
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
@@ -167,4 +167,4 @@ def several(value: Any) -> list[Any]:
 
 
 if __name__ == "__main__":
-    command.run("report", main, __doc__)
+    app.run("report", main, __doc__)

@@ -17,20 +17,23 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from epochmeter import environment
+from epochmeter.config import interpreter
 
-if environment.lack():
-    sys.exit(environment.lack())
+if interpreter.lack():
+    sys.exit(interpreter.lack())
 
 from omegaconf import DictConfig
 
-from epochmeter import cluster, command, errors, job, stopping, sweep
-from epochmeter.composing import device_of
-from epochmeter.redaction import redacted
+from epochmeter.config import app, errors, job
+from epochmeter.config.secrets import redacted
+from epochmeter.machine import signals
+from epochmeter.run import nodes
+from epochmeter.sweep import sweep_folder
+from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
-    from epochmeter.course import Course
-    from epochmeter.outcome import Outcome
+    from epochmeter.results.run_result import Outcome
+    from epochmeter.sweep.progress import Course
 
 
 def main() -> int:
@@ -40,11 +43,11 @@ def main() -> int:
 
     def task(config: DictConfig) -> None:
         # Imported late: --help, --cfg and the completion of a key answer at once.
-        from epochmeter import experiment
-        from epochmeter.course import Course
-        from epochmeter.ending import close_dead
-        from epochmeter.fleet.ends import learned
-        from epochmeter.terminal import Terminal
+        from epochmeter.cluster.collect import learned
+        from epochmeter.console.console import Terminal
+        from epochmeter.run import experiment
+        from epochmeter.run.finish import close_dead
+        from epochmeter.sweep.progress import Course
 
         try:
             order = job.order(config)
@@ -55,7 +58,7 @@ def main() -> int:
             # Hydra's own account of a sweep: the records tell the same, without what is a secret.
             (order.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         orders.append(order)
-        course = Course(sweep.points(order.folder.parent), outcomes)
+        course = Course(sweep_folder.points(order.folder.parent), outcomes)
         run = learned if order.elsewhere else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
@@ -66,16 +69,16 @@ def main() -> int:
             last_words.append(ended)
             sys.exit(1)
 
-    stopping.Stop().install()
-    made = partial(sweep.folder, job.ROOT / "multirun", datetime.now())
-    job.register(cluster.folders(made, os.environ), device_of)
+    signals.Stop().install()
+    made = partial(sweep_folder.folder, job.ROOT / "multirun", datetime.now())
+    job.register(nodes.folders(made, os.environ), device_of)
     try:
-        command.run("train", task, __doc__)
+        app.run("train", task, __doc__)
         include_reused(orders, outcomes)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
-        sweep.remove_empty()
+        sweep_folder.remove_empty()
         show(outcomes, last_words)
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
         catch_up(orders[-1])
@@ -92,7 +95,7 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
         return
-    from epochmeter.terminal import Terminal
+    from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher, views
 
     shown = publisher.include_all(reused, orders[-1].job["tracking"])
@@ -106,7 +109,7 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
 
 def catch_up(order: job.Order) -> None:
     """Shows what earlier runs have left untold, as where the last one was killed while it was shown."""
-    from epochmeter.terminal import Terminal
+    from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
     left = publisher.catch_up(order.folder.parents[1], order.job["tracking"])
@@ -117,8 +120,8 @@ def catch_up(order: job.Order) -> None:
 def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
+        from epochmeter.console.console import Terminal
         from epochmeter.report.tell import answer, tell, tell_pages
-        from epochmeter.terminal import Terminal
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
@@ -138,5 +141,5 @@ def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
 
 if __name__ == "__main__":
     code = main()
-    stopping.default()
+    signals.default()
     sys.exit(code)

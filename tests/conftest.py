@@ -21,8 +21,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter import job
-from epochmeter.record import Record
+from epochmeter.config import job
+from epochmeter.shared.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
@@ -161,7 +161,7 @@ def set_up(root: Path) -> None:
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
         "from hydra import compose, initialize_config_dir; from epochmeter import job;"
-        "from epochmeter.datasets.ready import ready; from epochmeter.tracking.store import open_store;"
+        "from epochmeter.datasets.ready import ready; from epochmeter.tracking.client import open_store;"
         "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
         "job.register(None); wanted = job.plain(compose('train'));"
         "ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"

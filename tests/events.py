@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.state import EVENTS
 

@@ -25,8 +25,8 @@ import slurm
 from conftest import Project
 from controls import Board
 
-from epochmeter.record import Record
-from epochmeter.state import state
+from epochmeter.results.run_status import state
+from epochmeter.shared.record import Record
 from epochmeter.tracking.publish import is_superseded
 
 DEFAULT = 5

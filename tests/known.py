@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epochmeter.power.phases.sensor import OFF_S, OFF_SHARE
+from epochmeter.power.phases.sensor_model import OFF_S, OFF_SHARE
 from epochmeter.power.uncertainty import Response
 
 LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}

@@ -14,12 +14,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from epochmeter.metrics import NANOSECOND
+from epochmeter.machine.periodic_thread import pauses
 from epochmeter.power.meter import Counter, Domain, Instruments
+from epochmeter.power.power_series import Sampling, Series
 from epochmeter.power.sampler import LONGEST_SILENCE_S
-from epochmeter.power.series import Sampling, Series
 from epochmeter.power.uncertainty import Response
-from epochmeter.rounds import pauses
+from epochmeter.shared.units import NANOSECOND
 
 LOW_W, HIGH_W, SPIKE_W, CYCLE_S = 5.0, 15.0, 30.0, 0.12
 STEP_W = 0.04

@@ -12,8 +12,8 @@ import time
 from array import array
 from pathlib import Path
 
-from epochmeter.record import INTERVALS, Record
-from epochmeter.worker.link import Link, die_with_parent
+from epochmeter.shared.record import INTERVALS, Record
+from epochmeter.worker.connection import Link, die_with_parent
 
 STEPS, SAMPLES = 4, 64
 JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}

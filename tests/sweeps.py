@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from epochmeter.durable import write_json
-from epochmeter.record import Record
 from epochmeter.report.rows import Row
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
 
 SUPPLIES = {
     "tensors": {"ready_batches": True, "cache": "cold"},

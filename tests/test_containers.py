@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from epochmeter.job import ROOT
+from epochmeter.config.job import ROOT
 from epochmeter.machine.power_modes import CONF
 
 dockerfile_parse = pytest.importorskip(

@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
 from epochmeter.doctor import examine, periods_s
-from epochmeter.power.knobs.desk import Desk
-from epochmeter.power.series import Powers
+from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.power_series import Powers
 
 ROOT = Path(__file__).parents[1]
 ALWAYS = {

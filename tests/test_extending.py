@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from hydra import compose
 
-from epochmeter import admission, job
+from epochmeter.config import job
 from epochmeter.datasets.ready import ready
+from epochmeter.run import preflight
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: nothing can be trained")
 
-from epochmeter.build import build  # noqa: E402
+from epochmeter.shared.instantiate import build  # noqa: E402
 from epochmeter.worker.data.loader import loaders  # noqa: E402
-from epochmeter.worker.learner import Learner  # noqa: E402
+from epochmeter.worker.trainer import Learner  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,7 +49,7 @@ def plain(written, composed):
 def test_the_example_is_admitted_probed_and_learns(plain):
     choices = {group: plain[group]["name"] for group in ("dataset", "task", "model")}
     assert choices == {"dataset": "squares", "task": "attributes", "model": "net"}
-    admission.admit(plain, choices, [])
+    preflight.admit(plain, choices, [])
     torch.manual_seed(0)
     strategy, task = build(plain["strategy"]), build(plain["task"])
     facts = ready(plain["dataset"], plain["storage"], ROOT, print)

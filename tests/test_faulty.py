@@ -7,7 +7,7 @@ import pytest
 from conftest import Project
 from faulty import EPOCHS, FAULTS, Measured, Scene, inject
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 
 
 @pytest.fixture

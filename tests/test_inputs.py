@@ -7,13 +7,14 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
-from epochmeter import capacity, environment
-from epochmeter.admission import admit
-from epochmeter.command import composing
+from epochmeter.config import interpreter
+from epochmeter.config.app import composing
+from epochmeter.config.errors import InputError
+from epochmeter.config.validation import check_each
 from epochmeter.datasets import ready
-from epochmeter.errors import InputError
-from epochmeter.stopping import ONE_STOP_S, Stop
-from epochmeter.values import check_each
+from epochmeter.machine.signals import ONE_STOP_S, Stop
+from epochmeter.run import capacity
+from epochmeter.run.preflight import admit
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper, count  # noqa: E402
@@ -126,7 +127,7 @@ def test_valid_input_is_accepted(order, tmp_path, monkeypatch, typed):
 def test_an_error_in_a_users_file_names_file_and_position(tmp_path, text, says):
     from hydra import compose, initialize_config_dir
 
-    from epochmeter import job
+    from epochmeter.config import job
 
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
@@ -243,7 +244,7 @@ def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):
     now = [10.0]
-    monkeypatch.setattr("epochmeter.stopping.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("epochmeter.machine.signals.time.monotonic", lambda: now[0])
     stop = Stop()
     with pytest.raises(KeyboardInterrupt):
         stop(2, None)
@@ -257,5 +258,5 @@ def test_signals_within_a_second_are_one_stop(monkeypatch):
 
 
 def test_other_errors_than_ctrl_c_are_shown(capsys):
-    environment.end_quietly(ValueError, ValueError("a bug"), None)
+    interpreter.end_quietly(ValueError, ValueError("a bug"), None)
     assert "a bug" in capsys.readouterr().err

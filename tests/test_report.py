@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from sweeps import rows, trained, write
 
-from epochmeter.durable import read_json
-from epochmeter.hints import known
-from epochmeter.manual import commented
-from epochmeter.outcome import Outcome
+from epochmeter.config.help import commented
+from epochmeter.config.suggestions import known
+from epochmeter.results.run_result import Outcome
+from epochmeter.shared.atomic_files import read_json
 from report import show_files
 from train import show
 
@@ -189,7 +189,7 @@ def shown(tmp_path, monkeypatch):
     """shown(names of files, an address) -> the lines that are said of files once they are written and shown there."""
 
     def show(names, address):
-        monkeypatch.setattr("epochmeter.tracking.reports.log_report", lambda *_: address)
+        monkeypatch.setattr("epochmeter.tracking.report_artifacts.log_report", lambda *_: address)
         paper = io.StringIO()
         written = [tmp_path / name for name in names]
         show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))

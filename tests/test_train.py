@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from epochmeter.machine import lock
-from epochmeter.record import INTERVALS
+from epochmeter.machine import device_lock
+from epochmeter.shared.record import INTERVALS
 
 STEPS, SAMPLES = 12, 1442
 """Of an epoch of the digits in batches of 128."""
@@ -122,7 +122,7 @@ def test_rehearse_false_makes_each_run_of_such_a_sweep_an_error_and_leaves_no_ru
 
 
 def test_a_second_run_waits_for_the_device_and_says_for_whom(project):
-    with lock.held(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
+    with device_lock.held(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
         waiting = project.start("train", *project.quick(device="cpu", **{"storage.root": "/nowhere"}))
         lines = iter(waiting.stdout.readline, "")
         said = next(line for line in lines if line.startswith("Waiting"))

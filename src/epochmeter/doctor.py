@@ -12,26 +12,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.config.errors import InputError
+from epochmeter.config.job import ROOT
 from epochmeter.datasets.ready import place
-from epochmeter.errors import InputError
-from epochmeter.job import ROOT
-from epochmeter.launch import check_interpreter
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, serves
 from epochmeter.machine.gpus import Gpu, find_gpus, name_of, used
 from epochmeter.machine.page_cache import cached_share, files
+from epochmeter.machine.process_identity import boot_id
 from epochmeter.machine.utilization import open_gauges
-from epochmeter.metrics import NANOSECOND
-from epochmeter.power.consumption import consumption, reading
-from epochmeter.power.knobs.demands import ABSENT, power_limit
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
+from epochmeter.power.knobs.requests import ABSENT, power_limit
+from epochmeter.power.knobs.restore_journal import Desk
 from epochmeter.power.meter import Meter, open_meter, shortest_s
-from epochmeter.power.series import Powers
-from epochmeter.processes import boot_id
+from epochmeter.power.power_series import Powers
+from epochmeter.power.window_energy import consumption, reading
+from epochmeter.run.launch import check_interpreter
+from epochmeter.shared.units import NANOSECOND
 
 LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
 """How long the meter is sampled, in seconds: the longer time for power sensors that average longer."""

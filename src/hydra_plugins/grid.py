@@ -23,12 +23,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from epochmeter import errors, sweep
-from epochmeter.composing import SweepLoader, device_of
-from epochmeter.errors import InputError, Problem, input_error
-from epochmeter.redaction import redacted, redacted_tree
-from epochmeter.sweep import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
-from epochmeter.values import problems_of
+from epochmeter.config import errors
+from epochmeter.config.errors import InputError, Problem, input_error
+from epochmeter.config.secrets import redacted, redacted_tree
+from epochmeter.config.validation import problems_of
+from epochmeter.sweep import sweep_folder
+from epochmeter.sweep.compose import SweepLoader, device_of
+from epochmeter.sweep.sweep_folder import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
 
 MOST_RUNS = 10_000
 """Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
@@ -76,7 +77,7 @@ class GridSweeper(BasicSweeper):
         """Warn of a list of repeats in grid order: drift over time may then look like a difference."""
         typed = next((each for each in arguments if key_of(each) == REPEAT and is_axis(each)), None)
         if typed and self.order != "random":
-            from epochmeter.terminal import Terminal
+            from epochmeter.console.console import Terminal
 
             Terminal().warn(
                 f"warning: `{typed}` may run the repeats of a configuration one after another, so that drift over "
@@ -103,8 +104,8 @@ class GridSweeper(BasicSweeper):
         """Print how many runs an earlier start of the same command completed; changes are checked later."""
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
-        before = sweep.points(folder)
-        sweep.points.cache_clear()
+        before = sweep_folder.points(folder)
+        sweep_folder.points.cache_clear()
         if before.whole and list(before.typed) == redacted_tree(points):
             left = len(points) - len(before.whole)
             what = f"{left} left to run" if left else "nothing to do unless a default or the dataset has changed"
@@ -127,7 +128,7 @@ def loading(context: HydraContext, config: DictConfig) -> HydraContext:
 
 def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
     """Ends a command for configurations that cannot be run, as Hydra's own check of each batch would."""
-    from epochmeter.admission import check_points
+    from epochmeter.run.preflight import check_points
 
     assert sweeper.config is not None
     assert sweeper.hydra_context is not None

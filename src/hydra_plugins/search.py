@@ -18,12 +18,12 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from epochmeter.durable import write_json
-from epochmeter.record import Record
-from epochmeter.reuse import read_reference, record_of
-from epochmeter.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
-from epochmeter.space import Axis, Interval, WholeInterval, choices
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.results.reuse import read_reference, record_of
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
+from epochmeter.sweep.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
+from epochmeter.sweep.search_space import Axis, Interval, WholeInterval, choices
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 from hydra_plugins.grid import MOST_RUNS, check, count, loading
 
 OF_A_GRID = {
@@ -158,6 +158,6 @@ def measured(folder: Path) -> Measured:
 
 
 def say(text: str) -> None:
-    from epochmeter.terminal import Terminal
+    from epochmeter.console.console import Terminal
 
     Terminal().say(text)

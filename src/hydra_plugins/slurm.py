@@ -29,12 +29,12 @@ class SlurmLauncher(Launcher):
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from epochmeter import job
-        from epochmeter.fleet.ends import learned
-        from epochmeter.fleet.errand import errand
-        from epochmeter.fleet.waiting import carry_out
-        from epochmeter.terminal import Terminal
-        from epochmeter.tracking.store import check
+        from epochmeter.cluster.collect import learned
+        from epochmeter.cluster.task import errand
+        from epochmeter.cluster.wait import carry_out
+        from epochmeter.config import job
+        from epochmeter.console.console import Terminal
+        from epochmeter.tracking.client import check
 
         sweep = Path(self.config.hydra.sweep.dir)
         # Hydra's own account of a sweep, with what is a secret: the first run is told of hours later.

@@ -9,8 +9,8 @@ from hydra import compose
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 
-from epochmeter import job
-from epochmeter.build import arguments, locate
+from epochmeter.config import job
+from epochmeter.shared.instantiate import arguments, locate
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = subprocess.run(["git", "ls-files", "-z", "conf"], cwd=CONF.parent, capture_output=True, text=True).stdout

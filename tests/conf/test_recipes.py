@@ -6,12 +6,12 @@ import pytest
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter import job
+from epochmeter.config import job
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
 
-from epochmeter.build import build  # noqa: E402
-from epochmeter.worker.models.facts import facts  # noqa: E402
+from epochmeter.shared.instantiate import build  # noqa: E402
+from epochmeter.worker.models.model_stats import facts  # noqa: E402
 from epochmeter.worker.schedules import scaled  # noqa: E402
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"

@@ -4,9 +4,9 @@ import numpy
 import pytest
 from PIL import Image
 
-from epochmeter.build import arguments
 from epochmeter.datasets import cifar
 from epochmeter.datasets.ready import ready
+from epochmeter.shared.instantiate import arguments
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split
 from epochmeter.worker.data.torchvision_sets import cifar100

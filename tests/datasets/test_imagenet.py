@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from epochmeter.build import arguments
 from epochmeter.datasets import imagenet
 from epochmeter.datasets.ready import ready
+from epochmeter.shared.instantiate import arguments
 from epochmeter.worker.data.images import ImageFiles
 
 STORAGE = {"name": "here", "root": "data"}

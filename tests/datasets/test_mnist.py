@@ -6,9 +6,9 @@ import numpy
 import pytest
 from PIL import Image
 
-from epochmeter.build import arguments
 from epochmeter.datasets.mnist import make
 from epochmeter.datasets.ready import ready
+from epochmeter.shared.instantiate import arguments
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.torchvision_sets import mnist
 

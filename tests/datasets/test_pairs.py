@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from epochmeter import job
+from epochmeter.config import job
 from epochmeter.datasets.pairs import COMMA, Language, look, make, word
 from epochmeter.datasets.ready import known, ready
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.datasets import manifest, tree
+from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets.ready import SOURCES, digest, known, place, ready
 
 HERE = {"name": "here", "root": "data", "medium": None, "reread": False}
@@ -31,7 +31,7 @@ def make_some(folder, say, count, **given):
 
 def look_at(folder, say, held_out):
     """What a user's folder holds."""
-    count = sum(1 for _ in tree.files(str(folder), images=True))
+    count = sum(1 for _ in checksum.files(str(folder), images=True))
     return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
 
 
@@ -103,7 +103,7 @@ def test_a_dataset_is_made_at_home_and_trained_from_where_it_is_staged(tiny, car
     said = []
     facts = ready(tiny, card, tmp_path, said.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
-    assert len(list(tree.files(facts["folder"]))) == facts["files"] == 2
+    assert len(list(checksum.files(facts["folder"]))) == facts["files"] == 2
     assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
     assert ready(tiny, card, tmp_path, said.append) == facts
     assert len(said) == 3
@@ -198,7 +198,7 @@ def test_a_users_folder_that_was_added_to_is_looked_at_again(pets, card, tmp_pat
     (Path(pets["root"]) / "cat" / "2.jpg").write_bytes(b"cat")
     second = ready(pets, card, tmp_path, print)
     assert (first["files"], second["files"]) == (1, 2)
-    assert sorted(tree.files(second["folder"])) == ["cat/1.jpg", "cat/2.jpg"]
+    assert sorted(checksum.files(second["folder"])) == ["cat/1.jpg", "cat/2.jpg"]
 
 
 @pytest.mark.parametrize("moved", ["cat/2.jpg", "dog/1.jpg"])
@@ -210,7 +210,7 @@ def test_a_users_folder_in_which_a_file_was_moved_is_looked_at_and_staged_again(
     assert digest(pets, card, tmp_path) is None, "as no run of before is one of it"
     second = ready(pets, card, tmp_path, print)
     assert digest(pets, card, tmp_path) == second["digest"] != first["digest"]
-    assert list(tree.files(second["folder"])) == [moved]
+    assert list(checksum.files(second["folder"])) == [moved]
 
 
 def test_a_users_folder_that_is_gone_is_known_by_its_copy(pets, card, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.datasets import manifest, tree
+from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets import stage as room
 from epochmeter.datasets.ready import SOURCES
 from epochmeter.datasets.stage import stage, standing
@@ -51,7 +51,7 @@ def there(place):
 
 
 def contents(folder):
-    return {path: (folder / path).read_bytes() for path in tree.files(str(folder))}
+    return {path: (folder / path).read_bytes() for path in checksum.files(str(folder))}
 
 
 @pytest.mark.parametrize("reread", [False, True])
@@ -77,8 +77,8 @@ def test_progress_tells_files_bytes_speed_and_what_is_left(monkeypatch):
     monkeypatch.setattr(room.time, "monotonic", lambda: next(now))
     said = []
     tell = room._progress(DATASET, {"files": 400, "bytes": 40_000_000}, said.append)
-    tell(tree.Sum(50, 5_000_000))
-    tell(tree.Sum(100, 20_000_000))
+    tell(checksum.Sum(50, 5_000_000))
+    tell(checksum.Sum(100, 20_000_000))
     assert said == ["staging tiny: 100 of 400 files, 20 of 40 MB, 5.0 MB/s, 12 s left"]
 
 
@@ -146,7 +146,7 @@ def test_a_source_that_grows_while_it_is_copied_is_named(home, place, monkeypatc
             monkeypatch.setattr(os, "read", read)
         return read(descriptor, size)
 
-    monkeypatch.setattr(tree, "FEW", 100)
+    monkeypatch.setattr(checksum, "FEW", 100)
     monkeypatch.setattr(os, "read", grows)
     with pytest.raises(RuntimeError, match=f"{growing} changed while it was copied"):
         staged(home, place)
@@ -154,14 +154,14 @@ def test_a_source_that_grows_while_it_is_copied_is_named(home, place, monkeypatc
 
 
 def test_a_source_that_is_gone_when_its_turn_comes_is_named(home, place, monkeypatch):
-    walk = tree.batches
+    walk = checksum.batches
 
     def loses_one(top, images=False):
         found = list(walk(top, images))
         (home / "train" / "0" / "8.png").unlink(missing_ok=True)
         return iter(found)
 
-    monkeypatch.setattr(tree, "batches", loses_one)
+    monkeypatch.setattr(checksum, "batches", loses_one)
     with pytest.raises(RuntimeError, match=f"{home}/train/0/8.png cannot be read: No such file"):
         staged(home, place)
     assert there(place) == {LOCK}

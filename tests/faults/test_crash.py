@@ -8,19 +8,19 @@ from itertools import count, pairwise
 
 import pytest
 
-from epochmeter import durable
-from epochmeter import record as records
-from epochmeter.curve import timeline
-from epochmeter.durable import write_json
-from epochmeter.processes import this_process
-from epochmeter.record import CHECKPOINT, Record
-from epochmeter.state import state
+from epochmeter.machine.process_identity import this_process
+from epochmeter.results.power_trace import timeline
+from epochmeter.results.run_status import state
+from epochmeter.shared import atomic_files
+from epochmeter.shared import record as records
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import CHECKPOINT, Record
 
 CRASHED = 86
 GONE = this_process()._replace(began="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
 STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
-WRITERS = {records.__file__, durable.__file__}
+WRITERS = {records.__file__, atomic_files.__file__}
 EARLIER = ("failed", "whole")
 """How the attempts ended that the one which crashes finds."""
 

@@ -9,14 +9,14 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs import knob, privilege
-from epochmeter.power.knobs.demands import put_back
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.privilege import answer
+from epochmeter.power.knobs.requests import put_back
+from epochmeter.power.knobs.restore_journal import Desk
 
 LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 HOLDS = """
 import sys, time
-from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.restore_journal import Desk
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
@@ -29,7 +29,7 @@ with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="thi
 
 STOPPED = """
 import os, signal, sys, threading, time
-from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.restore_journal import Desk
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
@@ -69,8 +69,8 @@ for attempt in range(80):
 
 PUTS_BACK = """
 import sys
-from epochmeter.power.knobs.demands import put_back
-from epochmeter.power.knobs.desk import Desk
+from epochmeter.power.knobs.requests import put_back
+from epochmeter.power.knobs.restore_journal import Desk
 
 put_back(Desk(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run"), print)
 """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.power.consumption import Reading, consumption
 from epochmeter.power.knobs import jtop_control
+from epochmeter.power.window_energy import Reading, consumption
 
 SOURCE = Path(__file__).parents[2] / "src"
 

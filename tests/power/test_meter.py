@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from epochmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, open_meter
-from epochmeter.power.series import Series
+from epochmeter.power.power_series import Series
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 

@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
-from epochmeter import rounds
+from epochmeter.machine import periodic_thread
+from epochmeter.machine.periodic_thread import pauses
 from epochmeter.power import sampler
-from epochmeter.power.consumption import consumption, reading
 from epochmeter.power.meter import Domain, Instruments, Power
 from epochmeter.power.sampler import Sampler
-from epochmeter.rounds import pauses
+from epochmeter.power.window_energy import consumption, reading
 
 S = 1_000_000_000
 SELDOM_S = 60.0  # what is sampled so seldom is sampled at borders alone
@@ -152,7 +152,7 @@ def test_what_is_dear_to_read_is_read_seldom_and_not_taken_for_lost(rail, monkey
     """A look takes 0.2 ms of a core and may take a thousandth: it pauses for 0.2 s, where 0.05 s would be a loss."""
     monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.05)
     monkeypatch.setattr(sampler, "LOOK_S", 0.01)
-    monkeypatch.setattr(rounds, "MOST", 0.001)
+    monkeypatch.setattr(periodic_thread, "MOST", 0.001)
     read = rail.read
 
     def dear() -> float:

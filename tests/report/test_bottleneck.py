@@ -5,9 +5,9 @@ import random
 import pytest
 from scipy.stats import ttest_ind
 
-from epochmeter.bottleneck import COMPUTE
 from epochmeter.report.bottleneck import FETCH, repeats_needed, verdict, verdict_in_memory
 from epochmeter.report.estimates import contrast
+from epochmeter.results.bottleneck import COMPUTE
 
 T1, T3, T2 = [5.5, 5.6, 5.7], [6.7, 6.8, 6.9], [12.0, 12.1, 12.2]
 

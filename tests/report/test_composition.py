@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sweeps import row, rows, trained
 
-from epochmeter.record import Record
 from epochmeter.report.composition import Asked, compose
 from epochmeter.report.rows import Sweep
+from epochmeter.shared.record import Record
 
 
 def sweep(*found, unreadable=None):

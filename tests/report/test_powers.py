@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.record import Record
 from epochmeter.report.points import points
 from epochmeter.report.powers import chosen, power, powers, untold
+from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
 

@@ -7,14 +7,7 @@ from sweeps import trained
 
 from epochmeter.report.answers import answers, page
 from epochmeter.report.points import points
-from epochmeter.report.questions import (
-    growths,
-    iterations,
-    larger_batches,
-    parallels,
-    smaller_models,
-    uses,
-)
+from epochmeter.report.questions import growths, iterations, larger_batches, parallels, smaller_models, uses
 
 
 def using(number, memory_mb=None, busy=None, **keys):

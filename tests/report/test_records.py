@@ -3,9 +3,9 @@
 import pytest
 from sweeps import row, trained, write
 
-from epochmeter.durable import read_json, write_json
 from epochmeter.report import records
 from epochmeter.report.records import newest, read, run_folders
+from epochmeter.shared.atomic_files import read_json, write_json
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.durable import write_json
 from epochmeter.report.searches import grid, page, searched, sentences, sought
+from epochmeter.shared.atomic_files import write_json
 
 OBJECTIVES = ["steady/energy_j", "steady/e2e_s"]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import row, trained, write
 
-from epochmeter.facts import facts
 from epochmeter.report import records, sources, table
 from epochmeter.report.sources import found, linked
+from epochmeter.results.run_info import facts
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from sweeps import row, rows
 
-from epochmeter.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL
 from epochmeter.report.bottleneck import STALLED
 from epochmeter.report.estimates import contrast
 from epochmeter.report.stalls import Analysis, Incomplete, analyses, stall_power
 from epochmeter.report.supplies import condition
+from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL
 
 T1, T3, T2 = [1.5, 1.6, 1.7], [3.7, 3.8, 3.9], [9.0, 9.1, 9.2]
 

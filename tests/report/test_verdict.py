@@ -11,7 +11,7 @@ from epochmeter.report.bounds import bounds
 from epochmeter.report.choices import choices, unmet
 from epochmeter.report.points import points
 from epochmeter.report.verdict import caveats, page
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 
 def run(number, time_s, energy_j=None, *, stall=0.1, **keys):

@@ -10,7 +10,7 @@ import servers
 import slurm
 
 from epochmeter.tracking import queue
-from epochmeter.tracking.runs import runs
+from epochmeter.tracking.load import runs
 
 pytestmark = pytest.mark.system
 KINDS = {"n0": "nano", "n1": "agx"}

@@ -7,7 +7,7 @@ import pytest
 
 from epochmeter.machine.disk import disk_of, reads
 from epochmeter.machine.page_cache import Residency, drop_caches, evict, files, prepare, warm
-from epochmeter.supply import Files
+from epochmeter.run.data_source import Files
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 

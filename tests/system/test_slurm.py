@@ -12,7 +12,7 @@ import psutil
 import pytest
 import slurm
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 
 pytestmark = pytest.mark.system
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.durable import write_json
-from epochmeter.record import Record
-from epochmeter.tracking.store import Store, open_store
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
+from epochmeter.tracking.client import Store, open_store
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()
 SECOND_NS = 1_000_000_000

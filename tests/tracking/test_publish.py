@@ -8,14 +8,14 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.durable import write_json
-from epochmeter.processes import this_process
-from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from epochmeter.reuse import write_reference
+from epochmeter.machine.process_identity import this_process
+from epochmeter.results.reuse import write_reference
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, Record
 from epochmeter.tracking import scalars
+from epochmeter.tracking.client import open_store
 from epochmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
 from epochmeter.tracking.scalars import LOSS, POWER, Scalar
-from epochmeter.tracking.store import open_store
 
 
 def statuses_of(store):

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from epochmeter.processes import this_process
+from epochmeter.machine.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
+from epochmeter.tracking.client import open_store, place
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import Publisher, Unpublished, catch_up, publisher
-from epochmeter.tracking.store import open_store, place
 
 NOW = datetime.now().astimezone().isoformat()
 GONE = {"pid": 2**22 + 1}

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 
 

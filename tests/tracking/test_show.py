@@ -3,9 +3,9 @@
 import pytest
 
 import publish
-from epochmeter.durable import write_json
-from epochmeter.fleet.ledger import Ledger
-from epochmeter.tracking.store import VARIABLE, open_store
+from epochmeter.cluster.submissions import Ledger
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.tracking.client import VARIABLE, open_store
 
 NOWHERE = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
 """What a node is told of tracking."""

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.durable import write_json
-from epochmeter.processes import this_process
+from epochmeter.machine.process_identity import this_process
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking.state import ended_s, said, started_s, state
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.job import ROOT
-from epochmeter.reuse import write_reference
+from epochmeter.config.job import ROOT
+from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import tensorboard, views
+from epochmeter.tracking.client import open_store
+from epochmeter.tracking.load import runs
 from epochmeter.tracking.publish import include, publish
 from epochmeter.tracking.publisher import Publisher
-from epochmeter.tracking.reports import log_report
-from epochmeter.tracking.runs import runs
-from epochmeter.tracking.store import open_store
+from epochmeter.tracking.report_artifacts import log_report
 from epochmeter.tracking.tensorboard import Events
 
 pytestmark = pytest.mark.system

@@ -6,7 +6,7 @@ import sys
 import pytest
 from events import event_files, scalars_of
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import publish

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from epochmeter.metrics import METRICS
+from epochmeter.results.metrics import METRICS
 from epochmeter.tracking import views
 from epochmeter.tracking.description import SECTIONS
 from epochmeter.tracking.publish import Published, publish

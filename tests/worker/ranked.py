@@ -8,14 +8,14 @@ import time
 import torch
 from torch import nn
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data.timing import Timed, batches
-from epochmeter.worker.link import Together
+from epochmeter.worker.connection import Together
+from epochmeter.worker.data.timed_dataset import Timed, batches
 from epochmeter.worker.loop import Tally, evaluate, train
-from epochmeter.worker.pauses import Pauses
 from epochmeter.worker.precision import AsIs, Plain
 from epochmeter.worker.strategy import Distributed
+from epochmeter.worker.suspend_counter import Pauses
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.windows import Windows

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.utils.data import RandomSampler
 
-from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from epochmeter.worker import randomness
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
-from epochmeter.worker.data.timing import batches
-from epochmeter.worker.learner import Learner
+from epochmeter.worker.data.timed_dataset import batches
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
+from epochmeter.worker.trainer import Learner
 
 CPU = torch.device("cpu")
 DIGITS = {"name": "digits", "size": 32, "channels": 1, "classes": 10}
@@ -51,7 +51,7 @@ class Rank(Single):
 
 def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
     """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
-    randomness.seed(0)
+    rng.seed(0)
     strategy = strategy or Single(1)
     learner = Learner({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)

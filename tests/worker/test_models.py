@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from epochmeter.build import build
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.models.classifiers import names
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.vision import classifier, instance_norm, with_channels

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from epochmeter.build import build
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.schedules import Constant, scaled
 
 
@@ -43,7 +43,7 @@ def test_a_constant_rate_stays():
 
 
 def test_schedules_of_the_configuration_step_once_an_epoch(composed):
-    from epochmeter.job import plain
+    from epochmeter.config.job import plain
 
     step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
     assert rates(step, 5) == pytest.approx([1, 1, 0.1, 0.1, 0.01])

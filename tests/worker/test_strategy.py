@@ -13,8 +13,8 @@ from torch.utils.data import DistributedSampler
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
-from epochmeter.ranks import merged
-from epochmeter.record import Record
+from epochmeter.results.rank_merge import merged
+from epochmeter.shared.record import Record
 from epochmeter.worker import strategy as strategies
 from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
 

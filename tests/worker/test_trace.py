@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from epochmeter.build import build
+from epochmeter.shared.instantiate import build
 from epochmeter.worker.trace import NoTrace, TorchTrace
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.faults import BadSampleError
-from epochmeter.worker.data.timing import Timed, batches
+from epochmeter.worker.data.timed_dataset import Timed, batches
 from epochmeter.worker.loop import Tally
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.atomic_folder import Say
 
 QUIET_S = 2.0
 END, BROKEN, UNREAD = tarfile.EOFHeaderError, tarfile.HeaderError, tarfile.ReadError  # type: ignore[attr-defined]

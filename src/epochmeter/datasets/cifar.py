@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from epochmeter.datasets.archives import unpack
+from epochmeter.datasets.atomic_folder import Say
 from epochmeter.datasets.fetch import fetch
-from epochmeter.datasets.pictures import write_all
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.image_writer import write_all
 
 SHAPE = (3, 32, 32)
 """A row of a batch: all reds, then greens, then blues."""

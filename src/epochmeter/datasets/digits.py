@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets.pictures import write
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.image_writer import write
 
 LEVELS = 16  # scikit-learn's gray runs from 0 to 16
 FOLD = 5  # every fifth sample of a class is held out

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from epochmeter.datasets.whole import Say, locked
+from epochmeter.datasets.atomic_folder import Say, locked
 
 CHUNK = 1 << 20
 QUIET_S = 2

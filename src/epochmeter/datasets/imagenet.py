@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets import room
+from epochmeter.datasets import free_space
 from epochmeter.datasets.archives import files, opened, put
+from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.checksum import IMAGES
 from epochmeter.datasets.fetch import verify
-from epochmeter.datasets.folders import look
-from epochmeter.datasets.tree import IMAGES
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.image_folder import look
 
 META = "meta.mat"
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
@@ -42,7 +42,7 @@ def make(
     """
     paths = _found(archives, {"devkit": devkit, "val": val, "train": train})
     size = sum(paths[part].stat().st_size for part in ("train", "val"))
-    room.check(folder, size * IN_BLOCKS, f"the images of {archives}")
+    free_space.check(folder, size * IN_BLOCKS, f"the images of {archives}")
     for part, path in paths.items():
         verify(path, md5[part], "Place the official archive", say, f"md5.{part}")
     wnids, truth = _devkit(paths["devkit"])

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.datasets import room
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets import free_space
+from epochmeter.datasets.atomic_folder import Say
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -52,7 +52,7 @@ def make(
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
     quality, share, mean_bytes = _quality(scene, count, file_bytes)
-    room.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
+    free_space.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from epochmeter.build import build
 from epochmeter.datasets import manifest
-from epochmeter.datasets.whole import FULL, Say, clear, locked, whole
+from epochmeter.datasets.atomic_folder import FULL, Say, clear, locked, whole
+from epochmeter.shared.instantiate import build
 
 
 def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets import tree
-from epochmeter.datasets.tree import NAME, Sum
-from epochmeter.durable import read_json, write_json
-from epochmeter.redaction import redacted_tree
+from epochmeter.config.secrets import redacted_tree
+from epochmeter.datasets import checksum
+from epochmeter.datasets.checksum import NAME, Sum
+from epochmeter.shared.atomic_files import read_json, write_json
 
 FORMAT = 2
 """Of what a manifest holds; 1 had a digest that needed the files in order. An older one's dataset is made anew."""
@@ -35,13 +35,13 @@ class DamageError(RuntimeError):
 
 def made(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """The manifest of the files now in `folder`; `facts` is what their maker says of them."""
-    total = tree.summed(tree.batches(str(folder)), tree.contents(str(folder)))
+    total = checksum.summed(checksum.batches(str(folder)), checksum.contents(str(folder)))
     return _described(folder, dataset, facts, "make", total, CONTENTS)
 
 
 def adopted(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a user's folder: by names and sizes, as reading a hundred gigabytes for a digest takes hours."""
-    total = tree.summed(tree.batches(str(folder), images=True), tree.sizes(str(folder)))
+    total = checksum.summed(checksum.batches(str(folder), images=True), checksum.sizes(str(folder)))
     return _described(folder, dataset, facts, "adopt", total, NAMES)
 
 
@@ -134,8 +134,8 @@ def unreadable(folder: Path, images: bool = False) -> str:
     """
     from PIL import Image
 
-    for path in sorted(itertools.islice(tree.files(str(folder), images), EACH)):
-        if not path.lower().endswith(tree.IMAGES):
+    for path in sorted(itertools.islice(checksum.files(str(folder), images), EACH)):
+        if not path.lower().endswith(checksum.IMAGES):
             continue
         try:
             with Image.open(folder / path) as image:
@@ -170,7 +170,7 @@ def _sample(folder: Path, images: bool) -> dict[str, int]:
     """Some files' sizes, evenly from among all, however many there turn out to be."""
     kept: list[str] = []
     stride = 1
-    for number, path in enumerate(tree.files(str(folder), images)):
+    for number, path in enumerate(checksum.files(str(folder), images)):
         if number % stride == 0:
             kept.append(path)
             if len(kept) == 2 * SAMPLE:
@@ -187,7 +187,7 @@ def _difference(folder: Path, manifest: dict[str, Any], images: bool) -> str:
     """
     top, told = str(folder), manifest["files"]
     if told <= EACH:
-        found = tree.summed(tree.batches(top, images), tree.sizes(top))
+        found = checksum.summed(checksum.batches(top, images), checksum.sizes(top))
         if (found.files, found.bytes) != (told, manifest["bytes"]):
             return (
                 f"holds {found.files} files of {found.bytes} bytes; its manifest tells of {told} files of "
@@ -196,7 +196,7 @@ def _difference(folder: Path, manifest: dict[str, Any], images: bool) -> str:
         if manifest["digest_of"] == NAMES and found.hexdigest != manifest["digest"]:
             return f"holds {told} files; some have other names, or sizes, than its manifest tells of"
         return ""
-    count = sum(len(batch.names) for batch in tree.batches(top, images))
+    count = sum(len(batch.names) for batch in checksum.batches(top, images))
     if count != told:
         return f"holds {count} files; its manifest tells of {told} files"
     for path, size in manifest["sample"].items():

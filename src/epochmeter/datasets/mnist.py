@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.datasets.atomic_folder import Say
 from epochmeter.datasets.fetch import fetch
-from epochmeter.datasets.pictures import write_all
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.image_writer import write_all
 
 if TYPE_CHECKING:
     from numpy import ndarray

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets.whole import Say
+from epochmeter.datasets.atomic_folder import Say
 
 SPLITS = ("train", "val")
 FOLD = 5

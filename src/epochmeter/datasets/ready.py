@@ -15,13 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from epochmeter.build import arguments
+from epochmeter.config.secrets import redacted_tree
+from epochmeter.config.validation import typed
 from epochmeter.datasets import manifest
+from epochmeter.datasets.atomic_folder import Say
 from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
 from epochmeter.datasets.stage import standing
-from epochmeter.datasets.whole import Say
-from epochmeter.redaction import redacted_tree
-from epochmeter.values import typed
+from epochmeter.shared.instantiate import arguments
 
 SOURCES = str(Path(__file__).parents[2])
 SHARED_MEMORY = Path("/dev/shm")

@@ -11,11 +11,11 @@ from os.path import join
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets import manifest, tree
+from epochmeter.datasets import checksum, manifest
+from epochmeter.datasets.atomic_folder import FULL, Say, clear, discard, flushed, locked, whole
+from epochmeter.datasets.checksum import Act, Batch, Sum
 from epochmeter.datasets.manifest import NAME, DamageError
-from epochmeter.datasets.tree import Act, Batch, Sum
-from epochmeter.datasets.whole import FULL, Say, clear, discard, flushed, locked, whole
-from epochmeter.durable import read_json
+from epochmeter.shared.atomic_files import read_json
 
 REMEDY = "Move that folder away to have the dataset staged again, or give another storage with storage.root=."
 QUIET_S = 2
@@ -39,8 +39,8 @@ def stage(dataset: dict[str, Any], home: Path, note: Path | None, place: Path, r
         say(f"staging dataset {dataset['name']} from {home} to {place}: {told['files']} files, {_mb(told['bytes'])} MB")
         with whole(place) as partial:
             with flushed(partial):
-                found = tree.batches(str(home), images)
-                total = tree.summed(found, copying(str(home), str(partial)), _progress(dataset, told, say))
+                found = checksum.batches(str(home), images)
+                total = checksum.summed(found, copying(str(home), str(partial)), _progress(dataset, told, say))
                 say(f"staging {dataset['name']}: copied; waiting for the medium to have all of it")
             _compare(home, told, total, partial, images)
             if reread:
@@ -105,11 +105,11 @@ def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int
         before = os.fstat(reading)
         size = before.st_size
         writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=target)
-        digested = tree.opened_digest(path, size)
+        digested = checksum.opened_digest(path, size)
         done = 0
         while True:
             try:
-                chunk = os.read(reading, min(size + 1, tree.CHUNK_BYTES))
+                chunk = os.read(reading, min(size + 1, checksum.CHUNK_BYTES))
             except OSError as error:
                 raise _unread(join(top, path), error) from error
             if not chunk:
@@ -137,7 +137,7 @@ def _compare(home: Path, told: dict[str, Any], total: Sum, partial: Path, images
     """Compares what was copied with what the home's manifest tells of."""
     digest = total.hexdigest
     if told["digest_of"] == manifest.NAMES:  # a user's tree
-        digest = tree.summed(tree.batches(str(partial)), tree.sizes(str(partial))).hexdigest
+        digest = checksum.summed(checksum.batches(str(partial)), checksum.sizes(str(partial))).hexdigest
     if (total.files, total.bytes, digest) != (told["files"], told["bytes"], told["digest"]):
         other = ", with other contents" if (total.files, total.bytes) == (told["files"], told["bytes"]) else ""
         raise RuntimeError(
@@ -150,8 +150,8 @@ def _compare(home: Path, told: dict[str, Any], total: Sum, partial: Path, images
 def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
     """Compares what the medium gives back; what lies in memory (tmpfs) comes from there."""
     top = str(partial)
-    if tree.summed(tree.batches(top), tree.contents(top, evict=True)) != total:
-        wrong = next((path for path in tree.files(top) if _differ(home / path, partial / path)), None)
+    if checksum.summed(checksum.batches(top), checksum.contents(top, evict=True)) != total:
+        wrong = next((path for path in checksum.files(top) if _differ(home / path, partial / path)), None)
         which = f"{place / wrong} is" if wrong else "some file was, when first read,"
         raise RuntimeError(
             f"{place.parent} does not give back what was written to it: {which} not what {home} has. The medium is "
@@ -161,15 +161,15 @@ def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
 
 def _differ(first: Path, second: Path) -> bool:
     with open(first, "rb") as one, open(second, "rb") as other:
-        while chunk := one.read(tree.CHUNK_BYTES):
-            if chunk != other.read(tree.CHUNK_BYTES):
+        while chunk := one.read(checksum.CHUNK_BYTES):
+            if chunk != other.read(checksum.CHUNK_BYTES):
                 return True
         return other.read(1) != b""
 
 
 def _lost(home: Path, place: Path, images: bool) -> str:
     """Names the first file of the home that its copy lacks, or has in another size; empty where there is none."""
-    for path in tree.files(str(home), images):
+    for path in checksum.files(str(home), images):
         try:
             size = os.stat(place / path).st_size
         except OSError as error:
@@ -186,7 +186,7 @@ def _check_space(place: Path, dataset: dict[str, Any], home: Path, told: dict[st
     block, free = room.f_frsize, room.f_bavail * room.f_frsize
     needed = told["bytes"]
     if free < needed + told["files"] * block:
-        sizes = (os.stat(home / path).st_size for path in tree.files(str(home), images))
+        sizes = (os.stat(home / path).st_size for path in checksum.files(str(home), images))
         needed = sum(-(-size // block) * block for size in sizes)
     if needed > free:
         raise RuntimeError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.files import text
+from epochmeter.machine.sysfs import text
 
 DUAL = ("0x7408", "0x740c")
 """The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die tells and bounds the power of

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.files import found, present, text, texts
+from epochmeter.machine.sysfs import found, present, text, texts
 
 ARM_CORES = {
     ("0x41", "0xd03"): "Cortex-A53",

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from epochmeter.machine.files import found, text
 from epochmeter.machine.jetson import gpu_devfreqs
+from epochmeter.machine.sysfs import found, text
 
 JETSON_LOADS = (
     "sys/devices/gpu.0/load",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from epochmeter.machine import nvml
-from epochmeter.machine.files import found, present, text
+from epochmeter.machine.sysfs import found, present, text
 
 Gpu = Mapping[str, str]
 """A GPU: `vendor`, `model`, `bus`, its place on the PCI bus, `uuid` where the driver tells it, `minor` (NVIDIA)."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine import cpu, jetson
-from epochmeter.machine.files import found, present, text
 from epochmeter.machine.gpus import find_gpus
+from epochmeter.machine.sysfs import found, present, text
 
 PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5

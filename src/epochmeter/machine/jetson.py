@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.files import found, present, text
 from epochmeter.machine.power_modes import CONF, current, modes
+from epochmeter.machine.sysfs import found, present, text
 
 KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
 """Developer kits that go by a number of their own: their module and their carrier."""

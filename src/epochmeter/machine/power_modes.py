@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.files import found, text
+from epochmeter.machine.sysfs import found, text
 
 CONF = "etc/nvpmodel.conf"
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine import nvml_gauges
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, Slowed, amd_cards, find_gauges
-from epochmeter.metrics import NANOSECOND
-from epochmeter.rounds import Rounds
+from epochmeter.machine.periodic_thread import Rounds
+from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
 PATIENCE_S = 0.1

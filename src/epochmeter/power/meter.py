@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
 
-from epochmeter.build import build
-from epochmeter.power.series import NO_POWERS, Powers, Sampling
+from epochmeter.power.power_series import NO_POWERS, Powers, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
+from epochmeter.shared.instantiate import build
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from epochmeter.metrics import NANOSECOND
+from epochmeter.machine.periodic_thread import Rounds
 from epochmeter.power.meter import Power
-from epochmeter.power.series import Powers, Sampling, Series
-from epochmeter.rounds import Rounds
+from epochmeter.power.power_series import Powers, Sampling, Series
+from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from epochmeter.bottleneck import (
+from epochmeter.report.bounds import Bound
+from epochmeter.report.choices import Choice
+from epochmeter.report.costs import LIMIT, costs, measured
+from epochmeter.report.points import DATA_PARALLEL, REPEATED, Point
+from epochmeter.results.bottleneck import (
     COMPUTE,
     COPY,
     DATA_STALL,
@@ -22,10 +26,6 @@ from epochmeter.bottleneck import (
     part_name,
     percent,
 )
-from epochmeter.report.bounds import Bound
-from epochmeter.report.choices import Choice
-from epochmeter.report.costs import LIMIT, costs, measured
-from epochmeter.report.points import DATA_PARALLEL, REPEATED, Point
 
 PROGRAM, REPORT = "python src/train.py", "python src/report.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")

@@ -29,7 +29,7 @@ from epochmeter.report.questions import (
 from epochmeter.report.rows import Row
 from epochmeter.report.scaling import WEAK, Scaling, overhead, scalings
 from epochmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
 ONCE = f"Configurations that ran once have no intervals; small differences may be chance. {IN_ROUNDS} gives intervals."

@@ -10,17 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from epochmeter.bottleneck import (
-    COMPUTE,
-    FETCH_STALL,
-    MIN_FRACTION,
-    PREP_STALL,
-    Bottleneck,
-    find_bottleneck,
-)
 from epochmeter.report.estimates import Estimate, Samples, contrast, half_width
 from epochmeter.report.rows import Row
 from epochmeter.report.supplies import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
+from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, MIN_FRACTION, PREP_STALL, Bottleneck, find_bottleneck
 
 DISTURBED = (
     "a stall is significantly below zero, so some of the runs were disturbed; measure them again with sweep.again=true"

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from epochmeter.bottleneck import PARTS, Bottleneck, part_seconds
 from epochmeter.report.bottleneck import decide
 from epochmeter.report.costs import TIME, measured
 from epochmeter.report.points import Point
+from epochmeter.results.bottleneck import PARTS, Bottleneck, part_seconds
 
 
 @dataclass(frozen=True)

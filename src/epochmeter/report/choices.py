@@ -17,7 +17,7 @@ from epochmeter.report.costs import Cost, as_good, comparable, costs, max_power,
 from epochmeter.report.estimates import positive_mean
 from epochmeter.report.points import Point, no_energy
 from epochmeter.report.words import interval, number
-from epochmeter.search import front
+from epochmeter.sweep.search import front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 

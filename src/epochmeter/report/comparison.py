@@ -21,7 +21,7 @@ from epochmeter.report.matching import matching
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.points import Point, no_energy, titles
 from epochmeter.report.words import Grid, finite, number, spread, times
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 NARROW = 0.05

@@ -6,7 +6,6 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from epochmeter.facts import DISTURBED
 from epochmeter.report import comparison, table, verdict
 from epochmeter.report.advice import what_next
 from epochmeter.report.bounds import bounds
@@ -20,6 +19,7 @@ from epochmeter.report.prediction import predict
 from epochmeter.report.rows import Row, Sweep
 from epochmeter.report.selection import select_any, texts_of
 from epochmeter.report.tell import Told, told_of
+from epochmeter.results.run_info import DISTURBED
 
 MOST_SHARED = 5
 """Runs in both of two sweeps that are listed by name."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epochmeter.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 from epochmeter.report.estimates import MATTERS
 from epochmeter.report.pages import Name, Page, Section
 from epochmeter.report.stalls import Analysis, Incomplete
 from epochmeter.report.supplies import CONDITIONS, FROM_STORAGE
 from epochmeter.report.what_if import Prediction
 from epochmeter.report.words import Grid, interval, number, plain_values, seconds, spread
+from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 
 NAME: Name = "stalls"
 WHAT_TO_RUN = "python src/train.py -m experiment=stalls model=... dataset=..."

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
-from epochmeter.durable import hold, write_whole
 from epochmeter.report import pages, table
 from epochmeter.report.composition import Report
 from epochmeter.report.figures import Chart
 from epochmeter.report.rows import Row
 from epochmeter.report.tell import write
+from epochmeter.shared.atomic_files import hold, write_whole
 
 PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 """Packages of the extra `report`."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from epochmeter.config.validation import typed
 from epochmeter.report.points import UNTOLD, Point
 from epochmeter.report.selection import flat
-from epochmeter.values import typed
 
 FEW = 3
 """So many values of what changed are told."""

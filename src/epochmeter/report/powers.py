@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from epochmeter.curve import timeline
-from epochmeter.metrics import NANOSECOND
-from epochmeter.record import Record
 from epochmeter.report.points import Point
 from epochmeter.report.rows import Row
+from epochmeter.results.power_trace import timeline
+from epochmeter.shared.record import Record
+from epochmeter.shared.units import NANOSECOND
 
 MOST_RUNS = 6
 MOST_PLACES = 600

@@ -13,11 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from epochmeter.facts import Facts, facts, typed
-from epochmeter.record import SCHEMA
 from epochmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
-from epochmeter.reuse import REFERENCE, read_reference, referenced_record
-from epochmeter.sweep import order_of
+from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
+from epochmeter.results.run_info import Facts, facts, typed
+from epochmeter.shared.record import SCHEMA
+from epochmeter.sweep.sweep_folder import order_of
 
 MANY = 1000
 """More records than these are read by two processes: to hand rows over takes a third of the time to read them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from epochmeter.values import typed
+from epochmeter.config.validation import typed
 
 WHOLE = "whole"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"

@@ -25,7 +25,7 @@ from epochmeter.report.points import (
 from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}

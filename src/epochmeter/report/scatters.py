@@ -21,7 +21,7 @@ from epochmeter.report.axes import (
 from epochmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from epochmeter.report.points import Point
 from epochmeter.report.targets import ENERGY, TIME, target
-from epochmeter.search import front
+from epochmeter.sweep.search import front
 
 if TYPE_CHECKING:
     from epochmeter.report.choices import Choice

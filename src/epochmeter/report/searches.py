@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from epochmeter.durable import read_json
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.points import Point, no_energy, titles
 from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import Grid, number, plain_values
-from epochmeter.search import SEARCH, front, losses
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.sweep.search import SEARCH, front, losses
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from epochmeter.config.validation import typed
 from epochmeter.report.rows import ESTIMATED, NOT_WHOLE, TOO_SHORT, Row, Sweep
-from epochmeter.values import typed
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
 KINDS = (REHEARSALS, ESTIMATES, FAILURES)

@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from epochmeter.durable import read_json
-from epochmeter.facts import typed
 from epochmeter.report import table
 from epochmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from epochmeter.report.rows import Row, Sweep
-from epochmeter.reuse import read_reference
-from epochmeter.sweep import order_of
+from epochmeter.results.reuse import read_reference
+from epochmeter.results.run_info import typed
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.sweep.sweep_folder import order_of
 
 RECORDS, MLFLOW = "records", "mlflow"
 FINISHED = "FINISHED"

@@ -9,19 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from epochmeter.report.axes import Shown, Value, apart, axis, by_covers, covers_told, fewer, sentence, steady
-from epochmeter.report.figures import (
-    BLACK,
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Bar,
-    Bars,
-    Stack,
-)
+from epochmeter.report.figures import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, SKY, VERMILION, Bar, Bars, Stack
 from epochmeter.report.points import Point
 from epochmeter.report.words import number
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from epochmeter.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
 from epochmeter.report.bottleneck import (
     FETCH,
     PREPROCESSED,
@@ -39,7 +38,8 @@ from epochmeter.report.supplies import (
     titles,
 )
 from epochmeter.report.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from epochmeter.report.points import Point, ratio_of, titles
 from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
-from epochmeter.search import front
+from epochmeter.sweep.search import front
 
 TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
 NAMED = 3

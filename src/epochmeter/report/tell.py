@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.durable import write_json, write_whole
+from epochmeter.console.console import shown_path
 from epochmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
 from epochmeter.report.choices import choices
 from epochmeter.report.pages import Page
@@ -20,7 +20,7 @@ from epochmeter.report.records import read
 from epochmeter.report.rows import Row, Sweep
 from epochmeter.report.selection import MEASURED_TO_THE_END, Selection, select, select_any
 from epochmeter.report.stalls import Incomplete, analyses
-from epochmeter.terminal import shown_path
+from epochmeter.shared.atomic_files import write_json, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

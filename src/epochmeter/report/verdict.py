@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from epochmeter import bottleneck
-from epochmeter.bottleneck import PARTS, part_name
 from epochmeter.report import prediction as predicted
 from epochmeter.report.advice import Try
 from epochmeter.report.bounds import Bound
@@ -18,7 +16,9 @@ from epochmeter.report.pages import Page, Section
 from epochmeter.report.points import Point, same, titles, varied
 from epochmeter.report.prediction import Prediction
 from epochmeter.report.words import ABSENT, Grid, finite, interval, number, spread
-from epochmeter.sweep import IN_ROUNDS
+from epochmeter.results import bottleneck
+from epochmeter.results.bottleneck import PARTS, part_name
+from epochmeter.sweep.sweep_folder import IN_ROUNDS
 
 BEST = {
     "fastest": "time",

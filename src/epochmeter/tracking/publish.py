@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.processes import Process, lives
-from epochmeter.record import Record
-from epochmeter.reuse import is_run, referenced_record
-from epochmeter.tracking import describe, scalars
+from epochmeter.machine.process_identity import Process, lives
+from epochmeter.results.reuse import is_run, referenced_record
+from epochmeter.shared.record import Record
+from epochmeter.tracking import run_export, scalars
+from epochmeter.tracking.client import Store
 from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.state import ended_s, files, said, started_s, state
-from epochmeter.tracking.store import Store
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -170,8 +170,8 @@ def _created(record: Record, store: Store) -> Run:
     return store.client.create_run(
         store.experiment_id,
         start_time=_ms(started_s(record)),
-        run_name=describe.name(record),
-        tags={**describe.tags(record), SWEEPS: record.run()["sweep_id"]},
+        run_name=run_export.name(record),
+        tags={**run_export.tags(record), SWEEPS: record.run()["sweep_id"]},
     )
 
 
@@ -189,10 +189,10 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Params, tags and the dataset, as far as the run lacks them."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-    told = describe.tags(record)
+    told = run_export.tags(record)
     if SWEEPS not in run.data.tags:
         told[SWEEPS] = record.run()["sweep_id"]
-    params = [Param(*item) for item in describe.params(record).items() if item[0] not in run.data.params]
+    params = [Param(*item) for item in run_export.params(record).items() if item[0] not in run.data.params]
     tags = [RunTag(*item) for item in told.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
         store.client.log_batch(run.info.run_id, params=batch)
@@ -204,7 +204,7 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS, SWEEPS)]:
         store.client.delete_tag(run.info.run_id, gone)
         yield
-    dataset = describe.dataset(record)
+    dataset = run_export.dataset(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
         entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
         store.client.log_inputs(run.info.run_id, [entry])

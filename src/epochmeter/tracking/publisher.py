@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from epochmeter.record import Record
-from epochmeter.redaction import redacted
-from epochmeter.state import RUNNING, state
+from epochmeter.config.secrets import redacted
+from epochmeter.results.run_status import RUNNING, state
+from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
+from epochmeter.tracking.client import EXPERIMENT, Place, Store, load_mlflow, open_store, place
 from epochmeter.tracking.publish import Published, include, is_superseded, publishing, reaping
-from epochmeter.tracking.store import EXPERIMENT, Place, Store, load_mlflow, open_store, place
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0

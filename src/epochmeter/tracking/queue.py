@@ -15,8 +15,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from epochmeter.record import Record
-from epochmeter.state import said
+from epochmeter.results.run_status import said
+from epochmeter.shared.record import Record
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """What reading a broken record raises."""

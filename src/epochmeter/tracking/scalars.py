@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.curve import timeline
-from epochmeter.record import Record, steps_of
-from epochmeter.resuming import since_resumed
-from epochmeter.tracking.describe import legal
+from epochmeter.results.power_trace import timeline
+from epochmeter.shared.record import Record, since_resumed, steps_of
+from epochmeter.tracking.run_export import legal
 from epochmeter.tracking.state import ended_s, started_s
 
 POWER = "power/total_w"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from epochmeter import state as states
-from epochmeter.durable import read_json
-from epochmeter.record import CHECKPOINT, Record
+from epochmeter.results import run_status as states
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import CHECKPOINT, Record
 
 EVENTS = "events.out.tfevents."
 """What the names begin with of the files that TensorBoard reads: an index of the record, and no part of it."""
@@ -23,7 +23,7 @@ SHOWN = {
 
 
 def state(record: Record, ended: str | None = None) -> str:
-    """The state of the record's run, as `epochmeter.state` tells it."""
+    """The state of the record's run, as `results.run_status` tells it."""
     return SHOWN[states.state(record, ended)]
 
 

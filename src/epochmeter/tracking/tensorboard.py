@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.record import Record
+from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
 from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.state import EVENTS, state

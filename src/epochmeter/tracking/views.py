@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from epochmeter.record import Record
-from epochmeter.redaction import without_user
+from epochmeter.config.secrets import without_user
+from epochmeter.shared.record import Record
+from epochmeter.tracking.client import Store
 from epochmeter.tracking.description import description
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
-from epochmeter.tracking.store import Store
-from epochmeter.tracking.view_form import Chart, bar, line, packed, page, parallel, scatter
+from epochmeter.tracking.view_state import Chart, bar, line, packed, page, parallel, scatter
 
 LOCAL = "http://127.0.0.1:5000"
 """Where `mlflow ui` listens unless told otherwise."""

@@ -21,19 +21,19 @@ from functools import partial
 
 import torch
 
-from epochmeter.build import build
-from epochmeter.record import Record
-from epochmeter.worker import randomness
+from epochmeter.shared.instantiate import build
+from epochmeter.shared.record import Record
+from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.connection import Link, Together, die_with_parent, tell_where
 from epochmeter.worker.data.loader import loaders, notes
 from epochmeter.worker.device import choose_algorithms, description, timeline
-from epochmeter.worker.failures import failure, is_of_another_rank, message, words
-from epochmeter.worker.learner import Learner
-from epochmeter.worker.link import Link, Together, die_with_parent, tell_where
-from epochmeter.worker.models.fits import check_smallest
-from epochmeter.worker.pauses import Pauses
+from epochmeter.worker.errors import failure, is_of_another_rank, message, words
+from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.strategy import own_seed
+from epochmeter.worker.suspend_counter import Pauses
+from epochmeter.worker.trainer import Learner
 from epochmeter.worker.windows import Windows
 
 PATIENCE_S = 5.0
@@ -59,7 +59,7 @@ def main(folder):
 def work(record, link):
     """All that the worker does, for `record`'s job."""
     job = record.job()
-    randomness.seed(job["seed"])
+    rng.seed(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
     strategy, task = build(job["strategy"]), build(job["task"])
     device = strategy.device(job["device"]["accelerator"])
@@ -67,7 +67,7 @@ def work(record, link):
     learner = Learner(job, task, strategy, device)
     check_smallest(learner.model, job, task, {size: strategy.smallest(size) for size in training.sizes})
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
-        randomness.seed(own_seed(job["seed"], strategy.rank))
+        rng.seed(own_seed(job["seed"], strategy.rank))
     together = Together(link, strategy)
     observe = partial(together.progress, facts=learner.last_loss) if job["show_loss"] else together.progress
     clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)

@@ -10,8 +10,8 @@ import zipfile
 
 import torch
 
-from epochmeter.record import CHECKPOINT, CHECKPOINT_TOLD
-from epochmeter.worker import randomness
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD
+from epochmeter.worker import rng
 
 
 class Checkpoint:
@@ -37,7 +37,7 @@ class Checkpoint:
         own = state["ranks"][self._strategy.rank]
         for loader, numbers in zip(self._loaders, own["loaders"]):
             loader.load(numbers)
-        randomness.load(own["numbers"])
+        rng.load(own["numbers"])
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
@@ -47,7 +47,7 @@ class Checkpoint:
         """
         if epochs % self._every:
             return
-        own = {"numbers": randomness.state(), "loaders": [loader.state() for loader in self._loaders]}
+        own = {"numbers": rng.state(), "loaders": [loader.state() for loader in self._loaders]}
         ranks = self._strategy.gather(own)
         if self._strategy.rank:
             return

@@ -18,9 +18,9 @@ import collections
 import weakref
 from array import array
 
+from epochmeter.shared.units import NANOSECOND
 from epochmeter.worker.timeline import monotonic_ns, perf_counter_ns
 
-NANOSECOND = 1e-9
 BOOKED_NS = 20 * 1000 * 1000
 """How long marks may lie before they are booked."""
 TOGETHER_NS = 50000

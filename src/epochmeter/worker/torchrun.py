@@ -9,7 +9,7 @@ import sys
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from epochmeter.worker.link import Link, die_with_parent
+from epochmeter.worker.connection import Link, die_with_parent
 
 
 def main(arguments):

@@ -3,9 +3,9 @@ import os
 import pytest
 from controls import Board
 
-from epochmeter.power.knobs.demands import put_back
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.requests import put_back
+from epochmeter.power.knobs.restore_journal import Desk
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 

@@ -5,9 +5,9 @@ import pytest
 from controls import CPU, GPU, Board
 
 from epochmeter.power.knobs import jtop_control, privilege
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.restore_journal import Desk
 
 
 @pytest.fixture

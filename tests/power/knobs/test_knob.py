@@ -13,14 +13,14 @@ from controls import Board
 
 from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
 from epochmeter.power.knobs.amd_cap import open_amd_cap
-from epochmeter.power.knobs.demands import LASTING, put_back, refuse_unrestored
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.requests import LASTING, put_back, refuse_unrestored
+from epochmeter.power.knobs.restore_journal import Desk
 
 
 class Case(NamedTuple):

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from epochmeter.power.knobs import knob as settling
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
+from epochmeter.power.knobs.restore_journal import Desk
 
 pytestmark = pytest.mark.usefixtures("nvml")
 GPUS = ["GPU-aaaa", "GPU-bbbb"]

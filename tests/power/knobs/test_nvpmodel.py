@@ -6,9 +6,9 @@ import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
 from epochmeter.power.knobs import jtop_control, knob, privilege
-from epochmeter.power.knobs.desk import Desk
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.nvpmodel import modes, open_nvpmodel
+from epochmeter.power.knobs.restore_journal import Desk
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rails import open_rails
 from epochmeter.power.meters.rapl import open_rapl
 from epochmeter.power.meters.replay import open_replay
-from epochmeter.power.meters.several import Sum
+from epochmeter.power.meters.sum import Sum
 from epochmeter.power.sampler import Sampler
 
 METERS: dict[str, Callable[..., Meter]] = {}

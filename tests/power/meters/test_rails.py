@@ -9,13 +9,13 @@ import yaml
 from boards import BOARDS, LAYOUTS, write
 from played import play, square
 
-from epochmeter.metrics import NANOSECOND
-from epochmeter.power.consumption import consumption, reading
 from epochmeter.power.meter import Absent
 from epochmeter.power.meters import rails
-from epochmeter.power.meters.module import total_of
+from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.meters.rails import find_rails, open_rails
 from epochmeter.power.uncertainty import Response, response_of
+from epochmeter.power.window_energy import consumption, reading
+from epochmeter.shared.units import NANOSECOND
 
 CONF = Path(__file__).parents[3] / "conf/device"
 

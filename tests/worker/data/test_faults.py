@@ -12,8 +12,8 @@ from torch._utils import ExceptionWrapper
 from epochmeter.worker.data import faults
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timing import Batches, Timed
-from epochmeter.worker.failures import failure, words
+from epochmeter.worker.data.timed_dataset import Batches, Timed
+from epochmeter.worker.errors import failure, words
 from epochmeter.worker.strategy import Single
 
 TORCHS_OWN = [

@@ -6,9 +6,9 @@ import pytest
 from pipeline import Slow, Took, known_batch, slow_transform, spend, truth
 
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data import timing
+from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.data.timed_dataset import Timed
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
@@ -73,7 +73,7 @@ def passed(read_s, preprocess_s, compute_s, workers):
 )
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_what_is_measured_is_near_the_truth(monkeypatch, read_s, preprocess_s, compute_s, workers):
-    monkeypatch.setattr(timing, "default_collate", known_batch)
+    monkeypatch.setattr(timed_dataset, "default_collate", known_batch)
     for _ in range(8):  # until nobody else was given the processor between two looks at a clock
         found, known = passed(read_s, preprocess_s, compute_s, workers)
         off = {name: abs(found[name] - value) / STEPS for name, value in known.items()}

@@ -6,7 +6,7 @@ from PIL import Image
 
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
 from epochmeter.worker.data.images import HeldImages, ImageFiles
-from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.data.timed_dataset import Timed
 
 
 def write(path, color="red", mode="RGB"):

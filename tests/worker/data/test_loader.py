@@ -11,8 +11,8 @@ import torch
 
 from epochmeter.worker.data.faults import NoMemoryError
 from epochmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
-from epochmeter.worker.data.timing import Timed
-from epochmeter.worker.failures import failure, message
+from epochmeter.worker.data.timed_dataset import Timed
+from epochmeter.worker.errors import failure, message
 from epochmeter.worker.strategy import Single
 
 JOB = {
@@ -145,7 +145,7 @@ def test_prefetch_and_persistence_are_of_loader_processes():
 FORKING = """
 import multiprocessing, torch
 from epochmeter.worker.data.loader import train_loader, val_loader
-from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.data.timed_dataset import Timed
 from epochmeter.worker.strategy import Single
 multiprocessing.set_start_method("forkserver")
 samples = Timed(lambda transform: [(n, n) for n in range(8)], lambda image: image)
@@ -166,7 +166,7 @@ PARENT = """
 import os, time
 from multiprocessing import active_children
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timing import Timed
+from epochmeter.worker.data.timed_dataset import Timed
 from epochmeter.worker.strategy import Single
 loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, Single(1), cuda=False))
 next(loader)

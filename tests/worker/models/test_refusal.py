@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from torchvision import models
 
-from epochmeter.worker import refusal
+from epochmeter.worker import check_spec
 from epochmeter.worker.models.classifiers import check_name, names
 
 SOURCE = Path(__file__).parents[3] / "src"
 
 
 def said(capsys, **specs):
-    refusal.main(json.dumps(specs))
+    check_spec.main(json.dumps(specs))
     return capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epochmeter.machine.amd import board_of, find_cards
-from epochmeter.power.knobs.watts import WattLimit, bound, file_dial
+from epochmeter.power.knobs.watt_limit import WattLimit, bound, file_dial
 
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from epochmeter.power.knobs.desk import Desk, Memo
-from epochmeter.stopping import Gate, undisturbed
+from epochmeter.machine.signals import Gate, undisturbed
+from epochmeter.power.knobs.restore_journal import Desk, Memo
 
 Say = Callable[[str], None]
 

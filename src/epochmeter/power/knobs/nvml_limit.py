@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from epochmeter.power.knobs.watts import Dial, WattLimit
+from epochmeter.power.knobs.watt_limit import Dial, WattLimit
 
 REMEDY = (
     "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus, on the host and set "

@@ -9,9 +9,9 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.files import found
 from epochmeter.machine.jetson import LOCKED, clocks
 from epochmeter.machine.power_modes import CONF, Mode, current, modes
+from epochmeter.machine.sysfs import found
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import jtop_or_sudo
 from epochmeter.power.knobs.knob import Wish, settled

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from epochmeter.machine.files import found, text
-from epochmeter.stopping import STOPPING
+from epochmeter.machine.signals import STOPPING
+from epochmeter.machine.sysfs import found, text
 
 LIMIT_S = 30
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

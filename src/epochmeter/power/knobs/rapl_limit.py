@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from epochmeter.machine.cpu import long_term_limits
-from epochmeter.machine.files import text
+from epochmeter.machine.sysfs import text
 from epochmeter.power.knobs import privilege
-from epochmeter.power.knobs.watts import Dial, WattLimit, bound, file_dial
+from epochmeter.power.knobs.watt_limit import Dial, WattLimit, bound, file_dial
 
 PPCC = (
     "sys/bus/pci/devices/*/power_limits/power_limit_0_min_uw",

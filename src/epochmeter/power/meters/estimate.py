@@ -10,8 +10,8 @@ from os import PathLike
 from pathlib import Path
 
 from epochmeter.machine.gauges import ticks
+from epochmeter.machine.slurm import company
 from epochmeter.power.meter import Absent, Counter, Domain, Instruments, Meter
-from epochmeter.slurm import company
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -17,11 +17,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from epochmeter.metrics import NANOSECOND
+from epochmeter.machine.slurm import company
 from epochmeter.power.meter import Absent, Domain, Instruments, Meter
-from epochmeter.power.meters.module import covered, total_of
-from epochmeter.power.series import Powers, Sampling, Series
-from epochmeter.slurm import company
+from epochmeter.power.meters.board_total import covered, total_of
+from epochmeter.power.power_series import Powers, Sampling, Series
+from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.machine.slurm import company
 from epochmeter.power.meter import Absent, Domain, Instruments, Meter, Power
+from epochmeter.power.meters.board_total import covered, total_of
 from epochmeter.power.meters.jtop import open_jtop
-from epochmeter.power.meters.module import covered, total_of
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, response_of
-from epochmeter.slurm import company
 
 SHUNT_STEP_V = 40e-6
 """The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""

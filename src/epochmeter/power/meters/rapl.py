@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
-from epochmeter.metrics import NANOSECOND
+from epochmeter.machine.slurm import company
 from epochmeter.power.meter import Absent, Counter, Domain, Instruments, Meter, Power
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.sampler import Sampler
-from epochmeter.slurm import company
+from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001
 """How often a counter is renewed."""

@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from epochmeter.metrics import NANOSECOND
 from epochmeter.power.meter import Absent, Domain, Instruments, Meter, Power
-from epochmeter.power.meters.module import total_of
+from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.sampler import Sampler
+from epochmeter.shared.units import NANOSECOND
 
 TIME, TOTAL = "monotonic_ns", "total_w"
 

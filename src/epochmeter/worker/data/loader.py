@@ -6,13 +6,13 @@ from functools import partial
 
 import torch
 
-from epochmeter.build import build
-from epochmeter.worker import exhaustion
+from epochmeter.shared.instantiate import build
+from epochmeter.worker import oom
+from epochmeter.worker.connection import die_with_parent
 from epochmeter.worker.data.faults import NoMemoryError
-from epochmeter.worker.data.tensors import ReadyBatches
-from epochmeter.worker.data.timing import Timed, batches
+from epochmeter.worker.data.synthetic import ReadyBatches
+from epochmeter.worker.data.timed_dataset import Timed, batches
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.link import die_with_parent
 from epochmeter.worker.strategy import own_seed
 
 SPLITS = ("train", "val")
@@ -80,9 +80,9 @@ def _opened(dataset, folder, splits):
     try:
         return [open_split(dataset, folder, split) for split in splits]
     except Exception as error:
-        if not exhaustion.is_exhausted(error):
+        if not oom.is_exhausted(error):
             raise
-        told = exhaustion.told(error, "dataset.layout={}".format(dataset["layout"]))
+        told = oom.told(error, "dataset.layout={}".format(dataset["layout"]))
         less = "Set dataset.layout=files, or take" if dataset["layout"] != "files" in dataset["open"] else "Take"
         raise NoMemoryError("{}. {} fewer samples.".format(told, less)) from error
 

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as v1
 
-from epochmeter.build import locate
+from epochmeter.shared.instantiate import locate
 
 try:
     from torchvision.transforms import v2

@@ -1,0 +1,98 @@
+"""How runs ended that nodes made, told and published from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from epochmeter.cluster.submissions import Ledger, has_begun
+from epochmeter.config.job import Order
+from epochmeter.config.secrets import redacted_tree
+from epochmeter.console.console import Terminal, shown_path
+from epochmeter.machine import slurm
+from epochmeter.results.run_result import Outcome
+from epochmeter.results.run_status import said
+from epochmeter.run.finish import shown, told
+from epochmeter.run.plan import withdraw
+from epochmeter.shared.record import Record
+from epochmeter.tracking import queue
+from epochmeter.tracking.client import PATIENT_S, load_mlflow, place
+from epochmeter.tracking.publisher import publisher
+
+PUBLISHING_S = 300.0
+"""How long a run's way to a server may take: one that many publish to at once is slow."""
+
+ENDS = {
+    "NODE_FAIL": ("node", "its node {node} dropped out"),
+    "TIMEOUT": ("timeout", "its time on {node} was up: give hydra.launcher.time= more"),
+    "DEADLINE": ("timeout", "its deadline has passed"),
+    "OUT_OF_MEMORY": ("oom", "it had more memory than Slurm gave it on {node}: give hydra.launcher.mem= more"),
+    "CANCELLED": ("stopped", "it was canceled"),
+    "PREEMPTED": ("stopped", "it had to make way for another job"),
+    "BOOT_FAIL": ("node", "its node {node} did not start"),
+    slurm.GONE: ("node", "it left no end, and Slurm no longer knows of it"),
+}
+"""Why a run has not said how it ended, by the state of its job."""
+
+
+def learned(order: Order, terminal: Terminal) -> Outcome:
+    """How a run ended that a node made: as its record says, or else Slurm; published from here."""
+    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
+    record, ledger = Record(order.folder), Ledger(order.folder.parent)
+    entry = ledger[order.number]
+    if entry["earlier"]:
+        return outcome.was_whole(record)
+    if not has_begun(record, entry):
+        if record.is_whole() and entry["state"] == "COMPLETED":  # its node has looked, and would measure the same
+            outcome.was_whole(record)
+        else:
+            outcome.fails(*unbegun(entry, ledger.folder))
+            withdraw(order)
+    else:
+        if said(record) is None:
+            conclude(record, entry, outcome)
+        outcome.ended_as(record)
+        publish(record, order.job["tracking"], outcome)
+    ledger.note({order.number: {"told": True}})
+    before = " before" if outcome.earlier else ""
+    terminal.say(f"run {order.number} {outcome.state}{before}" + (f" on {entry['node']}." if entry["node"] else "."))
+    return outcome
+
+
+def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> None:
+    """Shows the run, with more patience than where something is measured meanwhile.
+
+    The node was told to show it nowhere: where it is meant to be is written into its record, and it waits in the queue
+    until it is there.
+    """
+    run = {**record.run(), "of_sweep": True}
+    record.describe({**record.job(), "tracking": redacted_tree(tracking)}, run)
+    queue.put(record, run["record_id"])
+    if place(tracking):
+        load_mlflow(PATIENT_S)
+    shown(publisher(record, **tracking).close(PUBLISHING_S, ended=outcome.state), outcome)
+
+
+def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None:
+    """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
+    kind, why = ENDS.get(entry["state"], ("killed", "its process ended without a word"))
+    outcome.fails(kind, f"{why.format(**entry)} (Slurm's job {entry['job']}: {entry['state']})")
+    job, run = record.job(), record.run()
+    record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
+
+
+def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
+    """The kind of failure of a job that has left no record, and why: as Slurm says, or what it said last itself."""
+    job, state = entry["job"], entry["state"]
+    if state in ENDS and state != slurm.GONE:
+        kind, why = ENDS[state]
+        return kind, f"it had not begun when {why.format(**entry)} (Slurm's job {job}: {state})"
+    log = logs / f"{job}_0_log.out"
+    if not log.exists():
+        return "job", f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("submitit ")] or ["it said nothing"]
+    errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]
+    last = " ".join(line.strip() for line in lines[errors[0] :]) if errors else lines[-1]
+    return "job", f"{last} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"

@@ -1,0 +1,229 @@
+"""Runs -> jobs: what has not been measured is sent to nodes of its kind, once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from epochmeter.cluster.submissions import Ledger, attempt, has_begun
+from epochmeter.cluster.task import Errand, check
+from epochmeter.config.job import ROOT
+from epochmeter.console.console import shown_path
+from epochmeter.machine import slurm
+from epochmeter.run import nodes
+from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.tracking.queue import UNREADABLE
+
+NOTICE_S = 90
+"""How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
+LEAVING_S = 60.0
+"""How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
+LIMITED = re.compile(r"SubmitJob|submit limit|temporarily")
+"""How Slurm says that it takes no more jobs at once."""
+
+Say = Callable[[str], None]
+
+
+def taken_up(
+    errands: Sequence[Errand],
+    ledger: Ledger,
+    launcher: Mapping[str, Any],
+    settle: Callable[[dict[int, str]], object],
+    say: Say,
+) -> dict[int, str]:
+    """The jobs to wait for, by the numbers of their runs: sent now, or by an earlier start that was ended.
+
+    `settle` is given the jobs that ended while no one waited, of runs that are to be measured again: it has the end of
+    each told before its record is the next attempt's.
+
+    ValueError for a device that no node has the feature of, RuntimeError where Slurm or submitit is not there or
+    refuses.
+    """
+    there = slurm.machines(launcher["partition"])
+    for each in errands:
+        check(each, there)
+    known = slurm.jobs(ledger.name)
+    forget(known, ledger, launcher["poll_s"], say)
+    entries, awaited, untold, unsent, earlier = ledger.entries(), {}, {}, [], {}
+    for each in errands:
+        entry, record = entries.get(each.number, {}), Record(each.folder)
+        same = entry.get("digest") == each.digest
+        job = known.get(entry.get("job", ""))
+        under_way = job is not None and not job.has_ended
+        if under_way and not same:
+            raise ValueError(
+                f"run {each.number} is under way as job {entry['job']}, sent before a default was changed: "
+                f"wait for it, or end it: scancel {entry['job']}"
+            )
+        is_untold = bool(entry) and not entry["told"] and has_begun(record, entry)
+        whole = same and record.is_whole()
+        if under_way or (whole and is_untold):
+            awaited[each.number] = entry["job"]
+        elif whole and stands(record, each):
+            earlier[each.number] = {"earlier": True}
+        else:
+            unsent.append(each)
+            if is_untold:
+                untold[each.number] = entry["job"]
+    ledger.note(earlier)
+    if awaited:
+        say(f"{counted(len(awaited), 'run')} sent by an earlier start: waited for, not sent again.")
+    if untold:
+        say(f"{counted(len(untold), 'run')} sent by an earlier start ended while no one waited: told now, sent again.")
+        settle(untold)
+    return {**awaited, **sent(unsent, ledger, launcher, there, say)}
+
+
+def stands(record: Record, asked: Errand) -> bool:
+    """Whether a whole run is what would be measured now, as far as that is known here: nothing of it was rehearsed, and
+    its dataset is what it was. Of any other its node is the judge."""
+    with suppress(*UNREADABLE):
+        run = record.run()
+        return not run["rehearsal"] and asked.dataset in (None, run["dataset"]["digest"])
+    return False
+
+
+def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: Say) -> None:
+    """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between.
+
+    They have ended when this returns: until then they write to the folders of their runs. RuntimeError if they do not.
+    """
+    ours = {entry.get("job") for entry in ledger.entries().values()}
+    strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
+    if strays:
+        say(f"{counted(len(strays), 'job')} of an earlier start, which was killed while it sent them: canceled.")
+        slurm.cancel(strays)
+        await_end(strays, ledger.name, poll_s)
+
+
+def await_end(job_ids: Sequence[str], name: str, poll_s: float) -> None:
+    """Waits until canceled jobs of that name have ended; RuntimeError if they have not within the time that takes."""
+    until = time.monotonic() + LEAVING_S
+    while left := [job for job in slurm.jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"{counted(len(left), 'job')} canceled {LEAVING_S:g} s ago and not ended: "
+                f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}. Nothing is sent beside what still may "
+                f"write: give the same command once squeue --name={name} shows none."
+            )
+        time.sleep(poll_s)
+
+
+def sent(
+    errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], there: Sequence[slurm.Machine], say: Say
+) -> dict[int, str]:
+    """Sends errands, an array for each kind of node, and writes down what they became; all of them, or none."""
+    if not errands:
+        return {}
+    kinds = defaultdict(list)
+    for each in errands:
+        kinds[each.python, tuple(sorted(each.asked.items()))].append(each)
+    at_most, before = slurm.array_limit(), ledger.entries()
+    jobs: dict[int, str] = {}
+    try:
+        for (python, asked), alike in kinds.items():
+            options = dict(asked)
+            serving = slurm.serving(options.get("constraint"), there)
+            for first in range(0, len(alike), at_most):
+                array = alike[first : first + at_most]
+                left = [clear(each, before.get(each.number, {})) for each in array]
+                ids = submitted(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
+                jobs |= {each.number: job_id for each, job_id in zip(array, ids, strict=True)}
+                ledger.note({
+                    each.number: {"job": jobs[each.number], "digest": each.digest, "left": lies, "told": False,
+                                  "earlier": False}
+                    for each, lies in zip(array, left, strict=True)
+                })  # fmt: skip
+                say(departure(array, ids, serving))
+    except BaseException:
+        call_back(jobs.values(), ledger, say)
+        raise
+    say(f"What they say: {shown_path(ledger.folder)}/*_log.out")
+    return jobs
+
+
+def call_back(job_ids: Collection[str], ledger: Ledger, say: Say) -> bool:
+    """Has Slurm cancel these jobs; where it does not answer, that is said, and what is left to do."""
+    try:
+        slurm.cancel(job_ids)
+    except RuntimeError as error:
+        say(
+            f"{error}. {counted(len(job_ids), 'job')} may go on. Once Slurm answers: scancel --name={ledger.name}, or "
+            "the same command, which finds what came of that."
+        )
+        return False
+    return True
+
+
+def departure(array: Sequence[Errand], job_ids: Sequence[str], serving: Sequence[slurm.Machine]) -> str:
+    """What was sent, where to, and whether it has long to wait."""
+    devices = ", ".join(dict.fromkeys(each.device for each in array))
+    out = [each for each in serving if not each.is_in_use]
+    waits = f", of which {', '.join(f'{each.name} is {each.state}' for each in out)}" if out else ""
+    job = job_ids[0].partition("_")[0]
+    return f"{counted(len(array), 'run')} for device={devices}: job {job}, on {counted(len(serving), 'node')}{waits}."
+
+
+def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], setup: Sequence[str], at_once: int,
+              ledger: Ledger) -> list[str]:  # fmt: skip
+    """The ids of the jobs that errands of one kind became."""
+    try:
+        from submitit import SlurmExecutor
+        from submitit.core.utils import FailedJobError
+    except ImportError as error:
+        raise RuntimeError(
+            "hydra/launcher=slurm sends runs by submitit, which is not installed here: pip install submitit "
+            "(here, and for the Python of each node)."
+        ) from error
+    # The job becomes the command, so that Slurm's signals reach it and no one else's memory or time is metered; and not
+    # by srun, whose steps have one core unless told otherwise.
+    path = f"{shlex.quote(str(ROOT / 'src'))}${{PYTHONPATH:+:$PYTHONPATH}}"
+    executor = SlurmExecutor(ledger.folder, python=f"exec env PYTHONPATH={path} {python}")
+    executor.update_parameters(
+        job_name=ledger.name,
+        time=None,  # or 5 minutes, which is submitit's own
+        wckey=None,
+        setup=list(setup),
+        use_srun=False,
+        stderr_to_stdout=True,
+        array_parallelism=at_once,
+        additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **asked},
+    )
+    try:
+        with executor.batch():
+            jobs = [executor.submit(nodes.train, str(ROOT), each.arguments) for each in array]
+    except FailedJobError as error:
+        raise RuntimeError(f"Slurm refuses the runs for device={array[0].device}: {refusal(str(error))}") from error
+    return [job.job_id for job in jobs]
+
+
+def refusal(why: str) -> str:
+    """Why Slurm takes no job, and the way out where it takes no more of them."""
+    if not LIMITED.search(why):
+        return why
+    return (
+        f"{why.rstrip('.')}. There is a limit to the jobs that it takes at once, of an account, of a QOS, or of all: "
+        "give another hydra.launcher.account= or hydra.launcher.qos=, or split the sweep into commands of fewer runs, "
+        "each given once the one before has ended."
+    )
+
+
+def clear(asked: Errand, entry: Mapping[str, Any]) -> str | None:
+    """Sets aside what an earlier attempt left, but for what its node is to judge: an attempt at the very same run that
+    is whole, or may go on. The one that stays, whose end is not to be taken for that of the next."""
+    record = Record(asked.folder)
+    if not record.folder.exists():
+        return None
+    is_same = attempt(record) is not None and entry.get("digest") == asked.digest
+    if not (is_same and (record.is_whole() or (record.folder / CHECKPOINT).exists())):
+        record.set_aside()
+    return attempt(record)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""What is printed while runs go on and when they end."""

@@ -1,0 +1,106 @@
+"""Several meters as one: the first measures the run's energy, such as the GPUs', and all together the machine's."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from os import PathLike
+from typing import Any
+
+from epochmeter.power.meter import Absent, Joules, Meter, open_meter
+from epochmeter.power.power_series import Powers, Sampling
+
+
+def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
+    """The meters that `parts` specifies, as one.
+
+    Args:
+        gpus: the GPUs used, by UUID.
+        root: the root of the machine's files.
+        parts: the meters; the first measures `energy_j`, all together measure `machine_energy_j`.
+
+    Returns:
+        A `Sum` if all parts measure; else only the first part, with the reason why another part does not. An estimate
+        is never added to a measurement.
+    """
+    meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
+    if not meters:
+        return Absent("meter=sum adds up meter.parts, and there are none.")
+    unfit = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
+    if not unfit:
+        return Sum(meters)
+    first, *others = meters
+    for meter in others:
+        meter.close()
+    reasons = [*([first.energy["reason"]] if first.energy not in unfit else []), *map(_why_no_machine, unfit)]
+    first.energy["reason"] = " ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
+    return first
+
+
+def _why_no_machine(energy: Mapping[str, Any]) -> str:
+    why = energy["reason"] or "it is estimated."
+    return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
+
+
+class Sum:
+    """Meters with different domain names: the first gives the total, all together the machine's energy."""
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self._meters = meters
+        self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
+        reasons = [meter.energy["reason"] for meter in meters]
+        self.energy: dict[str, Any] = {
+            **meters[0].energy,
+            "reason": " ".join(reason for reason in reasons if reason) or None,
+            "machine": {
+                "covers": " + ".join(meter.energy["covers"] for meter in meters),
+                "domains": [name for meter in meters for name in meter.energy["domains"]],
+            },
+        }
+
+    def read(self) -> dict[str, float]:
+        return {name: joules for meter in self._meters for name, joules in meter.read().items()}
+
+    def total(self, values: Mapping[str, float]) -> float | None:
+        return self._meters[0].total(values)
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
+        """The sampling of the first part, with the domains of all; 0 samples if the first is not sampled."""
+        parts = [meter.sampling(opened_ns, closed_ns) for meter in self._meters]
+        sampled = [part for part in parts if part]
+        if not sampled:
+            return None
+        first = parts[0] or Sampling(samples=0, gap_max_s=0.0, failed=0, lost={}, peak_w=None, half_width_j=0.0)
+        return first._replace(
+            failed=sum(part.failed for part in sampled),
+            lost={name: why for part in sampled for name, why in part.lost.items()},
+            correction_j={name: joules for part in sampled for name, joules in part.correction_j.items()},
+            inside={name: count for part in sampled for name, count in part.inside.items()},
+            parts=parts,
+        )
+
+    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
+
+    def drain(self, before_ns: int) -> Powers:
+        """The samples of all parts in the order of time; the total is read when the first part is."""
+        parts = [meter.drain(before_ns) for meter in self._meters]
+        rows = [
+            (at_ns, {name: values[row] for name, values in part.watts.items()}, math.nan if number else total_w)
+            for number, part in enumerate(parts)
+            for row, (at_ns, total_w) in enumerate(zip(part.times_ns, part.total_w, strict=True))
+        ]
+        rows.sort(key=itemgetter(0))
+        names = [name for part in parts for name in part.watts]
+        return Powers(
+            array("q", (at_ns for at_ns, _, _ in rows)),
+            {name: array("d", (watts.get(name, math.nan) for _, watts, _ in rows)) for name in names},
+            array("d", (total_w for _, _, total_w in rows)),
+            parts[0].response,
+        )
+
+    def close(self) -> None:
+        for meter in self._meters:
+            meter.close()

@@ -1,0 +1,247 @@
+"""The energy used during each phase of a window: stall, copy, compute and overhead.
+
+It is the energy used during a phase by everything that is metered, not because of the phase; docs/measuring.md states
+the method and when a phase has no energy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from epochmeter.shared.units import NANOSECOND
+
+if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all other imports of a start
+    import numpy as np
+
+    from epochmeter.power.phases.sensor_model import Search, Sensor
+    from epochmeter.power.phases.step_timeline import Timeline
+    from epochmeter.power.uncertainty import Response
+
+NORMAL_95 = 1.96
+FEWEST_SAMPLES = 50
+"""In either half of the window."""
+THIRDS, FEWEST_IN_THIRD = (0, 1 / 3, 2 / 3, 1), 5
+"""Each third of a phase's time needs so many samples: sampling in step with the training is not representative."""
+LARGEST_MISFIT = 0.01
+"""Fraction of a window by which its steps may be longer than the window."""
+MOST_SAMPLES, STRETCHES = 20_000, 20
+"""Limit of processor time to less than a second; of more samples this many stretches are used."""
+RESOLVED = 0.5
+"""A phase is resolved if this fraction of the power in the readings assigned to it is its own."""
+CONTRADICTED = 2.0
+"""A stated sensor is not used if it leaves more than this many times the residual of the best fit."""
+LEAST_EXPLAINED = 0.7
+"""Fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor."""
+EDGE = 2.5
+"""How far a phase's power near its borders may be from its mean, in standard deviations of the residuals."""
+MOST_SENSORS = 16
+"""Number of plausible sensors for which the energies are computed again."""
+LARGEST_DISAGREEMENT = 0.2
+"""Fraction of the gross energy by which the sum of the samples may differ from it."""
+WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
+"""Largest half-width as a fraction of the phase's energy; for a phase with less than the fraction `SMALL` of the gross
+energy, as a fraction of the gross energy."""
+
+
+class PhaseEnergy(NamedTuple):
+    """Energy by phase.
+
+    Attributes:
+        energy_j: Joules of each phase whose energy is known well enough. They sum to gross if all phases are there.
+        half_width_j: Half-widths of their 95 % confidence intervals.
+        averaging_s: Averaging time of the sensor.
+        lag_s: Lag of the sensor.
+        reason: Why phases are missing; None if none is.
+    """
+
+    energy_j: Mapping[str, float] = MappingProxyType({})
+    half_width_j: Mapping[str, float] = MappingProxyType({})
+    averaging_s: float | None = None
+    lag_s: float | None = None
+    reason: str | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """What the record keeps beside the joules."""
+        return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
+
+
+class UnresolvedError(Exception):
+    """Why the samples do not tell the phases apart."""
+
+
+class _Solution(NamedTuple):
+    """By phase: energy from the samples alone, and its half-width from sampling and sensor."""
+
+    energy_j: np.ndarray
+    half_width_j: np.ndarray
+
+
+def phase_energy(
+    rows: array,
+    opened_ns: int,
+    closed_ns: int,
+    times_ns: array,
+    watts: array,
+    gross_j: float,
+    gross_half_width_j: float = 0.0,
+    response: Response | None = None,
+) -> PhaseEnergy:
+    """The energy used during each phase of a window.
+
+    Args:
+        rows: The window's steps, as rows of `INTERVALS` in seconds.
+        opened_ns: When the window was opened, monotonic clock.
+        closed_ns: When the window was closed.
+        times_ns: When the samples were taken, from about the window's open to about its close.
+        watts: Sampled total power; NaN where it was not read.
+        gross_j: Energy of the window, to which the phases sum.
+        gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
+        response: How the power sensor responds, as its device states it. It is estimated from the samples if it is
+            None, or if the samples contradict it.
+    """
+    try:
+        import numpy as np
+    except ImportError as error:
+        return PhaseEnergy(reason=f"numpy does not import ({error}): pip install numpy")
+    power = np.frombuffer(watts)
+    read = np.isfinite(power)
+    times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
+    kept = _some(len(times_s))
+    window_s = (closed_ns - opened_ns) * NANOSECOND
+    try:
+        return _solved(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
+    except UnresolvedError as reason:
+        return PhaseEnergy(reason=str(reason))
+    except np.linalg.LinAlgError:
+        return PhaseEnergy(reason="the sensor mixes the phases equally.")
+
+
+def _some(samples: int) -> np.ndarray:
+    """Which samples are used: all, or evenly distributed stretches of a long window."""
+    import numpy as np
+
+    if samples <= MOST_SAMPLES:
+        return np.arange(samples)
+    stretch = MOST_SAMPLES // STRETCHES
+    begins = np.linspace(0, samples - stretch, STRETCHES).astype(int)
+    return (begins[:, None] + np.arange(stretch)).ravel()
+
+
+def _solved(
+    rows: array,
+    window_s: float,
+    times_s: np.ndarray,
+    watts: np.ndarray,
+    gross_j: float,
+    gross_half_width_j: float,
+    response: Response | None,
+) -> PhaseEnergy:
+    import numpy as np
+
+    from epochmeter.power.phases.sensor_model import Search, Sensor
+    from epochmeter.power.phases.step_timeline import Timeline
+
+    fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
+    _require(fewest >= FEWEST_SAMPLES, f"{fewest} samples of power in a half of it; at least {FEWEST_SAMPLES} needed.")
+    _require(len(rows) > 0, "the window has no steps.")
+    timeline = Timeline(rows, window_s)
+    too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
+    _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
+    sensors = _sensors(Search(timeline, times_s, watts), Sensor.of(response) if response else None)
+    solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
+    scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
+    sampled_j = solutions[0].energy_j.sum()
+    differs = f"the samples add up to {sampled_j:.4g} J and the window used {gross_j:.4g} J."
+    _require(abs(sampled_j - gross_j) <= LARGEST_DISAGREEMENT * gross_j, differs)
+    between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
+    half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
+    return _precise(scaled_j[0], half_width_j, gross_j, sensors[0])
+
+
+def _sensors(search: Search, stated: Sensor | None) -> list[Sensor]:
+    """The sensor for the solution, then other plausible sensors.
+
+    The stated sensor is used unless the samples contradict its lag or its averaging time.
+    """
+    if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.found):
+        return [stated, *stated.similar()]
+    fit = f"the sensor is not known, and the best fit explains {search.explained:.0%} of how the power varies"
+    _require(search.explained >= LEAST_EXPLAINED, f"{fit}; {LEAST_EXPLAINED:.0%} is the least.")
+    return [search.found, *search.found.similar(), *_spread(search.plausible)]
+
+
+def _spread(sensors: list[Sensor]) -> list[Sensor]:
+    """The extremes in age and in averaging time, and some between them."""
+    by_age = sorted(sensors, key=lambda sensor: sensor.center_s)
+    by_width = sorted(sensors, key=lambda sensor: sensor.averaging_s)
+    every = max(1, len(sensors) * 2 // MOST_SENSORS)
+    return list(dict.fromkeys([*by_age[::every], by_age[-1], *by_width[::every], by_width[-1]]))
+
+
+def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
+    """Energy by phase through a sensor.
+
+    A reading is assigned to the phase at the mean age of its power. Near borders the sensor averages power of other
+    phases into it. Their fraction is known, and the power is solved for with one level per phase. The residuals show
+    how far power near a border may be from its phase's mean, which bounds the error of that assumption.
+
+    A phase that is not resolved gets the level of the longest resolved one. Its power may be between 0 and twice the
+    largest level, and so may the fraction of it that the sensor averages into other phases.
+    """
+    import numpy as np
+
+    within = sensor.within(timeline, times_s)
+    times_s, watts = times_s[within], watts[within]
+    shares = sensor.shares(timeline, times_s)
+    assigned, elapsed = timeline.at(times_s - sensor.center_s)
+    resolved = _resolved(shares, assigned, elapsed)
+    short = f"all phases are too short for a sensor that averages over {sensor.averaging_s:.3g} s."
+    _require(bool(resolved.any()), short)
+    phases = np.arange(len(resolved))
+    level = np.where(resolved, phases, (timeline.phases_s * resolved).argmax())
+    levels = np.eye(len(phases))[level][:, resolved]  # the level of each phase
+    belongs = levels[assigned]
+    counts = belongs.sum(axis=0)
+    seen = (belongs.T @ shares) / counts[:, None]  # mean fraction of each phase in the readings of each level
+    mixed, lasts_s = seen @ levels, timeline.phases_s @ levels
+    joules_per_watt = lasts_s[:, None] * np.linalg.inv(mixed)
+    levels_w = np.linalg.solve(mixed, belongs.T @ watts / counts)
+    rms_w = np.sqrt(belongs.T @ (watts - shares @ levels @ levels_w) ** 2 / counts)
+    unknown_w = levels_w.max() * ~resolved
+    smeared_w = abs(np.eye(len(mixed)) - mixed) @ (EDGE * rms_w / np.diag(mixed)) + seen @ unknown_w
+    half_width_j = timeline.phases_s * unknown_w
+    half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))
+    half_width_j[resolved] += abs(joules_per_watt) @ smeared_w
+    return _Solution(timeline.phases_s * (levels @ levels_w), half_width_j)
+
+
+def _resolved(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+    """Which phases have readings in each third of their time that consist mostly of their own power."""
+    import numpy as np
+
+    phases = np.arange(shares.shape[1])
+    counts = np.array([np.histogram(elapsed[assigned == phase], THIRDS)[0] for phase in phases])
+    own = (shares * (assigned[:, None] == phases)).sum(axis=0)
+    return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= FEWEST_IN_THIRD)
+
+
+def _precise(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
+    """The phases whose energy is known well enough, and why the others are missing."""
+    from epochmeter.power.phases.step_timeline import PHASES
+
+    energy, half_width, missing = {}, {}, []
+    for phase, joules, wide_j in zip(PHASES, energy_j.tolist(), half_width_j.tolist(), strict=True):
+        most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
+        if joules >= 0 and wide_j <= most_j:
+            energy[phase], half_width[phase] = joules, wide_j
+        else:
+            missing.append(f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (at most {most_j:.3g} J)")
+    return PhaseEnergy(energy, half_width, sensor.averaging_s, sensor.lag_s, ", ".join(missing) or None)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UnresolvedError(otherwise)

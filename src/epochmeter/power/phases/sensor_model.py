@@ -1,0 +1,166 @@
+"""A power sensor's averaging time and lag, estimated from its samples where they are not known."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from epochmeter.power.phases.step_timeline import Timeline
+from epochmeter.power.uncertainty import Response
+
+AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
+LAG_STEPS_S, LAG_MOST_S = (0.005, 0.01, 0.04), 0.3
+"""Between the lags tried: for averaging times of less than 0.03 s, of less than 0.4 s, and longer ones."""
+LONGEST_SHARE = 0.05
+"""Longest averaging time and lag tried, as a fraction of the window."""
+MOST_SAMPLES = 1000
+"""The search uses at most about this many samples, from all over the window."""
+SHIFTS = 512
+"""Shifts of the samples that are cached, since sensors share them."""
+CLOSER = (0.25, 0.06)
+"""Step sizes of the finer searches around the best sensor, as fractions of those of the first search."""
+LEADERS = 3
+"""Sensors of the first search that are refined."""
+PLAUSIBLE_RESIDUAL = 1.25
+"""A sensor is plausible if it leaves at most this many times the best sensor's residual sum of squares."""
+PLAUSIBLE_VARIANCES = 6.0
+"""Or at most this many residual variances per independent residual more: the 95 % region of two parameters."""
+
+OFF_SHARE, OFF_S = 0.03, 0.0005
+"""Best accuracy of a stated sensor and of the steps' clock: a fraction of the averaging time, and seconds."""
+
+
+class Sensor(NamedTuple):
+    """A reading is the mean power from `lag_s + averaging_s` to `lag_s` before it."""
+
+    averaging_s: float
+    lag_s: float = 0.0
+
+    @property
+    def center_s(self) -> float:
+        """Mean age of the power in a reading."""
+        return self.lag_s + self.averaging_s / 2
+
+    @classmethod
+    def of(cls, response: Response) -> Sensor:
+        """A sensor of known response. Over many steps, periodic renewal of a reading has the effect of averaging."""
+        averaging_s, renewal_s = response.averaging_s or 0.0, response.renewal_s or 0.0
+        both_s = math.hypot(averaging_s, renewal_s)
+        return cls(both_s, response.delay_s - both_s / 2)
+
+    def similar(self) -> list[Sensor]:
+        """Sensors within the accuracy of this one: slightly other lags and averaging times."""
+        off_s = OFF_SHARE * self.averaging_s + OFF_S
+        moved = [Sensor(self.averaging_s, self.lag_s + later_s) for later_s in (-off_s, off_s)]
+        return [*moved, *(Sensor(max(0.0, self.averaging_s + wider_s), self.lag_s) for wider_s in (-off_s, off_s))]
+
+    def shares(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
+        """Fraction of each phase, in columns, in the time that the readings at these moments average over."""
+        ends_s = times_s - self.lag_s
+        averaging_s = max(self.averaging_s, 1e-6)
+        return (timeline.spent_s(ends_s) - timeline.spent_s(ends_s - averaging_s)) / averaging_s
+
+    def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
+        """Which readings average only over power from the window."""
+        ends_s = times_s - self.lag_s
+        return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
+
+
+class Search:
+    """Least-squares search for the sensor through which one power level per phase, and a slow drift, fit the samples.
+
+    Attributes:
+        found: The sensor with the smallest residual.
+        explained: The fraction of the power's variance that the fit through it explains.
+        plausible: All sensors tried whose residual is not much larger. Power that changes within the phases leaves a
+            large residual whatever the sensor; then many sensors are plausible.
+    """
+
+    def __init__(self, timeline: Timeline, times_s: np.ndarray, watts: np.ndarray) -> None:
+        candidates = grid(timeline.window_s)
+        reach_s = max(sensor.lag_s + sensor.averaging_s for sensor in candidates)
+        inside = np.flatnonzero((times_s >= reach_s) & (times_s <= timeline.window_s))
+        inside = inside[:: max(1, len(inside) // MOST_SAMPLES)]
+        times_s, self._watts = times_s[inside], watts[inside] - watts[inside].mean()
+        self._drift = _trend(times_s, timeline.window_s)
+        self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
+        self._residuals: dict[Sensor, float] = {sensor: self.residual(sensor) for sensor in candidates}
+        for leader in self._leaders():
+            self._look(near(leader, CLOSER[0]))
+        self._look(near(self._best(), CLOSER[1]))
+        self.found = self._best()
+        unexplained = self._unexplained(self.found)
+        self.explained = 1 - self._residuals[self.found] / max(float((self._watts**2).sum()), 1e-12)
+        most = self._residuals[self.found] + PLAUSIBLE_VARIANCES * unexplained.var() * correlated(unexplained)
+        most = max(most, PLAUSIBLE_RESIDUAL * self._residuals[self.found])
+        self.plausible = [sensor for sensor, residual in self._residuals.items() if residual <= most]
+
+    def _unexplained(self, sensor: Sensor) -> np.ndarray:
+        averaging_us, lag_us = max(1, round(1e6 * sensor.averaging_s)), round(1e6 * sensor.lag_s)
+        shares = (self._spent_s(lag_us) - self._spent_s(lag_us + averaging_us)) / (1e-6 * averaging_us)
+        columns = np.hstack([shares, self._drift])
+        columns -= columns.mean(axis=0)
+        gram = columns.T @ columns
+        gram += 1e-9 * np.trace(gram) * np.eye(len(gram))  # shares sum to 1, and phases may have no time
+        return self._watts - columns @ np.linalg.solve(gram, columns.T @ self._watts)
+
+    def residual(self, sensor: Sensor) -> float:
+        """Residual sum of squares of the fit through a sensor."""
+        return float((self._unexplained(sensor) ** 2).sum())
+
+    def _look(self, sensors: list[Sensor]) -> None:
+        self._residuals |= {sensor: self.residual(sensor) for sensor in sensors}
+
+    def _best(self) -> Sensor:
+        return min(self._residuals, key=self._residuals.__getitem__)
+
+    def _leaders(self) -> list[Sensor]:
+        """The best sensors with different averaging times: steps that repeat favor several."""
+        leaders: dict[float, Sensor] = {}
+        for sensor in sorted(self._residuals, key=self._residuals.__getitem__):
+            leaders.setdefault(sensor.averaging_s, sensor)
+        return list(leaders.values())[:LEADERS]
+
+
+def grid(window_s: float) -> list[Sensor]:
+    """The sensors tried first: all that a window of this length can distinguish."""
+    most_s = LONGEST_SHARE * window_s
+    return [
+        Sensor(averaging_s, float(lag_s))
+        for averaging_s in AVERAGING_S
+        if averaging_s <= max(most_s, AVERAGING_S[0])
+        for lag_s in np.arange(0.0, min(LAG_MOST_S, most_s), _lag_step_s(averaging_s))
+    ]
+
+
+def near(best: Sensor, closer: float) -> list[Sensor]:
+    """Sensors around the best one, with slightly other averaging times and lags."""
+    steps = (-2, -1, 0, 1, 2)
+    centers_s = [best.center_s + step * closer * _lag_step_s(best.averaging_s) for step in steps]
+    averagings_s = [best.averaging_s * (1 + closer) ** step for step in steps]
+    return [Sensor(wide_s, max(0.0, center_s - wide_s / 2)) for wide_s in averagings_s for center_s in centers_s]
+
+
+def _lag_step_s(averaging_s: float) -> float:
+    return LAG_STEPS_S[bisect_left((0.03, 0.4), averaging_s)]
+
+
+def _trend(times_s: np.ndarray, window_s: float) -> np.ndarray:
+    """A slow drift and its bend, in columns: a machine that warms up draws more in every phase."""
+    place = 2 * times_s / window_s - 1
+    return np.stack([place, place**2 - 1 / 3], axis=1)
+
+
+def correlated(residuals: np.ndarray) -> float:
+    """Number of samples per independent residual: 1 for white noise."""
+    spectrum = np.fft.rfft(residuals - residuals.mean(), 2 * len(residuals))
+    products = np.fft.irfft(abs(spectrum) ** 2)[: max(2, len(residuals) // 4)]
+    if not products[0] > 0:
+        return 1.0
+    likeness = products / products[0]
+    apart = likeness < 0.05
+    return float(1 + 2 * likeness[1 : apart.argmax() if apart.any() else None].sum())

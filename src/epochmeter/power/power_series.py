@@ -1,0 +1,290 @@
+"""Samples of power by the monotonic clock: the joules that they make, and how well they tell a stretch of time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior, renewal_s, slowest
+from epochmeter.shared.units import NANOSECOND
+
+CONTEXT_S = 10.0
+"""Length of a window's context: earlier samples that show the possible structure of its power."""
+UNTAKEN = "no sample was taken"
+"""Why nothing is known since the last sample, where no read has failed since."""
+
+
+class Sampling(NamedTuple):
+    """How well a stretch of time was sampled."""
+
+    samples: int
+    gap_max_s: float
+    """The longest that the total went unread."""
+    failed: int
+    """Reads that failed; those between two good ones are bridged by a straight line."""
+    lost: dict[str, str]
+    """Why a domain has no energy in this stretch."""
+    peak_w: float | None
+    half_width_j: float
+    """Half-width of the total energy's 95 % confidence interval: sampling, rounding, and the sensor's response."""
+    structure_j: float = 0.0
+    """The part of `half_width_j` from power that the samples miss; it also applies to a counter that samples."""
+    correction_j: Mapping[str, float] = MappingProxyType({})
+    """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
+    inside: Mapping[str, int] = MappingProxyType({})
+    """How many times each domain was read in it."""
+    parts: Sequence[Sampling | None] = ()
+    """Those of the meters that a sum is made of."""
+
+
+class Powers(NamedTuple):
+    """Samples in the order of time: watts by domain, and of the total; NaN where one was not read."""
+
+    times_ns: array
+    watts: dict[str, array]
+    total_w: array
+    response: Response | None = None
+    """Response of the total's sensors, if it is stated and the same for all of them."""
+
+
+NO_POWERS = Powers(array("q"), {}, array("d"))
+
+
+class Line:
+    """One domain's joules so far: the area below the straight lines between its good samples."""
+
+    def __init__(self) -> None:
+        self.at_ns: int | None = None
+        self.watts = 0.0
+        self.joules = 0.0
+        self.gaps: list[tuple[int, int, str]] = []
+        """From when to when nothing was known, and why."""
+        self.why = "it was never read"
+
+    def add(self, at_ns: int, watts: float, bridge_ns: int) -> None:
+        if self.at_ns is not None:
+            if at_ns - self.at_ns > bridge_ns:
+                self.gaps.append((self.at_ns, at_ns, self.why))
+            else:
+                self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
+        self.at_ns, self.watts, self.why = at_ns, watts, UNTAKEN
+
+    def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
+        """The joules up to a moment at or after the last sample; None once that is too old to go by."""
+        if self.at_ns is None or at_ns - self.at_ns > bridge_ns:
+            return None
+        return self.joules + (at_ns - self.at_ns) * NANOSECOND * self.watts
+
+    def lost(self, opened_ns: int, closed_ns: int, bridge_ns: int) -> str | None:
+        """Why the energy between two moments is not known, or None where it is."""
+        if self.at_ns is None:
+            return self.why
+        if self.at_ns < opened_ns and self.why != UNTAKEN:
+            return f"not once read in it: {self.why}"
+        open_yet = [(self.at_ns, closed_ns, self.why)] if closed_ns - self.at_ns > bridge_ns else []
+        within = [gap for gap in (*self.gaps, *open_yet) if gap[0] < closed_ns and gap[1] > opened_ns]
+        return f"unread for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
+
+
+class Series:
+    """Samples of several domains, added by one thread and asked for by another.
+
+    A read that failed is bridged by a straight line from the good sample before it to the one after; not over more
+    than `bridge_s`, for in such a gap nothing is known.
+
+    Args:
+        domains: names of what is sampled.
+        total: the domains that together are the total power.
+        bridge_s: the longest gap that is bridged, in seconds.
+        steps_w: the resolution of each domain's readings, in watts.
+        responses: the sensors' responses, by domain; a domain that is missing has none.
+        pace_s: the fixed sampling period of another process, in seconds, which takes no samples at borders; 0: the
+            samples are taken here, with jitter.
+    """
+
+    def __init__(
+        self,
+        domains: Iterable[str],
+        *,
+        total: Sequence[str],
+        bridge_s: float,
+        steps_w: Mapping[str, float] | None = None,
+        responses: Mapping[str, Response] | None = None,
+        pace_s: float = 0.0,
+    ) -> None:
+        self.bridge_s = bridge_s
+        self._lines = {name: Line() for name in domains}
+        self._total = tuple(total)
+        self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
+        self._responses = {name: (responses or {}).get(name, Response()) for name in self._lines}
+        self._pace_s = pace_s
+        self._renewal_s = RENEWAL_S
+        self._begun_ns: int | None = None
+        self._asked_ns = array("q")
+        """When joules were asked for: up to then the last sample's power was extrapolated."""
+        self._times_ns = array("q")
+        self._watts = {name: array("d") for name in self._lines}
+        self._handed = 0
+        """Number of samples at the start of the series that were drained and are kept as context."""
+        self._lock = threading.Lock()
+
+    @property
+    def settled_s(self) -> float:
+        """Time after a window's end, in seconds, at which a reading covers all power of the window."""
+        return max(self._total_response().settled_s, self._pace_s)
+
+    def _total_response(self) -> Response:
+        return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
+
+    def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
+        """Adds what was read at a moment, and why the rest was not."""
+        failed = failed or {}
+        with self._lock:
+            self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+            self._times_ns.append(at_ns)
+            for name, line in self._lines.items():
+                self._watts[name].append(watts.get(name, math.nan))
+                if name in watts:
+                    line.add(at_ns, watts[name], self._bridge_ns)
+                elif name in failed:
+                    line.why = failed[name]
+
+    def lost(self, at_ns: int) -> dict[str, str]:
+        """The domains that have not been read for longer than a bridge reaches, and why."""
+        known_ns = at_ns - self._bridge_ns
+        with self._lock:
+            begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+            since_ns = {name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._lines.items()}
+            return {name: line.why for name, line in self._lines.items() if since_ns[name] < known_ns}
+
+    def joules(self, at_ns: int) -> dict[str, float]:
+        """Each domain's joules up to a moment, which is not before the last sample; without those that are lost."""
+        with self._lock:
+            self._asked_ns.append(at_ns)
+            known = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
+        return {name: joules for name, joules in known.items() if joules is not None}
+
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+        """How well the stretch between two moments was sampled, by the samples that are still kept."""
+        with self._lock:
+            first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
+            inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
+            around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
+            times_s = np.array(self._times_ns[around]).astype(float) * NANOSECOND
+            watts = {name: np.array(values[around]) for name, values in self._watts.items()}
+            reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
+            around = slice(max(0, first - 1), last + 1)
+            near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
+            asked_s = [at_ns * NANOSECOND for at_ns in self._asked(opened_ns, closed_ns)]
+        told = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
+        total_w = np.sum([watts[name] for name in self._total], axis=0)
+        borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
+        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *borders_s)
+        return Sampling(
+            samples=told.samples,
+            gap_max_s=told.gap_max_ns * NANOSECOND,
+            failed=len(inside) * (last - first) - sum(inside.values()),
+            lost={name: why for name, why in reasons.items() if why},
+            peak_w=told.peak_w if told.samples else None,
+            half_width_j=half_width_j,
+            structure_j=structure_j,
+            correction_j={name: self._moved_j(name, times_s, watts[name], *asked_s) for name in watts},
+            inside=inside,
+        )
+
+    def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
+        """The longest renewal period of the sensors whose own is unknown; their sum changes whenever one of them does.
+
+        None where none of them tells.
+        """
+        found = []
+        for name in (name for name, response in self._responses.items() if response.renewal_s is None):
+            good = np.isfinite(watts[name])
+            found.append(renewal_s(times_s[good], watts[name][good]))
+        return max(filter(None, found), default=None)
+
+    def _uncertainty_j(
+        self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
+    ) -> tuple[float, float]:
+        """The half-width of the total's energy, and the part of it from structure that samples miss."""
+        good = np.isfinite(total_w)
+        times_s, total_w = times_s[good], total_w[good]
+        response = self._total_response()
+        pace_s, unsampled = (self._pace_s, 1.0) if self._pace_s else (response.held_s, response.unsampled)
+        delayed = opened_s + response.delay_s, closed_s + response.delay_s
+        within = interior(times_s, total_w, *delayed, pace_s, unsampled)
+        borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
+        unread_s = closed_s - float(times_s[-1]) if self._pace_s and len(times_s) else 0.0
+        unread_j = max(0.0, unread_s) * float(np.ptp(total_w)) if len(times_s) else 0.0
+        # A sensor may always round in the same direction.
+        random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
+        return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
+
+    def _asked(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
+        """When the joules at either border were asked for, which is just outside of it; the border if never."""
+        opening, closing = bisect_right(self._asked_ns, opened_ns) - 1, bisect_left(self._asked_ns, closed_ns)
+        return (
+            self._asked_ns[opening] if opening >= 0 else opened_ns,
+            self._asked_ns[closing] if closing < len(self._asked_ns) else closed_ns,
+        )
+
+    def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
+        good = np.isfinite(watts)
+        if not good.any():
+            return 0.0
+        delay_s = self._responses[name].resolved(self._renewal_s).delay_s
+        opening_j, closing_j = (
+            correction_j(times_s[good], watts[good], at_s, delay_s) for at_s in (opened_s, closed_s)
+        )
+        return closing_j - opening_j
+
+    def drain(self, before_ns: int) -> Powers:
+        """Hands over the samples before a moment, once; the last of them are kept as context of the next window."""
+        with self._lock:
+            handed, self._handed = self._handed, max(self._handed, bisect_left(self._times_ns, before_ns))
+            times_ns = self._times_ns[handed : self._handed]
+            watts = {name: values[handed : self._handed] for name, values in self._watts.items()}
+            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._handed)
+            self._times_ns, self._handed = self._times_ns[old:], self._handed - old
+            self._watts = {name: values[old:] for name, values in self._watts.items()}
+            self._asked_ns = self._asked_ns[bisect_left(self._asked_ns, before_ns) :]
+            for line in self._lines.values():
+                line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
+        of_total = [watts[name] for name in self._total]
+        total_w = array("d", map(sum, zip(*of_total, strict=True)))
+        return Powers(times_ns, watts, total_w, self._stated_response())
+
+    def _stated_response(self) -> Response | None:
+        responses = {self._responses[name] for name in self._total}
+        stated = [response for response in responses if None not in response and response != Response()]
+        return stated[0] if len(responses) == len(stated) == 1 else None
+
+    @property
+    def _bridge_ns(self) -> int:
+        return round(self.bridge_s / NANOSECOND)
+
+
+class Tally(NamedTuple):
+    """What samples of the total tell of a stretch."""
+
+    samples: int
+    gap_max_ns: int
+    peak_w: float
+
+
+def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
+    """Count the samples of a stretch and its adjacent samples; NaN marks a total that was not read."""
+    samples, gap_max_ns, last_ns, peak_w = 0, 0, opened_ns, -math.inf
+    for at_ns, now_w in zip(times_ns, watts, strict=True):
+        if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):
+            samples, peak_w = samples + 1, max(peak_w, now_w)
+            gap_max_ns, last_ns = max(gap_max_ns, at_ns - last_ns), at_ns
+    return Tally(samples, max(gap_max_ns, closed_ns - last_ns), peak_w)

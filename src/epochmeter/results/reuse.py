@@ -1,0 +1,187 @@
+"""Reuse of completed runs: a sweep refers to a run of the same identity, whatever command measured it.
+
+The folder of such a run has `reused.json` in place of a record: the reused run, and the overrides of the new run.
+The identity covers the configuration, the dataset, the host and its GPUs. It does not cover code, drivers and
+libraries, nor the state of the machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.record import INTERVALS, Record, has_all_windows, is_partial, steps_of
+
+REFERENCE = "reused.json"
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""Exceptions raised by reading a damaged record or reference."""
+
+
+class Run(NamedTuple):
+    """A completed run, by its `whole.json`, which is written when a run is completed."""
+
+    finished: str
+    identity: str
+    folder: Path
+
+
+class Pool:
+    """The completed runs that one sweep may reuse, each once."""
+
+    def __init__(self, sweep: Path) -> None:
+        """Read `whole.json` of every run in other sweeps, and the references of this sweep.
+
+        Args:
+            sweep: the sweep's folder, in the folder of all sweeps.
+        """
+        self._sweep = sweep
+        self._runs: dict[str, list[Run]] = defaultdict(list)
+        """By identity, and by the identity of the configuration's first repeat."""
+        for whole in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
+            if whole.parents[1] != sweep:
+                self._add(whole)
+        referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
+        self._taken = {record.folder.resolve() for record in referred if record}
+
+    def _add(self, whole: Path) -> None:
+        try:
+            told = read_json(whole)
+            run = Run(told["finished"], told["identity"], whole.parent)
+            for key in {run.identity, told.get("configuration", run.identity)}:
+                self._runs[key].append(run)
+        except UNREADABLE:
+            pass
+
+    def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
+        """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
+
+        That is a run of the same repeat, or else, for repeat k, one of at least k + 1 completed runs of the
+        configuration.
+
+        Args:
+            identity: of the run.
+            configuration: the identity of the first repeat of the same configuration.
+            repeat: the number of the repeat, from 0.
+        """
+        runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
+        usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]
+        free = [run for run in usable if run.folder.resolve() not in self._taken]
+        same = [run for run in free if run.identity == identity]
+        chosen = same or (free if len(usable) > repeat else [])
+        if not chosen:
+            return None
+        self._taken.add(chosen[0].folder.resolve())
+        return Record(chosen[0].folder)
+
+
+@lru_cache(maxsize=1)
+def pool(sweep: Path) -> Pool:
+    """Return the pool of a sweep, read once per command: runs completed later are not in it."""
+    return Pool(sweep)
+
+
+def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
+    """Return the run that a run's folder references, if it still has this configuration, else a run to reuse.
+
+    Args:
+        folder: the run's folder in its sweep.
+        identity: of the run.
+        configuration: the identity of the first repeat of the same configuration.
+        repeat: the number of the repeat, from 0.
+    """
+    record = referenced_record(folder)
+    if record:
+        whole = read_json(record.folder / "whole.json")
+        if identity in whole.values() or configuration in whole.values():
+            return record
+    return pool(folder.parent).take(identity, configuration, repeat)
+
+
+def is_usable(record: Record, identity: str) -> bool:
+    """Whether a run can be reused: completed, not a rehearsal, its record undamaged."""
+    try:
+        run, windows, summary = record.run(), record.windows(), record.summary()
+        epochs = [window for window in windows if window["window"] == "epoch"]
+        rows = (record.folder / "steps.bin").stat().st_size // (4 * len(INTERVALS))
+        measured = [(window["window"], window["epoch"]) for window in windows]
+        return (
+            record.is_whole(identity)
+            and run["identity"] == identity
+            and not run["rehearsal"]
+            and summary["state"] == "whole"
+            and summary["metrics"]["total/epochs"] == sum(not is_partial(epoch) for epoch in epochs)
+            and has_all_windows(measured, len(epochs), record.job()["evaluate"])
+            and rows >= steps_of(windows)
+        )
+    except UNREADABLE:
+        return False
+
+
+def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> None:
+    """Write a reference to a completed run into a run's folder; the record of an earlier attempt is archived.
+
+    Args:
+        folder: the run's folder in its sweep.
+        record: the completed run.
+        overrides: the overrides of the run that is not measured.
+    """
+    origin, told = record.folder.resolve(), read_reference(folder)
+    if told and told["folder"] == str(origin):
+        return
+    own = Record(folder)
+    with own.alone():
+        own.set_aside()
+    write_json(
+        folder / REFERENCE,
+        {
+            "run": f"{origin.parent.name}/{origin.name}",
+            "folder": str(origin),
+            "record_id": record.run()["record_id"],
+            "overrides": list(overrides),
+            "referred": datetime.now().astimezone().isoformat(timespec="seconds"),
+        },
+    )
+
+
+def read_reference(folder: Path) -> dict[str, Any] | None:
+    """Return the contents of a run's `reused.json`; None for a run with its own record."""
+    if (folder / "job.json").exists():
+        return None
+    try:
+        told: dict[str, Any] = read_json(folder / REFERENCE)
+    except (OSError, ValueError):
+        return None
+    return told
+
+
+def referenced_record(folder: Path) -> Record | None:
+    """Return the completed run that a run's folder references; None without a reference, or if that run is gone.
+
+    The run is searched for next to this sweep first, since all sweeps may have been moved, then at its original path.
+    """
+    told = read_reference(folder)
+    if told is None:
+        return None
+    try:
+        for origin in (folder.absolute().parents[1] / told["run"], Path(told["folder"])):
+            record = Record(origin)
+            if record.is_whole() and record.run()["record_id"] == told["record_id"]:
+                return record
+    except UNREADABLE:
+        pass
+    return None
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder has a record or a reference to one."""
+    return (folder / "job.json").exists() or (folder / REFERENCE).exists()
+
+
+def record_of(folder: Path) -> Record:
+    """Return the record of a run: its own, or that of the reused run."""
+    return referenced_record(folder) or Record(folder)

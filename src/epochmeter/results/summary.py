@@ -1,0 +1,241 @@
+"""The summary of a run: steady means, spreads and totals, as pure functions of its windows and steps."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Mapping, Sequence
+
+from epochmeter.results.metrics import EPOCH
+from epochmeter.shared.record import INTERVALS, is_partial, is_steady
+from epochmeter.shared.units import NANOSECOND
+
+Window = dict
+PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
+ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
+UNSTEADY, UNSTEADY_S = 0.1, 0.05
+"""The spread of an epoch's time, as a share of its mean and in seconds, up to which nothing is said of it."""
+
+
+def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, float]:
+    """`steady/`, `spread/` and `total/` of a run.
+
+    `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
+    `warmup_epochs` are left out of the steady values, never of the totals; so are as many after each time that the run
+    was resumed, an epoch that was ended in part, which is the last, and one in which the run was paused.
+    """
+    warmup_epochs = job["warmup_epochs"]
+    epochs = [window for window in windows if window["window"] == "epoch"]
+    measured, rows, end = [], array("f"), 0
+    for number, epoch in enumerate(epochs):
+        begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
+        if number >= warmup_epochs and is_steady(epoch):
+            measured.append(epoch)
+            rows += steps[begin:end]
+    metrics = steady(measured, rows)
+    metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
+    reached = to_target(windows, job["target_accuracy"], job["target_loss"], job["evaluate"])
+    metrics.update({f"total/{name}": value for name, value in reached.items()})
+    return metrics
+
+
+def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
+    """`steady/` and `spread/` over epochs; a name that an epoch lacks is absent."""
+    metrics: dict[str, float] = {}
+    for name in _names(epochs):
+        values = [epoch["metrics"][name] for epoch in epochs if name in epoch["metrics"]]
+        if len(values) < len(epochs):
+            continue
+        short = name.partition("/")[2]
+        rule = EPOCH[short].steady if short in EPOCH else "mean"
+        if rule in ("mean", "max"):
+            metrics[f"steady/{short}"] = max(values) if rule == "max" else statistics.fmean(values)
+        if len(values) > 1:
+            metrics[f"spread/{short}"] = statistics.stdev(values)
+    ratios = {
+        "samples_per_s": _ratio(metrics, "steady/samples", "steady/e2e_s"),
+        "read_bytes_per_s": _ratio(metrics, "steady/read_bytes", "steady/e2e_s"),
+        "read_iops": _mean_rate(epochs, "epoch/read_iops"),
+        "energy_per_sample_j": _ratio(metrics, "steady/energy_j", "steady/samples"),
+        "power_mean_w": _mean_power(epochs),
+    }
+    metrics.update({f"steady/{name}": value for name, value in ratios.items() if value is not None})
+    if epochs:
+        metrics.update({f"steady/{name}": value for name, value in percentiles(steps).items()})
+    return metrics
+
+
+def noted(windows: Sequence[Window]) -> list[str]:
+    """What there was to say of the windows, in order."""
+    return [note for window in windows for note in window.get("notes", [])]
+
+
+def marked(windows: Sequence[Window]) -> dict[str, str]:
+    """What the run of these windows is marked by: of each mark the first word stands."""
+    return {mark: text for window in reversed(windows) for mark, text in window.get("marks", {}).items()}
+
+
+def percentiles(steps: array) -> dict[str, float]:
+    """The distribution of the time from step to step, by nearest rank; nothing where there is no step."""
+    width = len(INTERVALS)
+    gap, copy, compute = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
+    durations = sorted(map(sum, zip(steps[gap::width], steps[copy::width], steps[compute::width], strict=True)))
+    if not durations:
+        return {}
+    return {name: durations[max(0, math.ceil(share * len(durations)) - 1)] for name, share in PERCENTILES.items()}
+
+
+def totals(windows: Sequence[Window]) -> dict[str, float]:
+    """Time, energy and reads over training and evaluation windows; a total that any window lacks is absent.
+
+    Energy is the sum of the differences between the counters' readings at the borders of each window, so that windows
+    too short for an energy of their own are included. Work between windows counts in neither time nor energy.
+
+    Args:
+        windows: the lines of the record, in order, of all attempts.
+
+    Returns:
+        The `total/` metrics by their short names.
+    """
+    epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
+    result: dict[str, float] = {"epochs": len(epochs)}
+    for name in ("e2e_s", "read_bytes"):
+        total = _sum(windows, name)
+        if total is not None:
+            result[name] = total
+    result.update(total_energy(windows))
+    if "energy_j" in result:
+        result["edp_js"] = result["energy_j"] * result["e2e_s"]
+    return result
+
+
+def total_energy(windows: Sequence[Window]) -> dict[str, float]:
+    """The energies of all windows together; none if a window has none, or if all are too short for the instrument."""
+    terms = [_term(window) for window in windows]
+    if not terms or _shortfall(windows):
+        return {}
+    names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
+    result = {name: math.fsum(term[name] for term in terms) for name in names}
+    if "energy_uncertainty_j" in result:
+        # The uncertainty of a window is at least one period of the counter at the mean power of the run.
+        mean_w = result["energy_j"] / _energy_window_s(windows)
+        least_j = [mean_w * term.get("period_s", 0.0) for term in terms]
+        uncertain_j = [term["energy_uncertainty_j"] for term in terms]
+        result["energy_uncertainty_j"] = math.fsum(map(max, uncertain_j, least_j))
+    return result
+
+
+def untotaled(windows: Sequence[Window]) -> list[str]:
+    """A note on why a run with measured energy has no total energy."""
+    metered = [bool(_term(window)) for window in windows]
+    if not any(metered):
+        return []
+    if short := _shortfall(windows):
+        return [f"no total energy: {short}."]
+    lacking = [f"{window['window']} window {window['epoch']}" for window, has in zip(windows, metered, strict=True)
+               if not has]  # fmt: skip
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return [f"no total energy: the energy of {lacking[0]}{more} is not known."] if lacking else []
+
+
+def unsteady(metrics: Mapping[str, float]) -> list[str]:
+    """A note on epochs whose times differ by more than those of an idle machine do; none on those of a blink."""
+    mean_s, spread_s = metrics.get("steady/e2e_s"), metrics.get("spread/e2e_s", 0.0)
+    if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
+        return []
+    return [
+        f"warning: epoch times vary by {spread_s / mean_s:.0%} ({mean_s:.3g} s, standard deviation {spread_s:.2g} s). "
+        "Check for other load or thermal throttling, and measure again."
+    ]
+
+
+def to_target(
+    windows: Sequence[Window], accuracy: float | None, loss: float | None, evaluate: bool
+) -> dict[str, float]:
+    """Time, energy and epochs up to the first window that reached the targets; empty if none did or none is set."""
+    for index, window in enumerate(windows):
+        if decides(window, evaluate) and reached(window, accuracy, loss):
+            until = totals(windows[: index + 1])
+            result = {"time_to_target_s": until["e2e_s"], "epochs_to_target": until["epochs"]}
+            if "energy_j" in until:
+                result["energy_to_target_j"] = until["energy_j"]
+            return result
+    return {}
+
+
+def decides(window: Window, evaluate: bool) -> bool:
+    """Whether a window is one by which a target is reached: an evaluation, or, in a run without any, a whole epoch."""
+    return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
+
+
+def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
+    """Whether a window reached every target that is set, of which there must be one."""
+    section = window["window"]
+    names = {"epoch": ("train_accuracy", "train_loss"), "val": ("accuracy", "loss")}[section]
+    found_accuracy, found_loss = (window["metrics"].get(f"{section}/{name}") for name in names)
+    tests = []
+    if accuracy is not None:
+        tests.append(found_accuracy is not None and found_accuracy >= accuracy)
+    if loss is not None:
+        tests.append(found_loss is not None and found_loss <= loss)
+    return bool(tests) and all(tests)
+
+
+def _term(window: Window) -> Mapping[str, float]:
+    """The energies of a window as terms of a total; for an older record without them, its metrics."""
+    kept: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
+    if kept is not None:
+        return kept
+    of_metrics = {name: window["metrics"].get(f"{window['window']}/{name}") for name in ENERGIES}
+    return {name: value for name, value in of_metrics.items() if value is not None}
+
+
+def _shortfall(windows: Sequence[Window]) -> str | None:
+    """Why the energy meter cannot resolve the windows even together; None if it can."""
+    terms = [_term(window) for window in windows]
+    shortest_s = max((term.get("shortest_s", 0.0) for term in terms), default=0.0)
+    if not shortest_s:
+        return None
+    if (seconds := _energy_window_s(windows)) < shortest_s:
+        return f"all windows together last {seconds:.3g} s, and the energy meter needs {shortest_s:g} s"
+    stood_still = not any(term.get("energy_j", 1.0) for term in terms)
+    return "the energy counter did not advance in any window" if stood_still else None
+
+
+def _energy_window_s(windows: Sequence[Window]) -> float:
+    """The seconds between the readings at the borders of each window, added up."""
+    return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
+
+
+def _names(epochs: Sequence[Window]) -> list[str]:
+    """What the epochs tell of all ranks together: the largest over ranks stands beside them, in each line alone."""
+    names = dict.fromkeys(name for epoch in epochs for name in epoch["metrics"])
+    return [name for name in names if not name.startswith("rank_max/")]
+
+
+def _ratio(metrics: dict[str, float], above: str, below: str) -> float | None:
+    if above not in metrics or not metrics.get(below):
+        return None
+    return metrics[above] / metrics[below]
+
+
+def _sum(windows: Sequence[Window], name: str) -> float | None:
+    values = [window["metrics"].get(f"{window['window']}/{name}") for window in windows]
+    return None if not values or None in values else math.fsum(values)
+
+
+def _mean_rate(epochs: Sequence[Window], name: str) -> float | None:
+    """A count per second over all epochs, from each one's."""
+    if not epochs or any(name not in epoch["metrics"] for epoch in epochs):
+        return None
+    seconds = [epoch["metrics"]["epoch/e2e_s"] for epoch in epochs]
+    count = math.fsum(epoch["metrics"][name] * span for epoch, span in zip(epochs, seconds, strict=True))
+    return count / math.fsum(seconds)
+
+
+def _mean_power(epochs: Sequence[Window]) -> float | None:
+    energy_j = _sum(epochs, "energy_j")
+    if energy_j is None:
+        return None
+    return energy_j / _energy_window_s(epochs)

@@ -1,0 +1,144 @@
+"""What the steward does as the worker speaks: it reads the counters at the borders of windows, and says to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from epochmeter.config.secrets import redacted_tree
+from epochmeter.console.console import Terminal
+from epochmeter.machine import gpus
+from epochmeter.power.knobs.knob import Holding
+from epochmeter.power.meter import Meter
+from epochmeter.results.run_result import Outcome
+from epochmeter.results.summary import decides, reached
+from epochmeter.run.plan import Plan
+from epochmeter.run.window import Panel, Window, closed, shared
+from epochmeter.run.worker_process import Worker, WorkerError
+from epochmeter.tracking.publisher import Tracker
+
+FIRST_WAIT_S = 10.0
+"""How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
+
+
+def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, holding: Holding,
+           outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
+    """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
+    job = plan.job
+    for message in messages:
+        match message["kind"]:
+            case "built":
+                plan.describe(model=message["model"], training=message["training"])
+                outcome.notes += message.get("notes", [])
+                check_metered(plan, panel.meter)
+                panel.gpu_monitor.own.update(worker.pids)
+                terminal.stage("Waiting for MLflow")
+                publish.between(FIRST_WAIT_S)
+                terminal.stage("Loading samples")
+                worker.answer()
+            case "open":
+                opened = message
+                terminal.stage("Preparing the page cache")
+                prepared = panel.supply.prepare(opened["epoch"]) if opened["window"] == "epoch" else []
+                terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
+                before = panel.before()
+                worker.answer()
+            case "progress":
+                terminal.progress(message["steps"], message.get("loss"))
+            case "closed":
+                after = panel.after()
+                worker.answer()
+            case "measured":
+                window = closed(opened, message, before, after, panel, plan.record)
+                said = told(window, prepared, holding.drifted())
+                plan.record.append({**window.line, **warming(job, plan.run, window.line), **said})
+                plan.mark(said.get("marks", {}))
+                terminal.closed()
+                terminal.measured(window.line, job["epochs"])
+                publish.between()
+                worker.answer(stop=ends(job, window.line))
+            case "trained":
+                terminal.stage("Saving results and recording the profiler's trace")
+                worker.answer()
+                return
+
+
+def told(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
+    """What the line of a window holds beside what was measured: what there is to say of it, as it was prepared and as
+    its knobs were found after it, and what its run is marked by; nothing where that is nothing.
+
+    The line is what keeps it: of a run that goes on, or is closed by another process, nobody else knows.
+    """
+    notes = [*prepared, *window.notes, *drifted]
+    marks = {**window.marks, **({"knob_changed": " ".join(drifted)} if drifted else {})}
+    return {key: redacted_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
+
+
+def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -> None:
+    """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
+    for message in messages:
+        match message["kind"]:
+            case "built":
+                plan.describe(training=message["training"])
+                check_metered(plan, panel.meter)
+                panel.gpu_monitor.own.update(worker.pids)
+                worker.answer()
+            case "open":
+                if message["window"] == "epoch":
+                    panel.supply.prepare(message["epoch"])
+                before = panel.before()
+                worker.answer()
+            case "closed":
+                worker.answer(**shared(plan.node.name, message, before, panel.after(), panel))
+            case "trained":
+                worker.answer()
+                return
+            case _:
+                worker.answer()
+
+
+def trace_notes(messages: Iterator[dict]) -> list[str]:
+    """What there is to say of the trace; all that counts is measured by now, so that even the worker's death is
+    no more than a note."""
+    try:
+        return [message["text"] for message in messages if message["kind"] == "note"]
+    except WorkerError as error:
+        return [f"no trace: {error}"]
+
+
+def check_metered(plan: Plan, meter: Meter) -> None:
+    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError.
+
+    A machine that is replayed trains nothing itself.
+    """
+    training = plan.run["training"]
+    if not (meter.domains and plan.gpus) or plan.job["machine"]["root"] != "/":
+        return
+    if training["accelerator"] == "cpu":
+        raise RuntimeError(
+            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
+            "does, name the interpreter that has it by device.python, or ask for device=cpu."
+        )
+    told = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
+    trained = {uuid for uuid in told if uuid}  # an old torch tells none
+    strangers = [uuid for uuid in trained if not any(gpus.is_named(uuid, name) for name in plan.gpus)]
+    if strangers:
+        names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
+        metered = ", ".join(plan.gpus)
+        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered. Name one: CUDA_VISIBLE_DEVICES={names}")
+    if trained and len(trained) < len(plan.gpus):
+        raise RuntimeError(
+            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train. Set strategy.ranks={len(trained)}."
+        )
+
+
+def warming(job: dict, run: dict, window: dict) -> dict[str, bool]:
+    """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
+    starts = [start["epoch"] for start in run.get("resumed", [])]
+    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job["warmup_epochs"]
+    return {"warmup": True} if warm else {}
+
+
+def ends(job: dict, window: dict) -> bool:
+    """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
+    return decides(window, job["evaluate"]) and reached(window, job["target_accuracy"], job["target_loss"])

@@ -1,0 +1,169 @@
+"""The end of a run, whatever it is: told by its record, by MLflow and in the terminal."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from epochmeter.config.secrets import redacted_tree
+from epochmeter.console.console import Terminal
+from epochmeter.machine.signals import foremost, held_off
+from epochmeter.results.run_result import Outcome, is_measured, no_energy
+from epochmeter.results.run_status import FAILED, KILLED, said, state
+from epochmeter.results.summary import noted, summarize, unsteady, untotaled
+from epochmeter.results.throughput import throughput
+from epochmeter.run.oom_hint import exhausted
+from epochmeter.run.plan import Plan, unwritten
+from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.record import Record
+from epochmeter.sweep.sweep_folder import is_sent
+from epochmeter.tracking import queue, views
+from epochmeter.tracking.client import place
+from epochmeter.tracking.publish import Published
+from epochmeter.tracking.publisher import Tracker
+
+NUMBER = re.compile(r"\d+(\.\d+)?")
+UNSAID = "epochmeter was killed, its machine went down, or its disk was full, before it had told an end"
+
+
+@contextmanager
+def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal) -> Iterator[None]:
+    """Whatever ends the run, its record, MLflow and the terminal tell how."""
+    try:
+        with foremost():
+            yield
+    except WorkerError as error:
+        ran_out = error.failure == "oom"
+        outcome.fails(error.failure, exhausted(str(error), plan.record) if ran_out else str(error))
+    except (ValueError, RuntimeError, OSError) as error:
+        outcome.fails("exception", str(error))
+    except Exception as error:
+        # An error of ours rather than of the job or the machine: the next run of a sweep is still worth having.
+        traceback.print_exc()
+        outcome.fails("exception", f"{type(error).__name__}: {error}")
+    except (KeyboardInterrupt, SystemExit) as stop:
+        outcome.stops(stop)
+    terminal.closed()
+    with held_off() as came:  # a second Ctrl-C costs no summary
+        conclude(plan, outcome)
+        outcome.recorded = True
+    if came and outcome.stop is None:
+        outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+    terminal.stage("Publishing to MLflow")
+    try:
+        shown(publish.close(ended=outcome.state), outcome)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        outcome.unpublished = (
+            "warning: stopped while publishing to MLflow; the record is complete\n"
+            f"  hint: the next command publishes the rest, or python src/publish.py {plan.record.folder}"
+        )
+        outcome.stop = outcome.stop or stop
+    terminal.stage()
+    terminal.concluded(plan.record.windows(), plan.job, outcome, plan.of_sweep)
+
+
+def conclude(plan: Plan, outcome: Outcome) -> None:
+    """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
+    outcome.notes += resumable(plan) if outcome.state != "whole" else []
+    try:
+        summary = told(plan.record, plan.job, plan.run, outcome)
+        ended = datetime.now().astimezone().isoformat()
+        plan.record.conclude({**summary, "ended": ended}, plan.run["identity"], plan.run.get("configuration"))
+    except OSError as error:
+        outcome.fails("exception", unwritten(error))
+
+
+def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
+    """Tells the ends of runs that never did: of those in the queue whose process, of this host, is gone.
+
+    Of what a node leaves behind Slurm knows more, and its sender tells it. One that cannot be read or written keeps no
+    other from its end.
+    """
+    for record in queue.waiting(multirun):
+        with suppress(*queue.UNREADABLE), record.alone():
+            if is_sent(record.folder.parent):
+                continue
+            ended = state(record)
+            if ended in (FAILED, KILLED) and not said(record):
+                job, run = record.job(), record.run()
+                outcome = Outcome(run["number"], run["overrides"])
+                outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
+                record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
+                if place(job["tracking"]) is None:  # nothing of it is left to tell
+                    queue.drop(record)
+                say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")
+
+
+def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """What the summary holds: the outcome, with means, totals and notes of what was measured."""
+    windows = record.windows()
+    outcome.notes = merged([*outcome.notes, *noted(windows)])
+    if windows:
+        outcome.no_energy = no_energy(run)
+        if is_measured(run) and (less := run["energy"]["reason"]):  # less was measured than was asked for
+            outcome.notes.append(f"energy: {less}")
+        outcome.metrics = summarize(windows, record.steps(), job)
+        outcome.notes += [*untotaled(windows), *unsteady(outcome.metrics)]
+        between = throughput(windows, record.steps(), job)
+        outcome.metrics.update(between.metrics)
+        outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
+        epochs, warmup = outcome.metrics["total/epochs"], job["warmup_epochs"]
+        if epochs <= warmup and outcome.state == "whole" and not between.metrics:
+            outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
+    outcome.metrics.update(known(run))
+    failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
+    summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
+    return redacted_tree(summary)
+
+
+def resumable(plan: Plan) -> list[str]:
+    """What to say of a run that was ended before its end, and has left what it can go on from."""
+    told = plan.record.checkpoint()
+    if told is None or told["record_id"] != plan.run["record_id"]:
+        return []
+    epochs = f"{told['epochs']} epoch{'s' if told['epochs'] > 1 else ''}"
+    how = (
+        "the same command goes on from it"
+        if plan.of_sweep or is_sent(plan.record.folder.parent)
+        else "the same command with sweep.resume=true goes on from it"
+    )
+    return [f"a checkpoint after {epochs} is kept: {how}."]
+
+
+def known(run: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are no window's: of the model, of the machine at rest, and of what it was set to."""
+    idle = run.get("idle", {})
+    of_run = {
+        **{f"model/{name}": value for name, value in run.get("model", {}).items()},
+        "total/idle_power_w": idle.get("before_w"),
+        "total/idle_power_after_w": idle.get("after_w"),
+        "total/power_limit_w": run["power_limit_w"],
+        "total/power_limit_max_w": run["power_limit_max_w"],
+    }
+    return {name: value for name, value in of_run.items() if value is not None}
+
+
+def merged(notes: Sequence[str]) -> list[str]:
+    """The first of all notes that are alike but for their numbers, with how many more there were."""
+    alike: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        alike.setdefault(NUMBER.sub("#", note), []).append(note)
+    return [first + (f" ({len(more)} more like it)" if more else "") for first, *more in alike.values()]
+
+
+def shown(published: Published | str | None, outcome: Outcome) -> None:
+    """Notes where the run is shown: its page, and, of one that is whole, the view that compares it; or why not."""
+    if isinstance(published, str):
+        outcome.unpublished = published
+    elif published:
+        outcome.run_link = views.run_link(published)
+        # The view leaves out runs that failed: of those alone it would be an empty page.
+        sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
+        link = views.link(published, sweep, bool(outcome.rehearsal))
+        outcome.compare_link = link if outcome.state == "whole" else None

@@ -1,0 +1,239 @@
+"""Starts a worker: `python -m epochmeter.worker RUN_FOLDER`, joined by a Unix socket, or so many ranks of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from epochmeter.config.errors import input_error
+from epochmeter.run import worker_process
+from epochmeter.run.nodes import Node
+from epochmeter.run.worker_process import Worker
+
+ALONE = Node()
+SOURCE = Path(__file__).resolve().parents[2]
+LEAVING_S = 10.0
+"""How long a worker that has said it is done may take to end."""
+OLDEST_PYTHON, OLDEST_TORCH = (3, 6), (1, 10)
+INTERPRETER_LIMIT_S = 20.0
+INSTALL = (
+    "install torch for it (on a Jetson NVIDIA's: README, On a Jetson), or name an interpreter that has torch: "
+    "device.python=/path/to/python"
+)
+OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What tells a process that it is a rank: it holds for what torchrun starts alone."""
+
+
+@contextmanager
+def started(
+    folder: Path,
+    python: str | None,
+    gpus: Sequence[str] = (),
+    ranks: int | None = None,
+    node: Node = ALONE,
+    limit_s: float | None = None,
+    silence_s: float | None = None,
+) -> Iterator[Worker]:
+    """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
+
+    Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
+    many `ranks` that torchrun starts on this node. One that takes longer than `limit_s`, or says nothing for
+    `silence_s`, has failed.
+    """
+    log = folder / "worker.log"
+    worker, ended = None, None
+    oom_kills_before = worker_process.oom_kills()
+    try:
+        with _listener() as listener, open(log, "wb") as output:
+            command = _command(folder, python, ranks, node)
+            process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
+            ended = _end_of(process)
+            worker = Worker(process, log, ended, oom_kills_before, limit_s, silence_s)
+            worker.join(listener, 1 if ranks is None else ranks + 1)
+        yield worker
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVING_S)
+    finally:
+        if worker is not None:
+            worker.end()
+        if ended is not None:
+            os.close(ended)
+
+
+@contextmanager
+def _listener() -> Iterator[socket.socket]:
+    """A socket to join; its path is gone on leaving, so that a steward that is killed later leaves none behind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_node_local()) as desk,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        listener.bind(os.path.join(desk, "link"))
+        listener.listen(1)
+        yield listener
+
+
+def interpreter_of(python: str | None) -> str:
+    """Return the path of the interpreter that trains, by `device.python`; InputError if there is no such program."""
+    if found := shutil.which(python or sys.executable):
+        return found
+    raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
+
+
+@cache
+def check_interpreter(python: str | None) -> None:
+    """Refuse an interpreter that cannot train: one that is missing, too old or without torch.
+
+    The check runs in a separate process, which does not import torch. An interpreter that does not answer in time is
+    accepted; the training process then reports any error. An interpreter that passed is not checked again.
+
+    Args:
+        python: `device.python`; None for the controller's own interpreter.
+
+    Raises:
+        InputError: The reason and a hint.
+    """
+    interpreter = interpreter_of(python)
+    try:
+        asked = subprocess.run(
+            [interpreter, "-m", "epochmeter.worker.interpreter"],
+            env={**os.environ, "PYTHONPATH": _path()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=INTERPRETER_LIMIT_S,
+        )
+    except OSError as error:
+        raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
+    except subprocess.TimeoutExpired:
+        return
+    failure = f"does not run: {last_line(asked.stderr) or f'exit code {asked.returncode}'}"
+    if lack := _interpreter_error(asked.stdout) if asked.returncode == 0 else failure:
+        raise input_error(f"{interpreter} {lack}", INSTALL)
+
+
+def _interpreter_error(output: str) -> str:
+    """Return why an interpreter cannot train, from the output of `worker.interpreter`; empty if it can."""
+    try:
+        has = json.loads(last_line(output))
+        python, torch = tuple(has["python"]), has["torch"]
+    except (ValueError, TypeError, KeyError):
+        return f"is not a Python interpreter: `-m` printed {last_line(output) or 'nothing'}"
+    version = re.match(r"(\d+)\.(\d+)", torch or "")
+    if python < OLDEST_PYTHON:
+        return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"
+    if torch is None:
+        return "has no torch"
+    if version and tuple(map(int, version.groups())) < OLDEST_TORCH:
+        return f"has torch {torch}, and training needs {_dotted(OLDEST_TORCH)} or newer"
+    return ""
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a program's output that is not blank; empty if there is none."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "").strip()
+
+
+def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
+    interpreter = interpreter_of(python)
+    worker = ["-m", "epochmeter.worker", str(folder)]
+    if ranks is None:
+        return [interpreter, *worker]
+    # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.
+    where = [f"--master_addr={node.first}", f"--master_port={node.port or _free_port()}", "--monitor_interval=0.1"]
+    nodes = [f"--nnodes={node.nodes}", f"--node_rank={node.number}"]
+    return [interpreter, "-m", "epochmeter.worker.torchrun", f"--nproc_per_node={ranks}", *nodes, *where, *worker]
+
+
+def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
+    environment |= {
+        "PYTHONPATH": _path(),
+        "PYTHONUNBUFFERED": "1",
+        "EPOCHMETER_SOCKET": link,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **_seeing(gpus),
+    }
+    if ranks is None:
+        return environment
+    shared = {"OMP_NUM_THREADS": str(threads(ranks))}
+    if node.nodes == 1:
+        shared["GLOO_SOCKET_IFNAME"] = "lo"
+    return {**shared, **environment}
+
+
+def _path() -> str:
+    """The PYTHONPATH on which an interpreter finds this project's modules."""
+    return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+
+
+def threads(ranks: int) -> int:
+    """A rank's fair share of the cores; torchrun would give each rank one thread."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen:
+    # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children; so does
+    # Ctrl-Z, which lets it train on.
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _seeing(gpus: Sequence[str]) -> dict[str, str]:
+    """The environment in which a process sees these GPUs alone; as it is where they have no UUIDs to name them by."""
+    names = ",".join(gpus)
+    if not gpus or not all(name.startswith(("GPU-", "MIG-")) for name in gpus):
+        return {}
+    if not re.fullmatch(r"(GPU-[\da-f]{16},?)+", names):
+        return {"CUDA_VISIBLE_DEVICES": names}
+    # ROCm's UUIDs have 16 digits. HIP numbers what they leave, and would look there for numbers that are gone.
+    return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
+
+
+def _end_of(process: subprocess.Popen) -> int:
+    """A descriptor that becomes readable when the process ends.
+
+    The socket's end alone would not do: loader processes inherit it, and outlive a worker that is killed. A thread
+    that waits costs nothing, and works on kernels that have no pidfd.
+    """
+    reader, writer = os.pipe()
+
+    def wait() -> None:
+        process.wait()
+        os.close(writer)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return reader
+
+
+def _node_local() -> str:
+    """A short folder for the socket: its path has room for 107 bytes, and $TMPDIR may be long or on a network."""
+    return "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()

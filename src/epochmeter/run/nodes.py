@@ -1,0 +1,114 @@
+"""The nodes that a run is spread over: under Slurm each has a steward of its own, started by srun, and the first of
+them keeps the record.
+
+    srun -N2 --ntasks-per-node=1 python src/train.py strategy=ddp strategy.ranks=4
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from epochmeter.machine.slurm import ask
+
+PORTS = range(16384, 32768)
+"""Where the ranks of a job's nodes meet: below what a kernel gives away by itself."""
+
+
+class Node(NamedTuple):
+    """This node among those of a run."""
+
+    number: int = 0
+    nodes: int = 1
+    first: str = "127.0.0.1"
+    """The address of the first."""
+    port: int | None = None
+    name: str = ""
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+
+def node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
+    """This node, as Slurm's step has it; alone where there is no step of several. ValueError unless each has a task."""
+    count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    if count == 1:
+        return Node()
+    tasks = int(environment["SLURM_STEP_NUM_TASKS"])
+    if tasks != count:
+        raise ValueError(
+            f"srun started {tasks} tasks on {count} nodes, but a node takes one, which starts its ranks: give srun "
+            "--ntasks-per-node=1, and strategy.ranks= for each node."
+        )
+    first = first_host(environment["SLURM_STEP_NODELIST"])
+    step = 97 * int(environment["SLURM_JOB_ID"]) + int(environment.get("SLURM_STEP_ID", 0))
+    return Node(
+        number=int(environment["SLURM_PROCID"]),
+        nodes=count,
+        first=(address or node_address)(first),
+        port=PORTS[step % len(PORTS)],
+        name=environment.get("SLURMD_NODENAME", ""),
+    )
+
+
+def first_host(listed: str) -> str:
+    """The first of a list of hosts as Slurm writes them, such as n[003-017,21],m4."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else listed)
+
+
+def node_address(name: str) -> str:
+    """The address of a node, which may go by another name on the network than in Slurm."""
+    try:
+        said = ask("scontrol", "show", "node", name)
+    except RuntimeError:
+        return name
+    told = re.search(r"\bNodeAddr=(\S+)", said)
+    return told.group(1) if told else name
+
+
+def check(strategy: Mapping[str, Any], here: Node) -> None:
+    """Refuses several nodes to what trains on one; ValueError."""
+    if here.nodes > 1 and "launcher" not in strategy:
+        raise ValueError(
+            f"strategy={strategy['name']} trains on one node, and srun started {here.nodes}: "
+            "give strategy=ddp, or srun -N1."
+        )
+
+
+def check_alone(here: Node, folder: Path) -> None:
+    """Refuses to leave out a whole run that other nodes have begun to make; ValueError."""
+    if here.nodes > 1:
+        raise ValueError(
+            f"{folder} is whole, and {here.nodes - 1} more of {here.nodes} nodes have begun to make it anew: leave out "
+            "sweep.resume=true to have that done. srun --kill-on-bad-exit ends them with this one."
+        )
+
+
+def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
+    """What gives a command its folder: `made` on the first node; any other's is its own, and is no record."""
+    here = node(environment, address=str)
+    if here.nodes == 1:
+        return made
+
+    def of_one_run(command: Sequence[str], many: bool, again: bool) -> Path:
+        if many:
+            raise ValueError(f"a sweep on {here.nodes} nodes at once is not known: give srun one run after another.")
+        if here.is_first:
+            return made(command, many, again)
+        folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
+        os.chmod(folder, 0o755)
+        return folder
+
+    return of_one_run
+
+
+def train(root: str, arguments: Sequence[str]) -> NoReturn:
+    """Turns this process, a job on a node, into the training command of the project at `root`."""
+    os.execv(sys.executable, [sys.executable, os.path.join(root, "src", "train.py"), *arguments])

@@ -1,0 +1,146 @@
+"""What is refused of a job before it waits for a device: all that can be told without training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from epochmeter.config.errors import input_error
+from epochmeter.config.job import ROOT, asked, device_here
+from epochmeter.config.schema import BUILT
+from epochmeter.config.suggestions import check_names, check_types
+from epochmeter.config.validation import check
+from epochmeter.console.progress import counted
+from epochmeter.datasets import manifest
+from epochmeter.datasets.ready import known
+from epochmeter.machine import host
+from epochmeter.results.throughput import check_length
+from epochmeter.run import capacity, launch
+from epochmeter.tracking.client import check as check_store
+from epochmeter.tracking.tensorboard import check as check_events
+
+SOURCE = Path(__file__).resolve().parents[2]
+SHOWN = 10
+PATIENCE_S = 60.0
+ON_CPU = ("fp32", "bf16")
+"""The numeric precisions of a CPU, as `worker.precision` has them, which this process cannot import."""
+
+
+def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
+    """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
+    check_names(overrides, choices)
+    check_types(overrides, choices, job)
+    check(job)
+    check_store(job["tracking"])
+    check_events(job["tracking"])
+    if count := samples(job):
+        check_length(job, count, ranks(job["strategy"]) * nodes)
+    check_built(job, overrides)
+
+
+def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
+    """Composes each configuration of a sweep and refuses them all for those that cannot be, each named; ValueError."""
+    reasons: dict[str, list[Sequence[str]]] = {}
+    for point in counted(points, "Composing configurations"):
+        try:
+            config = composed(list(point))
+            job, choices, overrides = asked(config)
+            admit(job, choices, overrides)
+            if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
+                check_here(job, overrides)
+        except ValueError as error:
+            reasons.setdefault(str(error), []).append(point)
+    if not reasons:
+        return
+    same = set.intersection(*map(set, points)) if len(points) > 1 else set()
+    lines = [named([typed for typed in first if typed not in same], len(more), why)
+             for why, (first, *more) in reasons.items()]  # fmt: skip
+    left = [f"... and {len(lines) - SHOWN} more reasons."] if len(lines) > SHOWN else []
+    count = sum(map(len, reasons.values()))
+    raise ValueError(
+        "\n".join([f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:SHOWN], *left])
+    )
+
+
+def check_here(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuses a job that this machine cannot run: for its size, its precision or the Python that trains; ValueError."""
+    capacity.check(job, ROOT)
+    facts = host.facts(job["machine"]["root"])
+    fits = host.fits(job["device"]["match"], facts)
+    device = job["device"] if fits else device_here(job["device"], overrides)
+    check_precision(job["precision"], is_gpu=trains_on_gpu(device, facts))
+    launch.check_interpreter(device["python"])
+
+
+def check_precision(precision: str, *, is_gpu: bool) -> None:
+    """Refuse a precision that no CPU supports (ValueError); the training process checks those of GPUs."""
+    if not is_gpu and precision not in ON_CPU:
+        raise input_error(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
+
+
+def trains_on_gpu(device: Mapping[str, Any], facts: Mapping[str, str | None]) -> bool:
+    """Whether a job for this device trains on a GPU of a machine of which these facts are known."""
+    return device["accelerator"] == "cuda" or (device["accelerator"] == "auto" and bool(facts["gpu"]))
+
+
+def named(point: Sequence[str], more: int, why: str) -> str:
+    """A point, how many more are refused for the same, and why: alone where that begins with all that it would name."""
+    others = f" (and {more} more)" if more else ""
+    which = f"{' '.join(point)}{others}: "
+    return why if why.startswith(f"`{which.removesuffix(': ')}`") else which + why
+
+
+def ranks(strategy: Mapping[str, Any]) -> int:
+    """Ranks that are processes, each with batches of its own."""
+    return strategy["ranks"] if "launcher" in strategy else 1
+
+
+def samples(job: Mapping[str, Any]) -> int | None:
+    """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
+    dataset = job["dataset"]
+    found = known(dataset, job["storage"], ROOT)
+    if not found or manifest.told(found.get("maker", dataset.get("make"))) != manifest.told(dataset.get("make")):
+        return None  # of a user's folder the note may be older than what lies there
+    return found["splits"]["train"] if found.get("version", 1) == dataset.get("version", 1) else None
+
+
+def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuses names that only what trains knows: a classifier of torchvision's, keys that were added; ValueError.
+
+    Nothing is asked where none was typed, as what conf/ has is tested.
+    """
+    typed = {override.partition("=")[0] for override in overrides}
+    added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
+    added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
+    specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
+    if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
+        specs.setdefault("model", {"architecture": job["model"]["architecture"]})
+    if specs and (why := refusal(job["device"]["python"] or sys.executable, json.dumps(specs, sort_keys=True))):
+        raise ValueError(why)
+
+
+@cache
+def refusal(python: str, specs: str) -> str:
+    """Why the worker of this interpreter would not build these; empty where it would, or cannot be asked."""
+    interpreter = shutil.which(python)
+    if interpreter is None:
+        return ""
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            [interpreter, "-m", "epochmeter.worker.check_spec", specs],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

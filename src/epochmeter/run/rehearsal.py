@@ -1,0 +1,52 @@
+"""What a job asks for that this machine is not: it is rehearsed, and told as such."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from epochmeter.config.job import Order, device_here
+from epochmeter.power.knobs.requests import UNTOUCHED, Demand
+
+
+def rehearsals(
+    order: Order, found: str | None, medium: str | None, demands: Sequence[Demand] | None, fewer: str | None = None
+) -> list[str]:
+    """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
+
+    `found` is what this machine is where it is another device, `medium` what the data would lie on where it is another
+    storage, `demands` are the knobs asked for, None if none is to be touched, `fewer` tells of GPUs that are lacking.
+    """
+    job, device = order.job, order.choices["device"]
+    reasons = [f"device={device} asked for, this machine is device={found}"] if found else []
+    if medium:
+        reasons.append(f"storage={order.choices['storage']} asked for, {medium}")
+    if job["meter"]["name"] == "replay":
+        reasons.append("meter=replay asked for: the energy is that of a recording")
+    reasons += [fewer] if fewer else []
+    lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}
+    reasons += lacks.values()
+    if reasons or demands is None:
+        left = [key for key, none in UNTOUCHED.items() if job[key] != none and key not in lacks]
+        reasons += [f"{key}={job[key]} asked for, not applied" for key in left]
+    if reasons and job["rehearse"] is False:
+        raise ValueError(f"{'; '.join(reasons)}. rehearse=false refuses that; leave it out to rehearse.")
+    if job["rehearse"] is True:
+        reasons.append("rehearse=true")
+    return reasons
+
+
+def lack_of_gpus(strategy: Mapping[str, Any], there: int) -> str | None:
+    """What to say where there are fewer GPUs than ranks; on a CPU, ranks that are processes are what was asked for."""
+    ranks = strategy["ranks"]
+    if ranks == 1 or there >= (ranks or 2) or (there == 0 and "launcher" in strategy):
+        return None
+    asked = f"strategy={strategy['name']}" + (f" strategy.ranks={ranks}" if ranks else "")
+    return f"{asked} asked for, this machine has {there or 'no'} GPU{'s' if there > 1 else ''} to train on"
+
+
+def as_here(order: Order) -> Order:
+    """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
+    its Python does not hold here; what was typed does."""
+    return replace(order, job={**order.job, "device": device_here(order.job["device"], order.overrides)})

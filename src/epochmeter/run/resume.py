@@ -1,0 +1,68 @@
+"""Whether a run goes on from the checkpoint that an earlier start of it has left, and what it keeps of that start."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, steps_of
+
+KEPT = ("record_id", "started", "clock")
+"""What stays of what is known of a run that goes on; its marks are those of the windows that stay."""
+
+
+class Left(NamedTuple):
+    """What an earlier start has left to go on from: so many epochs; None, and why, where there is nothing."""
+
+    epochs: int | None = None
+    run: Mapping[str, Any] = {}
+    reason: str = ""
+
+
+def left(record: Record, job: Mapping[str, Any], run: Mapping[str, Any]) -> Left:
+    """What is left in the record of a run that is to be measured as `job` and `run` say.
+
+    A whole run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
+    another run; that is no reason to tell. That it was made on another host is, and that a checkpoint is damaged.
+    """
+    if not (record.folder / CHECKPOINT).exists() or record.is_whole():
+        return Left()
+    try:
+        earlier = record.run()
+    except (OSError, ValueError, KeyError):
+        return Left(reason="its job.json cannot be read")
+    if earlier.get("host") != run["host"]:
+        return Left(reason=f"it was made on another host, {earlier.get('host')}")
+    if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
+        return Left()
+    reason = damage(record, job, earlier)
+    return Left(reason=reason) if reason else Left(record.checkpoint()["epochs"], earlier)
+
+
+def damage(record: Record, job: Mapping[str, Any], earlier: Mapping[str, Any]) -> str:
+    """Why a run cannot go on from its checkpoint: that, or what was measured before, is not all there; or nothing."""
+    told = record.checkpoint()
+    if told is None or not is_sound(record):
+        return "the file is damaged"
+    if told["record_id"] != earlier["record_id"]:
+        return "it is another run's"
+    try:
+        kept = [window for window in record.windows() if window["epoch"] < told["epochs"]]
+        measured = [(window["window"], window["epoch"]) for window in kept]
+        rows = len(record.steps()) // len(INTERVALS), len(record.losses())
+        lacking = min(rows) < steps_of(kept)
+    except (OSError, ValueError, KeyError):
+        return "the windows before it cannot be read"
+    if lacking or not has_all_windows(measured, told["epochs"], job["evaluate"]):
+        return "the windows before it are not all there"
+    return ""
+
+
+def is_sound(record: Record) -> bool:
+    """Whether all of the checkpoint is as it was written, by its checksums."""
+    try:
+        with zipfile.ZipFile(record.folder / CHECKPOINT) as archive:
+            return archive.testzip() is None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return False

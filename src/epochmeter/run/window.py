@@ -1,0 +1,298 @@
+"""A window, as the steward sees it: what is read at its borders, and the line it becomes in the record."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from epochmeter.machine.gauges import AT_LIMIT
+from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
+from epochmeter.machine.utilization import Gauges
+from epochmeter.power.meter import Meter
+from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
+from epochmeter.power.power_series import Powers
+from epochmeter.power.window_energy import Consumption, Reading, consumption, reading
+from epochmeter.results.rank_merge import merged
+from epochmeter.results.summary import ENERGIES, percentiles
+from epochmeter.run.data_source import Supply
+from epochmeter.shared.record import Record
+from epochmeter.shared.units import NANOSECOND
+
+LOOSEST_S, LOOSEST_SHARE = 0.02, 0.01
+"""How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
+LOOSEST_TERM_S = 0.5
+"""The same for energy as a term of a total, whose uncertainty includes the energy of that time.
+
+Reading the counters of eight GPUs takes longer than `LOOSEST_S`; without this, one short evaluation would leave such a
+run without a total.
+"""
+
+SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
+"""What the nodes of a run add up to."""
+
+OF_RANKS = "several ranks train, each in a phase of its own."
+PAUSED = "what trains was stopped and went on (SIGCONT), and the pause is in its numbers"
+LEAVES_OUT = {
+    "diverged": "; its mean is left out",
+    "partial": ", at throughput.stop: it is in no steady mean",
+    "paused": ": it is in no steady mean",
+}
+"""What follows from a flaw of a window."""
+LARGEST_RESIDUAL = 0.001
+"""The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
+
+
+class Panel(NamedTuple):
+    """What is read at the borders of windows."""
+
+    meter: Meter
+    gauges: Gauges
+    supply: Supply
+    idle_w: float | None = None
+    """The power while nothing trained."""
+    gpu_monitor: GpuProcessMonitor = NO_GPUS
+
+    def before(self) -> Reading:
+        """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
+        self.gpu_monitor.poll()
+        self.supply.mark()
+        self.gauges.mark()
+        return reading(self.meter)
+
+    def after(self) -> Reading:
+        """The joules at its closing, read first."""
+        joules = reading(self.meter)
+        self.gauges.mark()
+        self.supply.mark()
+        return joules
+
+
+class Window(NamedTuple):
+    """A closed window: its line in the record, what there is to say of it, and what its run is marked by."""
+
+    line: dict[str, Any]
+    notes: list[str]
+    marks: dict[str, str]
+
+
+class Told(NamedTuple):
+    """What a window of its kind tells, an epoch or an evaluation: metrics under their short names."""
+
+    metrics: dict[str, float]
+    notes: Sequence[str] = ()
+    beside: Mapping[str, Any] = MappingProxyType({})
+    """What its line holds beside them."""
+
+
+def closed(
+    opened: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    before: Reading,
+    after: Reading,
+    panel: Panel,
+    record: Record,
+) -> Window:
+    """A window from the worker's messages that opened it and told what was measured, and its borders."""
+    name, ranks, nodes = opened["window"], measured["ranks"], measured.get("nodes", [])
+    whole = merged(ranks)
+    used = of_all(_used(whole, before, after, panel), nodes)
+    powers = keep_powers(panel.meter, record)
+    throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
+    others = [
+        *other_gpu_processes(panel),
+        *(f"{node['node']}: {text}" for node in nodes for text in node.get("other_gpu_processes", [])),
+    ]
+    if name == "epoch":
+        phases = _phases(whole, used, powers, record, alone=len(ranks) == 1 and not nodes)
+        told = _epoch(whole, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
+    else:
+        told = _val(whole, used)
+    metrics = {**told.metrics, **panel.supply.window(name, whole["parts"]["e2e_s"])}
+    panel.gauges.forget(after.at_ns)
+    flaws = {
+        "diverged": divergence(whole, record) if name == "epoch" else evaluated_as(whole["loss"]),
+        "partial": f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else "",
+        "paused": PAUSED if whole["paused"] else "",
+    }
+    line = {
+        "window": name,
+        "epoch": opened["epoch"],
+        "ranks": len(ranks),
+        **{flaw: True for flaw in ("partial", "paused") if flaws[flaw]},
+        "opened_ns": whole["opened_ns"],
+        "closed_ns": whole["closed_ns"],
+        "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
+        | {f"rank_max/{key}": value for key, value in whole["rank_max"].items() if name == "epoch"},
+        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
+        | ({"nodes": nodes} if nodes else {}),
+        **told.beside,
+    }
+    title = f"{name} window {opened['epoch']}"
+    marks = {
+        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
+        "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
+        "gpu_shared": "; ".join(others),
+        **{flaw: f"{title}: {why}" for flaw, why in flaws.items() if why},
+    }
+    shared_gpu = [f"{text}." for text in others]
+    notes = [
+        *used.notes,
+        *disagreement(ranks),
+        *throttled,
+        *shared_gpu,
+        *told.notes,
+        *skipped(whole),
+        *infinite(metrics),
+    ]
+    notes += [f"{why}{LEAVES_OUT[flaw]}." for flaw, why in flaws.items() if why]
+    return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
+
+
+def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Reading, panel: Panel) -> dict[str, Any]:
+    """What a node that is not the first tells of a window: the energy that it used, or why it cannot."""
+    used = _used(closed_at, before, after, panel)
+    panel.meter.drain(after.at_ns)
+    panel.gauges.forget(after.at_ns)
+    metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
+    why = " ".join(used.notes) or panel.meter.energy["reason"]
+    told = {"metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
+    return {"node": name, **told, "other_gpu_processes": other_gpu_processes(panel)}
+
+
+def other_gpu_processes(panel: Panel) -> list[str]:
+    """Other processes that computed on the GPUs at either border of a closed window."""
+    panel.gpu_monitor.poll()
+    return panel.gpu_monitor.drain()
+
+
+def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:
+    """The consumption of all nodes: sums, absent where any node has none, with what that node says of it.
+
+    Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'. The peak of
+    all is not known, for nodes peak at different moments.
+    """
+    if not nodes:
+        return used
+    metrics, notes = dict(used.metrics), list(used.notes)
+    metrics.pop("power_peak_w", None)
+    for key in SUMMED:
+        if key not in metrics:
+            continue
+        lacking = [node for node in nodes if key not in node["metrics"]]
+        if lacking:
+            del metrics[key]
+            notes += [f"no {key} of all nodes: {node['node']} has none ({node['reason']})." for node in lacking]
+        else:
+            metrics[key] += sum(node["metrics"][key] for node in nodes)
+    terms = [used.term, *(node["term"] for node in nodes)]
+    term = {key: _fold(key, terms) for key in used.term if all(key in each for each in terms)}
+    return used._replace(metrics=metrics, notes=notes, term=term)
+
+
+def _fold(key: str, terms: Sequence[Mapping[str, float]]) -> float:
+    """One number of several nodes: the sum of energies, and the slowest instrument's times."""
+    values = [term[key] for term in terms]
+    return math.fsum(values) if key.endswith("_j") else max(values)
+
+
+def keep_powers(meter: Meter, record: Record) -> Powers:
+    """Hands over the samples of power so far, once they are in the record."""
+    powers = meter.drain(time.monotonic_ns())
+    record.append_power(powers.times_ns, {**powers.watts, "total": powers.total_w})
+    return powers
+
+
+def disagreement(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note where the end-to-end clock of a rank and its marks differ by more than they should, of the worst."""
+    parts = max((rank["parts"] for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
+    share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
+    return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
+
+
+def skipped(measured: Mapping[str, Any]) -> list[str]:
+    """A note on the samples that were left out, with the first few by name."""
+    count, named = measured["parts"].get("skipped_samples", 0), measured.get("bad", [])
+    if not count:
+        return []
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    return [f"{count} bad samples were skipped: {', '.join(named)}{more}."]
+
+
+def infinite(metrics: Mapping[str, float]) -> list[str]:
+    """A note on each metric that is no number, or infinite; of a loss the divergence tells."""
+    return [
+        f"{key} was {value}, and is left out."
+        for key, value in metrics.items()
+        if not math.isfinite(value) and key not in ("train_loss", "loss")
+    ]
+
+
+def divergence(measured: Mapping[str, Any], record: Record) -> str:
+    """What to say of an epoch whose loss is no number, or infinite: the step that was the first, of all epochs'."""
+    if math.isfinite(measured["loss"]):
+        return ""
+    losses, count = record.losses(), measured["parts"]["steps"]
+    for step in range(max(0, len(losses) - count), len(losses)):
+        if not math.isfinite(losses[step]):
+            return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
+    return evaluated_as(measured["loss"])
+
+
+def evaluated_as(loss: float) -> str:
+    return "" if math.isfinite(loss) else f"the loss was {loss}"
+
+
+def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:
+    window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
+    between_s = (after.at_ns - before.at_ns) * NANOSECOND
+    used = consumption(before, after, panel.meter, window_s, panel.idle_w)
+    if not panel.meter.domains or between_s - window_s <= max(LOOSEST_S, LOOSEST_SHARE * window_s):
+        return used
+    note = f"no energy, since {between_s:.3f} s passed between the counters' readings around it."
+    term = used.term if between_s - window_s <= LOOSEST_TERM_S else {}
+    return Consumption({}, {}, [note], used.lost, term)
+
+
+def _epoch(
+    measured: Mapping[str, Any], used: Consumption, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
+) -> Told:
+    metrics = {**measured["parts"], **_scores(measured, "train_"), **used.metrics}
+    metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
+    if "energy_j" in metrics:
+        metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
+    by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
+    return Told(
+        metrics={**metrics, **gauges, **percentiles(record.last_steps(measured["parts"]["steps"])), **by_phase},
+        notes=[f"no energy {'of some phases' if by_phase else 'by phase'}: {phases.reason}"] if phases.reason else [],
+        beside={"phases": phases.evidence()} if by_phase else {},
+    )
+
+
+def _val(measured: Mapping[str, Any], used: Consumption) -> Told:
+    totals = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
+    parts = {name: measured["parts"][name] for name in ("e2e_s", "skipped_samples") if name in measured["parts"]}
+    return Told({**parts, **_scores(measured), **totals})
+
+
+def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Loss, and accuracy where the task knows right from wrong."""
+    scores = {"loss": measured["loss"], "accuracy": measured["accuracy"]}
+    return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
+
+
+def _phases(
+    measured: Mapping[str, Any], used: Consumption, powers: Powers, record: Record, *, alone: bool
+) -> PhaseEnergy:
+    """The energy used during each phase, where power was sampled, and one rank trained `alone`."""
+    if "energy_j" not in used.metrics or not powers.times_ns:
+        return PhaseEnergy()
+    if not alone:
+        return PhaseEnergy(reason=OF_RANKS)
+    if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
+        return PhaseEnergy(reason="no sample is of the whole total.")
+    window, steps = (measured["opened_ns"], measured["closed_ns"]), record.last_steps(measured["parts"]["steps"])
+    gross = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
+    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross, powers.response)

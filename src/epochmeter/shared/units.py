@@ -1,0 +1,4 @@
+"""Units that the controller and the training process share."""
+
+NANOSECOND = 1e-9
+"""In seconds."""

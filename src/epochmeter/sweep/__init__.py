@@ -1,0 +1,1 @@
+"""Sweeps: their folders, their progress, and searches over their parameters."""

@@ -1,0 +1,107 @@
+"""Composes the configurations of a sweep: those with the same group choices from one template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import cache
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.config_repository import IConfigRepository
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import ConfigCompositionException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from epochmeter.config import job
+
+SEARCH_PATH = "hydra.searchpath"
+
+
+def device_of(root: str) -> str:
+    """Return the device, by its name in conf/device, of the machine whose files are below a root."""
+    from epochmeter.machine import host
+
+    return host.detect(job.matches(), host.facts(root))
+
+
+class SweepLoader(ConfigLoaderImpl):
+    """Hydra's config loader, made fast for the many configurations of one sweep.
+
+    Hydra reads and merges some 25 files for each configuration. Only overrides of groups (`model=`, `experiment=`)
+    choose among files, so that the result of these is kept as a template. Each configuration is a copy of a template,
+    to which the other overrides are applied.
+    """
+
+    def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:
+        """Take over the state of Hydra's loader.
+
+        Args:
+            loader: the loader that reads conf/.
+            detect: gives the device of the machine below a root, for configurations with `device=auto`; None to leave
+                these as they are, for another machine to decide.
+        """
+        self.__dict__.update(vars(loader))
+        self._detect = cache(detect) if detect else None
+        self._templates: dict[tuple[str, ...], DictConfig] = {}
+        self._repositories: dict[tuple[str, ...], IConfigRepository] = {(): self.repository}
+        """By the overrides of the search path, which may add folders to those of this loader."""
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """The configuration of these overrides, equal to that which Hydra composes."""
+        parsed = OverridesParser.create().parse_overrides(sweep_overrides)
+        repository = self._repository(master_config, parsed)
+        groups: list[Override] = []
+        values: list[Override] = []
+        for override in parsed:
+            is_group = repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+            (groups if is_group or override.is_hydra_override() else values).append(override)
+        template = self._template(master_config, [_text(override) for override in groups], values)
+        config = self._applied(values, template)
+        OmegaConf.copy_cache(from_config=master_config, to_config=config)
+        task = [override for override in parsed if not override.is_hydra_override()]
+        config.hydra.overrides.task = [_text(override) for override in task]
+        form = config.hydra.job.config.override_dirname
+        config.hydra.job.override_dirname = get_overrides_dirname(task, form.exclude_keys, form.item_sep, form.kv_sep)
+        return config
+
+    def _repository(self, master: DictConfig, parsed: Sequence[Override]) -> IConfigRepository:
+        """The files to choose among."""
+        typed = (*master.hydra.overrides.hydra, *map(_text, parsed))
+        paths = tuple(text for text in typed if text.lstrip("+").startswith(f"{SEARCH_PATH}="))
+        if paths not in self._repositories:
+            name = master.hydra.job.config_name
+            _, self._repositories[paths] = self._parse_overrides_and_create_caching_repo(name, [*paths])
+        return self._repositories[paths]
+
+    def _template(self, master: DictConfig, groups: list[str], values: Sequence[Override]) -> DictConfig:
+        """The template of these groups, with the device of this machine in place of `device=auto`."""
+        found = self._composed_once(master, groups)
+        if self._detect is None or found.hydra.runtime.choices.get("device") != "auto":
+            return found
+        # Other overrides may be of keys that only the groups of the device found have.
+        machine = [each for each in values if each.key_or_group.partition(".")[0] == "machine"]
+        root = str((self._applied(machine, found) if machine else found).machine.root)
+        others = [group for group in groups if not group.startswith("device=")]
+        return self._composed_once(master, [*others, f"device={self._detect(root)}"])
+
+    def _composed_once(self, master: DictConfig, groups: list[str]) -> DictConfig:
+        """What Hydra composes of groups alone; not to be changed."""
+        if tuple(groups) not in self._templates:
+            self._templates[tuple(groups)] = super().load_sweep_config(master, groups)
+        return self._templates[tuple(groups)]
+
+    def _applied(self, values: Sequence[Override], template: DictConfig) -> DictConfig:
+        """A copy of a template with overrides of values applied; ConfigCompositionException as of Hydra's own."""
+        config = deepcopy(template)
+        try:
+            self._apply_overrides_to_config([*values], config)
+        except OmegaConfBaseException as error:
+            raise ConfigCompositionException from error
+        return config
+
+
+def _text(override: Override) -> str:
+    assert override.input_line is not None
+    return override.input_line

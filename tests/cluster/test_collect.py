@@ -1,0 +1,222 @@
+"""How a run ended that a node made."""
+
+import signal
+from array import array
+
+import pytest
+
+from epochmeter.cluster import collect
+from epochmeter.cluster.collect import learned
+from epochmeter.config.job import Order
+from epochmeter.console.console import Terminal
+from epochmeter.results.run_result import Outcome, stopped_by
+from epochmeter.shared.record import Record
+from epochmeter.tracking import queue
+
+NOWHERE = {"name": "none", "tensorboard": False}
+"""What a node is told of tracking."""
+LIMITS = {"power_limit_w": 15.0, "power_limit_max_w": None}
+SERVER = {"name": "server", "experiment": "x", "uri": "http://board:5000", "tensorboard": False}
+
+
+@pytest.fixture
+def run(ledger):
+    """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
+
+    def made(slurm_state, begun=True, earlier=False, tracking=NOWHERE, **summary):
+        of = Order({"tracking": tracking}, {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
+        record = Record(of.folder)
+        record.folder.mkdir(exist_ok=True)
+        if begun:
+            facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
+            record.describe({"tracking": NOWHERE, "epochs": 1}, {**facts, **LIMITS})
+        if summary:
+            record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
+        ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
+        return of, record
+
+    return made
+
+
+def test_a_run_ended_as_its_record_says(run, ledger, capsys):
+    order, _ = run("COMPLETED", state="whole", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
+    assert outcome.no_energy == "no meter here"
+    assert ledger[0]["told"]
+    assert capsys.readouterr().out == "run 0 whole on b1.\n"
+
+
+def test_a_failure_is_told_as_the_node_told_it(run):
+    failure = {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+    order, _ = run("FAILED", state="failed", failure=failure)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "oom", "CUDA out of memory in epoch 2")
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "kind", "why"),
+    [
+        ("NODE_FAIL", "failed", "node", "its node b1 dropped out"),
+        ("TIMEOUT", "failed", "timeout", "its time on b1 was up: give hydra.launcher.time= more"),
+        ("OUT_OF_MEMORY", "failed", "oom", "more memory than Slurm gave it on b1"),
+        ("CANCELLED", "killed", "stopped", "it was canceled"),
+        ("PREEMPTED", "killed", "stopped", "make way for another job"),
+        ("GONE", "failed", "node", "Slurm no longer knows of it"),
+        ("FAILED", "failed", "killed", "its process ended without a word"),
+    ],
+)
+def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, ended, kind, why):
+    order, record = run(state)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == (ended, kind)
+    assert why in outcome.failure
+    assert outcome.failure.endswith(f"(Slurm's job 17_0: {state})")
+    assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
+    assert not record.is_whole()
+
+
+def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
+    order, record = run("NODE_FAIL")
+    asked = {"batch": 4, "warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": False}
+    described = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
+    record.describe({**record.job(), **asked, "throughput": {"start": 0, "stop": 2}}, described)
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
+    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
+    record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
+    outcome = learned(order, Terminal())
+    assert outcome.metrics == record.summary()["metrics"]
+    told = {
+        "total/e2e_s": 4.0,
+        "total/idle_power_w": 2.0,
+        "total/power_limit_w": 15.0,
+        "model/parameters": 61706,
+        "throughput/samples_per_s": 2.0,
+    }
+    assert outcome.metrics.items() >= told.items()
+    assert outcome.notes == record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
+
+
+def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
+    monkeypatch.setattr(collect, "publisher", lambda *_, **__: pytest.fail("published again"))
+    order, _ = run("COMPLETED", earlier=True, state="whole", metrics={"steady/e2e_s": 2.0})
+    outcome = learned(order, Terminal())
+    assert (outcome.earlier, outcome.metrics) == (True, {"steady/e2e_s": 2.0})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_slurm_asks_to_end_says_so_and_how_it_gets_more_time(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    outcome = Outcome(0, [])
+    outcome.stops(SystemExit(128 + signal.SIGTERM))
+    assert (outcome.state, outcome.kind) == ("killed", "stopped")
+    assert outcome.failure.startswith("stopped by Slurm, which ends job 17: its time is nearly up")
+    assert "hydra.launcher.time=" in outcome.failure
+    assert "scancel" in outcome.failure
+
+
+def test_what_else_stops_a_run_is_told_as_anywhere():
+    job, term, hangup = {"SLURM_JOB_ID": "17"}, SystemExit(128 + signal.SIGTERM), SystemExit(128 + signal.SIGHUP)
+    assert stopped_by(KeyboardInterrupt(), job) == "stopped by Ctrl-C"
+    assert stopped_by(hangup, job) == "stopped by a signal"
+    assert stopped_by(term, {}) == "stopped by a signal"
+
+
+@pytest.fixture
+def sent_again(run, ledger):
+    """sent_again(state, ...) -> a run sent once more, whose job, 18, Slurm ended so; there lies what job 17 has left to
+    go on from, with the end that it told, or one that is given."""
+
+    def made(slurm_state, **summary):
+        failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
+        order, record = run(slurm_state, **{"state": "killed", "failure": failure, **summary})
+        ledger.note({0: {"job": "18", "left": "r0.0"}})
+        return order, record
+
+    return made
+
+
+def test_a_job_that_ended_before_it_went_on_is_told_by_its_own_end_and_not_by_that_of_the_one_before(sent_again):
+    order, record = sent_again("NODE_FAIL")
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == ("failed", "node")
+    assert outcome.failure == "it had not begun when its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17", (
+        "of the attempt that it is of"
+    )
+
+
+def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
+    order, record = sent_again("NODE_FAIL")
+    record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
+    (record.folder / "summary.json").unlink()
+    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert record.summary()["failure"]["kind"] == "node"
+    assert ledger[0]["told"]
+
+
+def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
+    order, record = sent_again("NODE_FAIL")
+    (record.folder / "summary.json").unlink()
+    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+
+
+def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_before(sent_again, ledger, capsys):
+    order, _ = sent_again("COMPLETED", state="whole", failure=None, metrics={"steady/e2e_s": 2.0})
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
+    assert ledger[0]["told"]
+    assert capsys.readouterr().out == "run 0 whole before on b1.\n"
+
+
+def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
+    order, record = sent_again("NODE_FAIL", state="whole", failure=None)
+    assert learned(order, Terminal()).failure.startswith("it had not begun when its node b1 dropped out")
+    assert record.is_whole()
+
+
+def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
+    order, record = run("FAILED", begun=False)
+    said = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
+    (ledger.folder / "17_0_0_log.out").write_text(said)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.kind) == ("failed", "job")
+    assert outcome.failure.startswith(
+        "error: `batch=0` is not valid hint: give 1 (Slurm's job 17_0: FAILED). All it said: "
+    )
+    assert not record.folder.exists()
+
+
+def test_a_job_without_a_log_points_at_a_folder_that_is_not_shared(run):
+    order, _ = run("FAILED", begun=False)
+    assert "left no log: is" in learned(order, Terminal()).failure
+
+
+def test_a_job_that_was_canceled_before_it_began_says_so(run):
+    order, _ = run("CANCELLED", begun=False)
+    outcome = learned(order, Terminal())
+    assert (outcome.state, outcome.failure) == (
+        "killed",
+        "it had not begun when it was canceled (Slurm's job 17_0: CANCELLED)",
+    )
+
+
+def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_that_is_away(run, ledger, monkeypatch):
+    class Away:
+        def close(self, limit_s, ended):
+            return "MLflow does not show all of this run: no answer"
+
+    monkeypatch.setattr(collect, "load_mlflow", lambda patience_s: None)
+    monkeypatch.setattr(collect, "publisher", lambda record, **tracking: Away())
+    order, record = run("COMPLETED", tracking=SERVER, state="whole")
+    assert learned(order, Terminal()).unpublished == "MLflow does not show all of this run: no answer"
+    assert record.job() == {"tracking": SERVER, "epochs": 1}
+    assert record.run()["identity"] == "id"
+    (waiting,) = queue.waiting(ledger.folder.parents[1])
+    assert waiting.folder == record.folder
+
+
+def test_a_run_that_is_to_be_shown_nowhere_waits_for_nothing(run, ledger):
+    order, _ = run("COMPLETED", state="whole")
+    learned(order, Terminal())
+    assert list(queue.waiting(ledger.folder.parents[1])) == []

@@ -1,0 +1,97 @@
+"""The page that `--help` prints of an entry."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from epochmeter.config.help import COLUMNS, MOST_USED, commented, listed, page
+from epochmeter.config.suggestions import CONF, choices, known
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = ["train", "report", "doctor"]
+
+
+@pytest.fixture
+def printed():
+    """printed("train") -> the page of an entry."""
+    return lambda entry: page(
+        entry, ast.get_docstring(ast.parse((ROOT / "src" / f"{entry}.py").read_text()), clean=False)
+    )
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_page_is_a_page(printed, entry):
+    lines = printed(entry).splitlines()
+    assert len(lines) <= 60
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_it_says_what_the_entry_is_how_it_is_typed_and_what_its_exit_code_says(printed, entry):
+    text = printed(entry)
+    assert text.startswith(("Trains ", "Says what "))
+    assert text.count(f"python src/{entry}.py") >= 3
+    assert "\nExit code: 0" in text
+
+
+def test_it_lists_every_choice_of_every_group_those_in_folders_too(printed):
+    words = printed("train").replace(",", " ").split()
+    for path in (ROOT / "conf").glob("*/**/[!_]*.yaml"):
+        group, *choice = path.relative_to(ROOT / "conf").with_suffix("").parts
+        assert group == "hydra" or {group, "/".join(choice)} <= {*words}
+
+
+def test_what_others_build_on_is_no_choice(printed):
+    assert (ROOT / "conf/experiment/edge/_study.yaml").exists()
+    assert "study" not in printed("train").replace("/", " ").replace("_", " ").replace(",", " ").split()
+
+
+def test_it_lists_the_most_used_keys_with_their_defaults_and_what_they_mean(printed):
+    assert re.search(r"\n  batch=16 +samples in a mini-batch\n", printed("train"))
+    assert re.search(r"\n  checkpoint.every=null +epochs: ", printed("train"))
+
+
+def test_every_key_that_it_lists_is_one_and_says_what_it_means():
+    told = dict(commented((ROOT / "conf" / "train.yaml").read_text()))
+    assert [name for name in MOST_USED["train"] if not told[name][1]] == []
+
+
+@pytest.mark.parametrize("entry", ["report", "doctor"])
+def test_an_entry_of_few_keys_has_them_all_listed(printed, entry):
+    _, keys = known(entry)
+    names = [f"{key}.{name}" for key, part in keys.items() if isinstance(part, dict) for name in part]
+    names += [key for key, part in keys.items() if not isinstance(part, dict)]
+    text = printed(entry)
+    assert [name for name in names if f"\n  {name}=" not in text and not name.startswith("hydra.")] == []
+
+
+def test_keys_are_read_with_their_comments_as_yaml_reads_them():
+    text = "# a file\ndefaults:\n  - a: b # one\nkey: 1 # what it is\npart: # of it\n  deep: a b\n  other: [] # none\n"
+    told = dict(commented(text))
+    assert told == {"key": ("1", "what it is"), "part.deep": ("a b", ""), "part.other": ("[]", "none")}
+    read = OmegaConf.create(text)
+    assert [str(OmegaConf.select(read, name)) for name in told] == [value for value, _ in told.values()]
+
+
+def test_what_is_long_goes_on_below_where_it_began():
+    one, two = listed([("a", "word " * 30), ("longer", "")]).splitlines()[:2]
+    assert one.startswith("  a       word")
+    assert two.startswith("          word")
+
+
+def test_the_page_of_all_that_can_be_set_names_each_choice_and_key():
+    told = (ROOT / "docs/configuration.md").read_text()
+    named = {name for quoted in re.findall(r"`([^`]+)`", told) for name in re.split(r"[=\s]", quoted)}
+    keys = {key for entry in ("train", "report") for key, _ in commented((CONF / f"{entry}.yaml").read_text())}
+    listed_choices = {choice for group in known("train")[0] if group != "experiment" for choice in choices(group)}
+    assert keys | listed_choices <= named
+
+
+def test_how_often_power_is_sampled_is_told_of_each_meter():
+    (told,) = re.findall(r"^\| `meter.period_s`.*", (ROOT / "docs/configuration.md").read_text(), re.MULTILINE)
+    periods = {meter: OmegaConf.load(CONF / f"meter/{meter}.yaml").get("period_s") for meter in choices("meter")}
+    for meter, period_s in periods.items():
+        assert period_s is None or re.search(rf" {period_s} of [^,;]*`{meter}`", told), meter

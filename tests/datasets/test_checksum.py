@@ -1,0 +1,91 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from epochmeter.datasets import checksum
+from epochmeter.datasets.ready import SOURCES
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Files enough for several processes."""
+    for number in range(1000):
+        path = tmp_path / str(number % 3) / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes([number % 256]) * number)
+    return str(tmp_path)
+
+
+def test_several_processes_find_what_one_does(many, monkeypatch):
+    shared = checksum.summed(checksum.batches(many), checksum.contents(many))
+    monkeypatch.setattr(checksum, "FEW", 10**6)
+    assert checksum.summed(checksum.batches(many), checksum.contents(many)) == shared
+    assert (shared.files, shared.bytes) == (1000, 499_500)
+
+
+def test_each_name_size_and_byte_is_in_the_digest(tmp_path):
+    def digest():
+        return checksum.summed(checksum.batches(str(tmp_path)), checksum.contents(str(tmp_path))).digest
+
+    found = set()
+    for name, text in [("a", "1"), ("a", "2"), ("b", "1"), ("b", "11")]:
+        (tmp_path / name).write_text(text)
+        found.add(digest())
+        (tmp_path / name).unlink()
+    assert len(found) == 4
+
+
+def test_what_goes_wrong_in_one_of_the_processes_is_heard(many):
+    def act(batch):
+        raise OSError(28, "No space left on device") if "999.png" in batch.names else RuntimeError("never mind")
+
+    with pytest.raises((OSError, RuntimeError)):
+        checksum.summed(checksum.batches(many), act)
+
+
+def test_links_to_files_and_folders_are_followed_and_loops_end(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "real.png").touch()
+    (tmp_path / "a" / "linked.png").symlink_to("real.png")
+    (tmp_path / "a" / "up").symlink_to("..")
+    (tmp_path / "b").symlink_to("a")
+    assert sorted(checksum.files(str(tmp_path))) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    (tmp_path / "lost.png").symlink_to("nowhere")
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or links to nothing"):
+        list(checksum.files(str(tmp_path)))
+
+
+def test_of_a_users_folder_what_is_trained_on_counts_and_nothing_else(tmp_path):
+    for name in ["train/a/1.JPG", "train/a/.hidden.jpg", "train/a/notes.txt", "val/a/2.png", "test/3.png", "all.tar"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(checksum.files(str(tmp_path), images=True)) == ["train/a/1.JPG", "val/a/2.png"]
+
+
+def test_the_processes_end_with_the_one_that_began_them_even_if_it_is_killed(many, tmp_path):
+    program = f"""
+import os, time
+from epochmeter.datasets import tree
+def act(batch):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+tree.summed(tree.batches({many!r}), act)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={"PYTHONPATH": SOURCES}, stdout=subprocess.PIPE
+    ) as parent:
+        child = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+    for _ in range(100):
+        stat = Path(f"/proc/{child}/stat")
+        if not stat.exists() or " Z " in stat.read_text():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"{child} is still there")

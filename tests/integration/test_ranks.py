@@ -1,0 +1,119 @@
+"""Runs of several ranks, as commands."""
+
+from pathlib import Path
+
+import pytest
+
+from epochmeter.config.validation import check
+from epochmeter.shared.record import Record
+
+pytestmark = pytest.mark.system
+
+OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
+
+
+def strategy(project, name, *typed, **overrides):
+    """A finished run with so many ranks; its output in one line."""
+    done = project.run("train", *project.quick(**{"strategy": name, "device": "cpu", **overrides}), *typed)
+    return done, " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def two(new_project):
+    """A project with a run of two ranks, all of it on."""
+    project = new_project()
+    done, said = strategy(project, "ddp", "strategy.ranks=2", profiler="torch", tracking="mlflow", save_model="true")
+    assert done.returncode == 0, said
+    return project, said
+
+
+def test_two_ranks_are_one_run_whose_largest_parts_stand_beside_the_means(two):
+    project, said = two
+    record = project.record()
+    assert record.is_whole()
+    assert record.run()["rehearsal"] == []
+    assert "2 ranks share the CPU's" in said
+    metrics = record.windows()[0]["metrics"]
+    for part in ("e2e_s", "fetch_stall_s", "compute_s", "overhead_s"):
+        assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0
+    assert len(record.steps()) // 4 == len(record.losses()) == metrics["epoch/steps"]
+
+
+def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
+    record = two[0].record()
+    splits = record.run()["dataset"]["splits"]
+    assert record.windows()[0]["metrics"]["epoch/samples"] == splits["train"] + splits["train"] % 2
+    right = record.windows()[1]["metrics"]["val/accuracy"] * splits["val"]
+    assert right == pytest.approx(round(right))
+
+
+def test_who_trained_is_told_and_weights_and_trace_are_there(two):
+    record = two[0].record()
+    training = record.run()["training"]
+    assert (training["ranks"], training["backend"], training["gpus"]) == (2, "gloo", [])
+    assert (record.folder / "weights.pt").exists()
+    assert (record.folder / "trace.json.gz").exists()
+
+
+def test_mlflow_has_the_largest_parts_too(two):
+    names = {name for (name,) in two[0].rows("select distinct key from metrics")}
+    assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/fetch_stall_s"} <= names
+    assert "rank_max/samples" not in names
+
+
+def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
+    done, said = strategy(project, "dp")
+    assert done.returncode == 0, said
+    assert project.record().run()["rehearsal"] == ["strategy=dp asked for, this machine has no GPU to train on"]
+    assert "rank_max/e2e_s" not in project.record().windows()[0]["metrics"]
+    done, said = strategy(project, "dp", rehearse="false")
+    assert done.returncode == 1
+    assert "this machine has no GPU to train on. rehearse=false refuses that" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["strategy=single", "strategy.ranks=2"], "`strategy.ranks=2`: strategy=single is one rank"),
+        (
+            ["strategy=ddp", "strategy.ranks=0"],
+            "`strategy.ranks=0` is not valid\n  hint: give a whole number, 1 or more",
+        ),
+        (
+            ["strategy=ddp", "strategy.ranks=null"],
+            "`strategy.ranks=null` is not valid\n  hint: give a whole number, 1 or more",
+        ),
+        (
+            ["strategy=dp", "strategy.ranks=-1"],
+            "`strategy.ranks=-1` is not valid\n  hint: give a whole number, 1 or more, or null for all GPUs",
+        ),
+        (
+            ["strategy=ddp", "++dataset.on_bad=skip"],
+            "`dataset.on_bad=skip`: the ranks of strategy=ddp all take the same",
+        ),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused(order, typed, says):
+    with pytest.raises(ValueError, match=r"strategy") as refused:
+        check(order(*typed).job)
+    assert says in str(refused.value)
+
+
+def test_two_ranks_on_a_boards_old_python(project):
+    if not OLD.exists():
+        pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
+    done, said = strategy(project, "ddp", profiler="torch", **{"device.python": OLD})
+    assert done.returncode == 0, said
+    training = project.record().run()["training"]
+    assert training["python"].startswith("3.6.")
+    assert training["ranks"] == 2
+
+
+def test_two_ranks_learn_what_one_does_with_a_batch_twice_as_large(project):
+    """Digits in all, the last batch left out, so that each step has the samples of both."""
+    shared = {"model": "lenet", "epochs": 2, "evaluate": "false", "drop_last": "true", "workers": 0}
+    for name, batch in (("single", 32), ("ddp", 16)):
+        done, said = strategy(project, name, batch=batch, **shared)
+        assert done.returncode == 0, said
+    alone, together = (Record(record.folder) for record in project.records())
+    assert list(together.losses()) == pytest.approx(list(alone.losses()), rel=1e-4)

@@ -1,0 +1,211 @@
+"""A run that was ended goes on from its checkpoint when its command is given again, to the numbers of one never so."""
+
+import json
+import signal
+
+import pytest
+
+from epochmeter.shared.record import CHECKPOINT, Record
+
+pytestmark = pytest.mark.system
+
+OURS = {"epochs": 6, "batch": 64, "checkpoint.every": 2, "workers": 0}
+
+
+@pytest.fixture(scope="module")
+def ended_by(new_project):
+    """ended_by(signal, *flags, **overrides) -> a project whose one run it has ended in an epoch after a checkpoint."""
+
+    def end(number, *flags, **overrides):
+        project = new_project()
+        project.asked = project.quick(*flags, **{**OURS, **overrides})
+        process = project.start("train", *project.asked)
+        project.until(lambda: any((record.checkpoint() or {}).get("epochs") == 2 for record in project.records()))
+        record = project.record()
+        project.until(lambda: len(record.windows()) > 4)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        project.until(lambda: not project.at_work_in(record.folder))
+        assert not record.is_whole(), "it was whole before the signal came"
+        return project
+
+    return end
+
+
+@pytest.fixture(scope="module")
+def never_ended(new_project):
+    """The record of the same run, never ended, and without a checkpoint."""
+    project = new_project()
+    done = project.run("train", *project.quick(**{**OURS, "checkpoint.every": "null"}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project.record()
+
+
+def learned(record):
+    """The loss of each step, and the scores of each window in order."""
+    scores = [
+        (window["window"], window["epoch"], name, value)
+        for window in record.windows()
+        for name, value in window["metrics"].items()
+        if name.endswith(("loss", "accuracy"))
+    ]
+    return list(record.losses()), scores
+
+
+def run_of(project):
+    """The record of a sweep's one run, whose earlier attempts lie below it."""
+    (folder,) = project.sweeps()
+    return Record(folder / "0")
+
+
+@pytest.fixture(scope="module")
+def killed(ended_by):
+    """A sweep's run that was killed, and its command given again."""
+    project = ended_by(signal.SIGKILL, "-m")
+    project.before = project.record().run()
+    project.kept = project.record().windows()[:4]
+    project.cut = json.loads(json.dumps(project.record().windows()[4]))
+    project.done = project.run("train", *project.asked)
+    return project
+
+
+def test_it_ends_with_exactly_the_numbers_of_one_never_ended(killed, never_ended):
+    assert killed.done.returncode == 0, killed.done.stdout + killed.done.stderr
+    assert learned(killed.record()) == learned(never_ended)
+
+
+def test_the_epochs_before_the_checkpoint_stay_as_they_were_measured_and_those_after_are_measured_again(killed):
+    windows = killed.record().windows()
+    assert windows[:4] == killed.kept
+    assert windows[4]["epoch"] == killed.cut["epoch"]
+    assert windows[4]["opened_ns"] > killed.cut["closed_ns"]
+    assert [window["epoch"] for window in windows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
+def test_the_record_stays_the_runs_own_and_tells_when_it_went_on(killed):
+    run = killed.record().run()
+    assert [run[key] for key in ("record_id", "started", "clock")] == [
+        killed.before[key] for key in ("record_id", "started", "clock")
+    ]
+    assert run["pid"] != killed.before["pid"]
+    (start,) = run["resumed"]
+    assert start["epoch"] == 2
+    assert start["clock"]["monotonic_ns"] > killed.before["clock"]["monotonic_ns"]
+    assert "it went on from its checkpoint after 2 epochs." in killed.record().summary()["notes"]
+
+
+def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_went_on_with(killed):
+    record = killed.record()
+    windows, metrics = record.windows(), record.summary()["metrics"]
+    seconds = [window["metrics"][f"{window['window']}/e2e_s"] for window in windows]
+    assert metrics["total/e2e_s"] == pytest.approx(sum(seconds))
+    assert metrics["total/epochs"] == 6
+    steady = [w["metrics"]["epoch/e2e_s"] for w in windows if w["window"] == "epoch" and w["epoch"] in (1, 3, 4, 5)]
+    assert metrics["steady/e2e_s"] == pytest.approx(sum(steady) / 4)
+
+
+def test_a_run_that_is_whole_has_no_checkpoint(killed):
+    assert killed.record().is_whole()
+    assert not (killed.record().folder / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(ended_by, never_ended, persistent):
+    project = ended_by(signal.SIGKILL, "-m", workers=2, persistent_workers=persistent)
+    project.run("train", *project.asked)
+    assert project.record().run()["resumed"]
+    assert learned(project.record()) == learned(never_ended)
+
+
+def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_by, never_ended):
+    project = ended_by(signal.SIGINT)
+    first = project.record().folder
+    (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
+    assert note == "a checkpoint after 2 epochs is kept: the same command with sweep.resume=true goes on from it."
+    assert project.run("train", *project.asked, "sweep.resume=true").returncode == 0
+    assert project.record().run()["resumed"]
+    assert (first / "attempt1" / "summary.json").exists()
+    assert learned(project.record()) == learned(never_ended)
+
+    again = project.run("train", *project.asked, "sweep.resume=true")
+    assert (again.returncode, again.stdout.splitlines()[-1].startswith("Whole before: ")) == (0, True)
+    assert len(project.records()) == 1
+
+    project.run("train", *project.asked)
+    assert len(project.sweeps()) == 2
+
+
+def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
+    project = ended_by(signal.SIGKILL, "-m")
+    checkpoint = project.record().folder / CHECKPOINT
+    data = bytearray(checkpoint.read_bytes())
+    data[len(data) // 2] ^= 1
+    checkpoint.write_bytes(data)
+    before = project.record().run()
+    done = project.run("train", *project.asked)
+    assert "the checkpoint is of no use, and the run is measured anew: the file is damaged." in " ".join(
+        done.stdout.split()
+    )
+    record = run_of(project)
+    assert "resumed" not in record.run()
+    assert record.run()["record_id"] != before["record_id"]
+    assert record.attempts()[0].windows()
+    assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
+    assert learned(record) == learned(never_ended)
+
+
+def test_a_changed_job_is_another_run(ended_by):
+    project = ended_by(signal.SIGKILL, "-m")
+    defaults = project.root / "conf" / "train.yaml"
+    defaults.write_text(defaults.read_text().replace("\nseed: 0", "\nseed: 1"))
+    project.run("train", *project.asked)
+    record = run_of(project)
+    assert record.job()["seed"] == 1
+    assert record.is_whole()
+    assert "resumed" not in record.run()
+    assert record.attempts()[0].windows()
+    assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
+
+
+def test_several_ranks_go_on_together(ended_by, new_project):
+    ranks = {"strategy": "ddp", "strategy.ranks": 2, "checkpoint.every": 2}
+    project, whole = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
+    whole.run("train", *whole.quick(**{**OURS, **ranks}))
+    assert project.run("train", *project.asked).returncode == 0
+    assert project.record().run()["resumed"]
+    assert learned(project.record()) == learned(whole.record())
+
+
+def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
+    project = ended_by(signal.SIGINT, "-m", tracking="mlflow")
+    assert project.shown("status") == ["KILLED"]
+    (before,) = project.shown("run_uuid")
+    points = "select key, step from metrics where key not like 'power/%' and key not like 'system/%'"
+    assert {step for key, step in project.rows(points) if key == "epoch/train_loss"} == {0, 1}
+    project.run("train", *project.asked)
+    assert project.shown("run_uuid") == [before]
+    assert project.shown("status") == ["FINISHED"]
+    shown = project.rows(points)
+    assert len(shown) == len(set(shown))
+    assert {step for key, step in shown if key == "epoch/train_loss"} == set(range(6))
+    assert project.rows("select count(*) from tags where key = 'epochmeter.failure'") == [(0,)]
+    (total,) = project.rows("select value from metrics where key = 'total/e2e_s'")
+    assert total == (pytest.approx(project.record().summary()["metrics"]["total/e2e_s"]),)
+
+
+def test_where_its_target_was_reached_nothing_more_is_trained(new_project):
+    """Ended after its last window, in the idle power's time: what is left is the end alone."""
+    project = new_project()
+    asked = project.quick("-m", **{**OURS, "target_loss": 100, "checkpoint.every": 1, "profiler": "torch"})
+    process = project.start("train", *asked)
+    project.until(lambda: any(record.checkpoint() for record in project.records()))
+    process.kill()
+    process.communicate()
+    record = project.record()
+    project.until(lambda: not project.at_work_in(record.folder))
+    assert not record.is_whole(), "it was whole before it was killed"
+    windows = record.windows()
+    assert project.run("train", *asked).returncode == 0
+    assert record.windows() == windows
+    assert record.is_whole()
+    assert record.summary()["metrics"]["total/epochs"] == 1

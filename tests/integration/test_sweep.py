@@ -1,0 +1,236 @@
+"""`python src/train.py -m ...`: a run after another, resumed where it was left, each start in a folder of its own."""
+
+import json
+import re
+import shutil
+
+import pytest
+import stub
+
+from epochmeter.machine import device_lock
+
+
+@pytest.fixture(scope="module")
+def swept(new_project):
+    """A project in which a sweep of one run came to its end."""
+    project = new_project()
+    project.done = project.run("train", *project.quick("-m", device="nano"))
+    return project
+
+
+@pytest.fixture
+def again(swept, project):
+    """A copy of that project, where the same may be typed again."""
+    shutil.copytree(swept.root / "multirun", project.root / "multirun")
+    project.asked = [*swept.quick("-m", device="nano")]
+    return project
+
+
+def table(output):
+    """The rows of the sweep's own table: run number -> how it ended."""
+    rows = output[output.index("\nrun") :].splitlines()
+    found = (re.match(r"(\d+) .*?(whole before|whole|reused|failed|killed)", row) for row in rows)
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_and_its_last(swept):
+    assert swept.done.returncode == 0, swept.done.stderr
+    assert table(swept.done.stdout) == {"0": "whole"}
+    lines = swept.done.stdout.splitlines()
+    assert lines[0].startswith("REHEARSAL")
+    assert lines[-1] == lines[0]
+
+
+def test_a_sweep_that_is_whole_is_not_measured_again_but_shown(again):
+    before = again.record().run()
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole before"})
+    assert again.record().run() == before
+    assert len(again.sweeps()) == 1
+    assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
+
+
+def test_sweep_again_measures_anew_in_a_new_folder(again):
+    done = again.run("train", *again.asked, "sweep.again=true")
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert len(again.sweeps()) == 2
+    assert len({record.run()["record_id"] for record in again.records()}) == 2
+
+
+def test_a_changed_default_is_a_changed_job(again):
+    defaults = again.root / "conf" / "train.yaml"
+    defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert again.record().job()["seed"] == 1
+    assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
+
+
+def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again):
+    folder = again.record().folder
+    for late in ("whole.json", "summary.json"):
+        (folder / late).unlink()
+    for cut in ("epochs.jsonl", "job.json", "steps.bin"):
+        (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
+    done = again.run("train", *again.asked)
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert again.record().is_whole()
+    assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
+    assert len(again.sweeps()) == 1
+
+
+def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_again(project):
+    asked = project.quick("-m", **{"model.channels": "3,1"})
+    first = project.run("train", *asked)
+    assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "whole"})
+    assert re.search(r"^run 0 failed: .*cannot take the images, .*, of dataset digits", first.stdout, re.M)
+    failed, whole = project.records()
+    assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
+
+    second = project.run("train", *asked)
+    assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "whole before"})
+    assert len(project.sweeps()) == 1
+    assert (failed.folder / "attempt1" / "summary.json").exists()
+    assert not (whole.folder / "attempt1").exists()
+
+
+def test_a_single_command_always_measures_anew(project):
+    for _ in range(2):
+        project.run("train", *project.quick(**{"storage.root": "/nowhere"}))
+    assert len(project.sweeps()) == 2
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one while the other is at work"])
+def test_two_sweeps_of_one_command_get_folders_of_their_own(project, together):
+    def waits(sweep):
+        return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
+
+    asked = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
+    with device_lock.held(["cpu"], str(project.root / "locks"), "the test", print):
+        first = project.start("train", *asked)
+        assert together or waits(first)
+        second = project.start("train", *asked)
+        assert waits(second)
+        assert not together or waits(first)
+    outputs = [sweep.communicate(timeout=60)[0] for sweep in (first, second)]
+    assert len(project.sweeps()) == 2
+    assert {record.run()["pid"] for record in project.records()} == {first.pid, second.pid}
+    assert all("run 0 failed" in output for output in outputs)
+
+
+@pytest.fixture
+def stubbed(project):
+    """stubbed(batch="1,2") -> what follows `src/train.py` for a sweep whose worker trains nothing."""
+    beside = {
+        "device": "cpu",
+        "device.python": stub.program(project.root),
+        "tracking": "none",
+        "machine.lock_dir": project.root / "locks",
+    }
+
+    def asked(*flags, **overrides):
+        return ["-m", *(f"{key}={value}" for key, value in {**stub.JOB, **beside, **overrides}.items()), *flags]
+
+    return asked
+
+
+def points(project):
+    """Run's number -> its batch and its repeat."""
+    return {record.run()["number"]: (record.job()["batch"], record.job()["repeat"]) for record in project.records()}
+
+
+@pytest.mark.system
+def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed):
+    asked = stubbed("sweep.repeats=2", "sweep.order=random", batch="1,2,3")
+    first = project.run("train", *asked)
+    assert first.returncode == 0, first.stderr
+    assert "\x1b" not in first.stdout
+    taken = points(project)
+    assert [repeat for _, (_, repeat) in sorted(taken.items())] == [0, 0, 0, 1, 1, 1]
+    assert len(set(taken.values())) == 6
+    assert re.search(r"^run 3 \(4 of 6\): repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
+    (project.records()[4].folder / "whole.json").unlink()
+    again = project.run("train", *asked)
+    assert table(again.stdout) == {**dict.fromkeys("01235", "whole before"), "4": "whole"}
+    assert points(project) == taken
+    assert len(project.sweeps()) == 1
+
+
+@pytest.mark.system
+def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
+    assert project.run("train", *stubbed("sweep.repeats=2", batch="1,2")).returncode == 0
+    again = project.run("train", "-m", "repeat=0,1", *stubbed(batch="1,2")[1:])
+    assert table(again.stdout) == dict.fromkeys("0123", "whole before")
+    assert points(project) == {0: (1, 0), 1: (2, 0), 2: (1, 1), 3: (2, 1)}
+    assert len(project.sweeps()) == 1
+
+
+def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(project, stubbed):
+    assert project.run("train", *stubbed(batch="1,2")).returncode == 0
+    grown = project.run("train", *stubbed(batch="4,2,1"))
+    assert grown.returncode == 0, grown.stderr
+    old, new = project.sweeps()
+    assert sorted((record.folder.parent, record.job()["batch"]) for record in project.records()) == [
+        (old, 1), (old, 2), (new, 4)
+    ]  # fmt: skip
+    assert f"batch=2: reused from multirun/{old.name}/1\n" in grown.stdout
+    assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
+    assert table(grown.stdout) == {"0": "whole", "1": "reused", "2": "reused"}
+
+    told = project.run("report", f"sweep={new.name}", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    said = " ".join(told.stdout.split())
+    assert f"Reused: 2 of 3 runs, measured by other commands: run 1 in {old.name}/1; run 2 in {old.name}/0." in said
+    shutil.rmtree(old / "0")
+    assert project.run("train", *stubbed(batch="4,2,1")).returncode == 0
+    assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
+    again = project.run("train", *stubbed("sweep.again=true", batch="2,1"))
+    assert table(again.stdout) == {"0": "whole", "1": "whole"}
+
+
+@pytest.mark.system
+def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbed):
+    asked = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
+    done = project.run("train", *asked)
+    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
+    assert done.stdout.splitlines()[-1].startswith("The sweep ended, with 2 of 4 runs left: 2 failed, and sweep.max_")
+    assert done.stderr == ""
+    mended = [f"device.python={stub.program(project.root)}" if "python" in each else each for each in asked]
+    assert table(project.run("train", *mended).stdout) == dict.fromkeys("0123", "whole")
+
+
+@pytest.mark.system
+def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stubbed):
+    done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
+    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "whole"})
+    failed, _ = project.records()
+    why = "the worker took longer than sweep.timeout_s=10, and was ended"
+    assert failed.summary()["failure"] == {"kind": "timeout", "message": why}
+    assert project.at_work_in(failed.folder) == []
+
+
+@pytest.mark.system
+def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stubbed):
+    asked = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
+    done = project.run("train", *asked)
+    assert done.returncode == 0, done.stderr
+    first, second = (record.run()["rest"] for record in project.records())
+    assert first["waited_s"] < 1
+    assert 0 < second["waited_s"] < 3.5
+    assert {"temperature_c"} & first.keys() or first["reason"]
+    (project.records()[1].folder / "whole.json").unlink()
+    begun = project.run("train", *asked)
+    assert "rests for" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
+
+
+@pytest.mark.system
+def test_what_was_measured_while_mlflow_was_away_is_shown_by_the_same_command_though_it_measures_nothing(project):
+    asked = project.quick("-m", tracking="mlflow")
+    away = project.run("train", *asked, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert (away.returncode, project.record().is_whole()) == (0, True), away.stderr
+    elsewhere = project.run("publish", "--uri", f"sqlite:///{project.root}/other.db")
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert project.shown("status") == []
+    again = project.run("train", *asked)
+    assert "whole before" in again.stdout
+    assert project.shown("status") == ["FINISHED"]

@@ -1,0 +1,92 @@
+"""Runs that are measured between two steps, end there, or diverge."""
+
+import math
+
+import pytest
+
+from epochmeter.shared.record import INTERVALS
+
+pytestmark = pytest.mark.system
+
+STEPS, BATCH = 12, 128
+"""Of an epoch of QUICK."""
+
+
+def throughput(start, stop, **more):
+    return {"throughput.start": start, "throughput.stop": stop, **{f"throughput.{key}": on for key, on in more.items()}}
+
+
+@pytest.fixture(scope="module")
+def left_early(new_project):
+    """A project in which a run ended at its step 20, in its second epoch."""
+    project = new_project()
+    asked = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "show_loss": "true", "tracking": "mlflow"}
+    project.done = project.run("train", *project.quick(**asked))
+    return project
+
+
+def test_a_run_ends_at_the_step_that_it_is_to_end_at_and_is_whole(left_early):
+    assert left_early.done.returncode == 0, left_early.done.stdout
+    record = left_early.record()
+    assert record.is_whole()
+    assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
+    seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
+    assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
+    assert "epoch window 1: ended after 8 of 12 steps, at throughput.stop" in left_early.done.stdout
+    assert record.run()["marks"]["partial"] == "epoch window 1: ended after 8 of 12 steps"
+
+
+def test_what_is_fetched_of_the_last_epoch_is_what_is_trained_on(left_early):
+    assert left_early.record().windows()[-1]["metrics"]["epoch/samples"] == 8 * BATCH
+    assert left_early.at_work_in(left_early.record().folder) == []
+    assert "Error" not in (left_early.record().folder / "worker.log").read_text()
+
+
+def test_throughput_is_the_samples_of_these_steps_over_their_time(left_early):
+    record = left_early.record()
+    rows = record.steps()[10 * len(INTERVALS) : 20 * len(INTERVALS)]
+    seconds = sum(sum(rows[INTERVALS.index(name) :: len(INTERVALS)]) for name in ("gap_s", "copy_s", "compute_s"))
+    epoch_0 = record.windows()[0]["metrics"]["epoch/samples"]
+    samples = BATCH + (epoch_0 - (STEPS - 1) * BATCH) + 8 * BATCH  # the last batch of epoch 0 is smaller
+    found = record.summary()["metrics"]
+    assert found["throughput/samples"] == samples
+    assert found["throughput/samples_per_s"] == pytest.approx(samples / seconds)
+    assert f"Throughput of 10 steps: {samples / seconds:.1f} samples/s." in left_early.done.stdout
+
+
+def test_the_loss_by_step_is_a_curve_in_mlflow(left_early):
+    losses = left_early.record().losses()
+    curve = left_early.rows("select step, value from metrics where key = 'step/train_loss' order by step")
+    means = [(12, sum(losses[:12]) / 12), (20, sum(losses[12:]) / 8)]
+    assert curve == [(step, pytest.approx(mean)) for step, mean in means]
+
+
+def test_steps_beyond_the_runs_end_are_refused_before_anything_is_trained(project):
+    done = project.run("train", *project.quick(epochs=2, **throughput(10, 25)))
+    assert done.returncode == 1
+    assert "have 12 steps each with batch=128, 24 in all" in done.stdout + done.stderr
+    assert project.records() == []
+
+
+def test_ranks_all_end_at_the_same_step(project):
+    asked = {**throughput(2, 5, exit="true"), "strategy": "ddp", "workers": 1}
+    done = project.run("train", *project.quick(**asked))
+    assert done.returncode == 0, done.stdout
+    assert project.record().summary()["metrics"]["throughput/samples"] == 2 * 3 * BATCH
+    assert project.record().windows()[-1]["metrics"]["epoch/samples"] == 2 * 5 * BATCH
+    assert project.at_work_in(project.record().folder) == []
+
+
+def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_target(project):
+    asked = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
+    done = project.run("train", *project.quick(**asked))
+    assert done.returncode == 0, done.stdout
+    record = project.record()
+    losses = record.losses()
+    first = next(step for step, loss in enumerate(losses) if not math.isfinite(loss))
+    said = f"epoch window 0: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    assert record.run()["marks"] == {"diverged": said}
+    assert f"{said}; its mean is left out." in " ".join(done.stdout.split())
+    assert record.summary()["metrics"]["total/epochs"] == 2
+    assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]
+    assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(said,)]

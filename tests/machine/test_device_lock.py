@@ -1,0 +1,132 @@
+"""Locks between real processes: what holds one here is a process of its own, or another opening of its file."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from epochmeter.machine import device_lock
+
+SOURCE = Path(__file__).parents[2] / "src"
+HOLDER = """
+import sys, time
+from epochmeter.machine.device_lock import held
+with held(sys.argv[2:], sys.argv[1], "pid 7 since noon: python train.py", print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process_holds(folder, *devices):
+    command = [sys.executable, "-c", HOLDER, str(folder), *devices]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """waiting(*devices) -> a thread that wants the devices, what it said, and whether it got them."""
+
+    def begin(*devices):
+        said, spoke, got = [], threading.Event(), threading.Event()
+
+        def want():
+            with device_lock.held(devices, str(tmp_path), "me", lambda text: (said.append(text), spoke.set())):
+                got.set()
+
+        threading.Thread(target=want, daemon=True).start()
+        return said, spoke, got
+
+    return begin
+
+
+def test_a_free_device_is_held_without_a_word(tmp_path):
+    said = []
+    with device_lock.held(["cpu"], str(tmp_path), "me", said.append):
+        assert (tmp_path / "epochmeter-cpu.lock").read_text() == "me"
+    assert said == []
+
+
+def test_a_second_run_says_for_whom_it_waits_and_goes_on_once_that_has_ended(tmp_path, waiting):
+    with another_process_holds(tmp_path, "cpu") as holder:
+        said, spoke, got = waiting("cpu")
+        assert spoke.wait(10)
+        assert said == ["Waiting for cpu, in use by pid 7 since noon: python train.py."]
+        assert not got.wait(0.1)
+        holder.stdin.close()
+        assert got.wait(10)
+
+
+def test_a_holder_that_is_killed_lets_go(tmp_path, waiting):
+    with another_process_holds(tmp_path, "cpu") as holder:
+        _, spoke, got = waiting("cpu")
+        assert spoke.wait(10)
+        holder.kill()
+        assert got.wait(10)
+
+
+def test_other_devices_are_free_meanwhile(tmp_path):
+    said = []
+    with another_process_holds(tmp_path, "GPU-1"), device_lock.held(["GPU-2", "cpu"], str(tmp_path), "me", said.append):
+        assert said == []
+
+
+def test_all_devices_are_taken_in_one_order_so_that_two_runs_never_wait_for_each_other(tmp_path, waiting):
+    with another_process_holds(tmp_path, "a"):
+        said, spoke, _ = waiting("b", "a")
+        assert spoke.wait(10)
+        assert said[0].startswith("Waiting for a,")
+        assert waiting("b")[2].wait(10)  # b is still free: who wants both takes a first
+
+
+def test_leaving_by_an_error_lets_go(tmp_path):
+    said = []
+    with pytest.raises(KeyboardInterrupt), device_lock.held(["cpu"], str(tmp_path), "first", said.append):
+        raise KeyboardInterrupt
+    with device_lock.held(["cpu"], str(tmp_path), "second", said.append):
+        assert (tmp_path / "epochmeter-cpu.lock").read_text() == "second"
+    assert said == []
+
+
+def test_the_name_of_an_earlier_holder_is_gone_however_long_it_was(tmp_path):
+    for holder in ("x" * 3000, "short"):
+        with device_lock.held(["cpu"], str(tmp_path), holder, print):
+            assert (tmp_path / "epochmeter-cpu.lock").read_text() == holder[:1000]
+
+
+def test_a_lock_is_for_all_users_of_the_machine(tmp_path):
+    umask = os.umask(0o077)
+    try:
+        with device_lock.held(["cpu"], str(tmp_path / "new"), "me", print):
+            assert (tmp_path / "new" / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(umask)
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False)])
+def test_locks_lie_where_all_users_can_write_whoever_asks_and_wherever_his_job_has_its_own(
+    tmp_path, monkeypatch, mode, shared
+):
+    """Root may write everywhere, and a cluster's job may have a temporary folder of its own."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(mode)
+    monkeypatch.setattr(device_lock, "SHARED", tmp_path / "run")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert device_lock._shared() == (tmp_path / "run" if shared else Path("/tmp"))
+
+
+def test_without_run_lock_they_lie_in_tmp(tmp_path, monkeypatch):
+    monkeypatch.setattr(device_lock, "SHARED", tmp_path / "none")
+    assert device_lock._shared() == Path("/tmp")

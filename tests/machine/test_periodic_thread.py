@@ -1,0 +1,134 @@
+import random
+import statistics
+import threading
+import time
+from itertools import accumulate, islice, pairwise
+
+import pytest
+
+from epochmeter.machine.periodic_thread import Rounds, pauses
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def rounds():
+    """Starts rounds, and closes them at the test's end."""
+    started = []
+
+    def start(look, *, period_s=HOUR_S, patience_s=5.0):
+        started.append(Rounds(look, period_s=period_s, patience_s=patience_s, name="test"))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def test_it_looks_now_and_then_in_uneven_steps(rounds):
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        if len(looks) > 20:
+            enough.set()
+
+    rounds(look, period_s=0.01)
+    assert enough.wait(5)
+    steps = [after - before for before, after in pairwise(looks[:20])]
+    assert min(steps) >= 0.005
+    assert max(steps) > 1.2 * min(steps)
+
+
+def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
+    """Each takes half a millisecond of a core: within a hundredth of its time there are 20 a second."""
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        until_s = time.thread_time() + 0.0005
+        while time.thread_time() < until_s:
+            pass
+        if len(looks) > 60:
+            enough.set()
+
+    dear = rounds(look, period_s=0.005)
+    assert dear.pace_s == 0.005
+    assert enough.wait(10)
+    steps = [after - before for before, after in pairwise(looks[30:60])]  # by then it knows what a look costs
+    mean_s = statistics.fmean(steps)
+    assert mean_s > 0.03
+    assert dear.pace_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
+    assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
+
+
+def test_a_read_that_lasts_longer_than_the_period_leaves_its_jitter():
+    """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
+    starts_s = list(accumulate(islice(pauses(0.01, random.Random(1), took_s=0.02), 5000)))
+    steps_s = [after - before for before, after in pairwise(starts_s)]
+    assert min(steps_s) >= 0.02
+    assert statistics.stdev(steps_s) > 0.005
+    assert statistics.fmean(at_s % 0.02 < 0.01 for at_s in starts_s) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_slow_look_is_followed_by_a_pause_of_random_length(rounds):
+    looks, enough = [], threading.Event()
+
+    def look():
+        looks.append(time.monotonic())
+        time.sleep(0.01)
+        if len(looks) > 30:
+            enough.set()
+
+    slow = rounds(look, period_s=0.005)
+    assert enough.wait(10)
+    steps = [after - before for before, after in pairwise(looks)]
+    assert statistics.stdev(steps) > 0.0015, "a fixed pace of 10 ms would be 0, these are 2.9 ms"
+    assert slow.pace_s > 0.01, "the pace is the achieved one"
+
+
+def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):
+    looks = []
+    patient = rounds(lambda: looks.append(time.monotonic()))
+    for _ in range(3):
+        asked = time.monotonic()
+        patient.now()
+        assert looks[-1] >= asked
+
+
+def test_a_look_that_had_begun_before_does_not_count(rounds):
+    begun, go_on = threading.Event(), threading.Event()
+    looks = []
+
+    def look():
+        looks.append(time.monotonic())
+        begun.set()
+        go_on.wait(5)
+
+    slow = rounds(look)
+    assert begun.wait(5)
+    asked = time.monotonic()
+    threading.Timer(0.02, go_on.set).start()
+    slow.now()
+    assert looks[-1] >= asked
+
+
+def test_what_hangs_is_waited_for_once_and_does_not_keep_the_rounds_from_closing(rounds):
+    go_on = threading.Event()
+    hanging = rounds(go_on.wait, patience_s=0.05)
+    begun = time.monotonic()
+    for _ in range(20):
+        hanging.now()
+    assert 0.05 <= time.monotonic() - begun < 0.5
+    assert not hanging.close(), "it has not ended"
+    go_on.set()
+    assert hanging.close()
+
+
+def test_closed_it_looks_no_more(rounds):
+    looks = []
+    over = rounds(lambda: looks.append(None), period_s=0.01)
+    assert over.close()
+    count = len(looks)
+    time.sleep(0.05)
+    assert len(looks) == count

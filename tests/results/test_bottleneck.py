@@ -1,0 +1,85 @@
+"""The bottleneck of an epoch: its largest part, by one rule and in one wording."""
+
+import pytest
+
+from epochmeter.results.bottleneck import find_bottleneck, part_seconds, sentence
+
+
+def text(e2e_s=10.0, **seconds):
+    return find_bottleneck(seconds, e2e_s).text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ({"compute": 9.5, "prep_stall": 0.36, "fetch_stall": 0.14}, "compute-bound; 3.6 % prep stall"),
+        ({"compute": 4.0, "prep_stall": 3.3, "fetch_stall": 2.7}, "compute-bound; 33 % prep stall, 27 % fetch stall"),
+        ({"compute": 1.0, "fetch_stall": 2.0, "prep_stall": 7.0}, "prep-bound; 20 % fetch stall"),
+        ({"compute": 1.0, "fetch_stall": 8.9, "prep_stall": 0.1}, "fetch-bound"),
+        ({"compute": 1.0, "data_stall": 9.0}, "data-bound"),
+        ({"compute": 1.0, "copy": 6.0, "overhead": 3.0}, "copy-bound"),
+        ({"compute": 1.0, "copy": 3.0, "overhead": 6.0}, "overhead-bound"),
+        ({"compute": 4.6, "prep_stall": 4.5, "fetch_stall": 0.9},
+         "compute-bound or prep-bound (about equal); 9.0 % fetch stall"),
+        ({"compute": 5.2, "prep_stall": 4.8}, "compute-bound; 48 % prep stall"),
+    ],
+)  # fmt: skip
+def test_the_largest_part_is_the_bottleneck_and_smaller_stalls_have_their_share(seconds, said):
+    assert text(**seconds) == said
+
+
+def test_parts_that_are_not_significantly_different_are_named_together():
+    found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is None)
+    assert found.text == "compute-bound or prep-bound (no significant difference)"
+    assert (found.parts, found.stalls, found.equal) == (("compute", "prep_stall"), (), False)
+
+
+def test_a_stall_that_is_not_significant_is_not_stated():
+    found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
+    assert found.text == "compute-bound"
+
+
+def test_a_part_that_was_not_measured_may_be_the_largest():
+    assert find_bottleneck({"compute": 4.0}, 10.0) is None
+    assert find_bottleneck({}, 10.0) is None
+    assert text(compute=6.0) == "compute-bound"
+
+
+def test_an_overhead_below_zero_counts_as_none():
+    assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
+
+
+METRICS = {"steady/compute_s": 4.0, "steady/copy_s": 0.0, "steady/overhead_s": 1.0, "steady/fetch_stall_s": 5.0}
+DEVICE = {"compute": 4.0, "copy": 0.0, "overhead": 1.0}
+
+
+def timers(**seconds):
+    return {**METRICS, **{f"steady/loader_{name}_s": value for name, value in seconds.items()}}
+
+
+def test_a_data_stall_is_divided_as_workers_spent_their_time():
+    metrics = timers(read=3.0, preprocess=12.0, decode=8.0)
+    assert part_seconds(metrics, in_memory=False) == pytest.approx({**DEVICE, "fetch_stall": 1.0, "prep_stall": 4.0})
+
+
+@pytest.mark.parametrize(
+    "known", [{}, {"read": 3.0, "preprocess": 12.0}, {"read": 0.0, "preprocess": 0.0, "decode": 0}]
+)
+def test_a_data_stall_is_not_divided_where_reading_and_decoding_were_not_timed_apart(known):
+    assert part_seconds(timers(**known), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})
+
+
+def test_a_dataset_in_memory_has_no_fetch_stall():
+    metrics = timers(read=12.0, preprocess=3.0)
+    assert part_seconds(metrics, in_memory=True) == pytest.approx({**DEVICE, "prep_stall": 5.0})
+
+
+def test_times_that_are_not_finite_are_absent():
+    assert part_seconds({"steady/compute_s": 9.0, "steady/copy_s": float("nan")}, in_memory=True) == {"compute": 9.0}
+
+
+def test_several_configurations_are_counted_by_their_bottleneck():
+    compute, prep = (find_bottleneck({part: 9.0}, 10.0) for part in ("compute", "prep_stall"))
+    assert sentence([compute]) == "Bottleneck: compute-bound."
+    assert sentence([prep, prep]) == "Bottleneck of all 2 configurations: prep-bound."
+    assert sentence([prep, compute, compute]) == "Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."

@@ -1,0 +1,234 @@
+"""The table of metrics is the project's public face: what a run writes is in it, and what is in it a run writes."""
+
+import re
+from array import array
+from pathlib import Path
+
+import pytest
+import torch
+
+from epochmeter.machine.gauges import POWER_CAPPED, THERMAL
+from epochmeter.machine.utilization import FOLDS
+from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.meters.sum import Sum
+from epochmeter.power.phases.phase_energy import PhaseEnergy
+from epochmeter.power.power_series import Powers, Sampling
+from epochmeter.power.window_energy import Reading
+from epochmeter.results import metrics
+from epochmeter.results.metrics import EPOCH, METRICS
+from epochmeter.results.summary import summarize
+from epochmeter.results.throughput import throughput
+from epochmeter.run import window
+from epochmeter.run.finish import known
+from epochmeter.run.window import Panel, closed
+from epochmeter.shared.record import Record
+from epochmeter.tracking.scalars import LOSS, POWER
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.data.timed_dataset import Timed, batches
+from epochmeter.worker.device import memory
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification
+from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.trainer import Learner
+
+LENET = {
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "dataset": {"name": "digits", "size": 32, "channels": 1, "classes": 10},
+    "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1},
+    "scheduler": {"_target_": "epochmeter.worker.schedules.Constant", "name": "none"},
+    "precision": "fp32",
+    "compile": False,
+    "channels_last": False,
+    "target_accuracy": None,
+    "lr_scaling": "none",
+    "batch": 4,
+}
+PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+RATES = {"samples_per_s": "1/s", "read_bytes_per_s": "B/s", "read_iops": "1/s"}
+UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
+
+
+def counters(source):
+    counter = Counter(Domain(source, 0.1, "GPU board"), float)
+    return Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+
+
+class Rails:
+    """A board's one rail, well sampled."""
+
+    def __init__(self):
+        self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
+
+    def sampling(self, opened_ns, closed_ns):
+        told = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
+        return told._replace(inside={"VDD_IN": 50})
+
+    def drain(self, before_ns):
+        watts = array("d", [2.0])
+        return Powers(array("q", [5]), {"VDD_IN": watts}, watts)
+
+
+class Gauges:
+    """Gauges for all that can be looked at."""
+
+    def window(self, opened_ns, closed_ns):
+        return dict.fromkeys([*FOLDS, "cpu_utilization", POWER_CAPPED, THERMAL], 0.5)
+
+    def throttled(self, opened_ns, closed_ns):
+        return []
+
+    def forget(self, before_ns):
+        pass
+
+
+class Samples(list):
+    """Samples that tell reading and decoding apart."""
+
+    read = list.__getitem__
+
+    def decode(self, data, index):
+        return data
+
+
+def loader():
+    """Batches of samples that may be bad."""
+    timed = Timed(lambda transform: Samples([(torch.zeros(1), 0)] * 3), lambda image: image, skip=True)
+    return batches(timed, range(3), 1)
+
+
+class Files:
+    """A supply of which all is known."""
+
+    def window(self, name, seconds):
+        names = ["read_bytes"]
+        if name == "epoch":
+            names += ["read_iops", "read_bytes_per_s", "cached_share_before", "cached_share_after"]
+        return dict.fromkeys(names, 0.5)
+
+
+METERS = {
+    "counted": counters("counter"),
+    "several": Sum(
+        [
+            counters("counter"),
+            Instruments(
+                counters={"cpu0": Counter(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
+            ),
+        ]
+    ),
+    "sampled": Instruments(powers=Rails(), total=["VDD_IN"], covers="module"),
+    "estimated": counters("estimated"),
+    "unmetered": Absent("no meter"),
+}
+RUN = {"power_limit_w": 15.0, "power_limit_max_w": 30.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
+
+
+@pytest.fixture
+def gpu_memory(monkeypatch):
+    """What a GPU would say of its memory."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
+    return memory(torch.device("cuda"))
+
+
+@pytest.fixture
+def by_phase(monkeypatch):
+    """Phases that can be told apart."""
+    told = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
+    monkeypatch.setattr(window, "phase_energy", lambda *_: told)
+
+
+@pytest.fixture
+def written(tmp_path, gpu_memory, by_phase):
+    """written(meter) -> the names of all metrics of runs, by one rank and by two, that reach their target."""
+
+    def run(meter, ranks):
+        record = Record(tmp_path / str(ranks))
+        record.folder.mkdir(exist_ok=True)
+        clock = Clock(HostTimeline())
+        loaded = loader()
+        clock.open()
+        list(clock.batches(loaded, list))
+        clock.close()
+        parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
+        parts.update(gpu_memory, learning_rate=0.1)
+        scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": [], "paused": False}
+        measured = {"parts": parts, **scores, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
+        joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
+        before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
+        panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
+        windows = []
+        for epoch in range(3):
+            record.append_steps(array("f", clock.rows))
+            opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
+            windows += [
+                closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened
+            ]
+        job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None, "evaluate": True}
+        names = {name for window in windows for name in window["metrics"]}
+        names |= summarize(windows, record.steps(), job).keys()
+        asked = {"batch": 48, "throughput": {"start": 0, "stop": 2}}
+        names |= throughput(windows, record.steps(), asked).metrics.keys()
+        learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
+        return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
+
+    return lambda meter: run(meter, 1) | run(meter, 2)
+
+
+def in_table(name):
+    """The row that tells of a metric: `steady/` and `spread/` stand for the epochs, `gpu0` for its domain."""
+    if re.match(r"rank_max/\w+_s$", name):
+        return "rank_max/<part>_s"
+    section, _, short = name.partition("/")
+    short = re.sub(r"^energy_(gpu0|cpu0|VDD_IN)_j$", "energy_<domain>_j", short)
+    return f"{'epoch' if section in ('steady', 'spread') else section}/{short}"
+
+
+@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
+def test_every_metric_that_a_run_writes_is_in_the_table(written, meter):
+    assert {in_table(name) for name in written(meter)} <= METRICS.keys()
+
+
+def test_every_metric_in_the_table_is_written_by_some_run(written):
+    assert METRICS.keys() == {in_table(name) for meter in METERS.values() for name in written(meter)}
+
+
+def test_every_metric_of_an_epoch_has_a_steady_value_and_a_spread(written):
+    names = {name for meter in METERS.values() for name in written(meter)}
+    for section in ("steady", "spread"):
+        assert {in_table(name).partition("/")[2] for name in names if name.startswith(f"{section}/")} == EPOCH.keys()
+
+
+def test_nothing_else_is_said_to_have_a_steady_value():
+    assert [name for name, metric in METRICS.items() if metric.steady] == [f"epoch/{name}" for name in EPOCH]
+
+
+@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
+def test_mlflow_takes_every_name(written, meter):
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in written(meter):
+        _validate_metric_name(name)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_unit_is_in_the_name(name):
+    metric = METRICS[name]
+    suffix = name.rpartition("_")[2]
+    if rate := RATES.get(name.partition("/")[2]):
+        assert metric.unit == rate
+    else:
+        assert metric.unit == UNITS.get(suffix, metric.unit)
+        assert (metric.unit in ("1", "0..1")) == (suffix not in UNITS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_explained(name):
+    assert METRICS[name].meaning.strip()
+    assert METRICS[name].steady in ("mean", "ratio", "pooled", "max", None)
+    assert "|" not in METRICS[name].meaning
+
+
+def test_the_page_of_metrics_shows_this_very_table():
+    rows = [line for line in PAGE.read_text().splitlines(keepends=True) if line.startswith("|")]
+    assert "".join(rows) == metrics.markdown()

@@ -1,0 +1,197 @@
+"""Which completed runs stand for runs of another sweep, and what becomes of the reference to them."""
+
+import os
+import shutil
+from array import array
+
+import pytest
+
+from epochmeter.report.records import read
+from epochmeter.report.sources import together
+from epochmeter.results.reuse import (
+    Pool,
+    find_completed,
+    is_usable,
+    pool,
+    read_reference,
+    record_of,
+    referenced_record,
+    write_reference,
+)
+from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.record import INTERVALS, Record
+from epochmeter.sweep.sweep_folder import keep_points, points
+
+CONFIGURATION = "batch8"
+
+
+def completed(folder, repeat=0, configuration=CONFIGURATION, state="whole", rehearsal=(), old=False, at="2026-11-20"):
+    """A run of two epochs as a command leaves it; an `old` one was written before configurations were."""
+    folder.mkdir(parents=True)
+    record = Record(folder)
+    identity = configuration if repeat == 0 else f"{configuration}r{repeat}"
+    run = {"record_id": f"{folder.parent.name}-{folder.name}", "number": int(folder.name), "identity": identity,
+           "rehearsal": list(rehearsal), "overrides": ["batch=8"], "energy": {"reason": "none here"},
+           "host": "here", "sweep_id": folder.parent.name}  # fmt: skip
+    record.describe({"repeat": repeat, "evaluate": False, "batch": 8}, run)
+    for epoch in range(2):
+        record.append_steps(array("f", [0.1] * 3 * len(INTERVALS)))
+        record.append({"window": "epoch", "epoch": epoch, "metrics": {"epoch/steps": 3, "epoch/e2e_s": 1.5}})
+    metrics = {"total/epochs": 2, "steady/e2e_s": 1.5}
+    summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
+    record.conclude(summary, identity, None if old else configuration)
+    if state == "whole":
+        told = read_json(folder / "whole.json")
+        write_json(folder / "whole.json", {**told, "finished": at})
+    return record
+
+
+@pytest.fixture
+def new(tmp_path):
+    """The folder of a new sweep, next to others in `tmp_path`."""
+    (folder := tmp_path / "new").mkdir()
+    pool.cache_clear()
+    return folder
+
+
+def taken(new, *repeats, configuration=CONFIGURATION):
+    """The runs that a sweep's repeats of one configuration reuse: `A/0`, or None for one that is measured."""
+    asked = Pool(new)
+    runs = [asked.take(configuration if k == 0 else f"{configuration}r{k}", configuration, k) for k in repeats]
+    return [run and f"{run.folder.parent.name}/{run.folder.name}" for run in runs]
+
+
+def test_run_of_the_same_identity_is_reused_whatever_command_measured_it(tmp_path, new):
+    completed(tmp_path / "A" / "3")
+    completed(tmp_path / "A" / "4", configuration="batch16")
+    assert taken(new, 0) == ["A/3"]
+    assert taken(new, 0, configuration="batch32") == [None]
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ([0], ["A/0", None, None]),
+        ([0, 1, 2], ["A/0", "A/1", "A/2"]),
+        ([0, 0, 0], ["A/0", "A/1", "A/2"]),  # three single runs
+        ([2, 0], ["A/1", "A/0", None]),
+        ([1], ["A/0", None, None]),
+    ],
+    ids=str,
+)
+def test_repeat_k_reuses_the_run_of_its_number_or_one_of_k_plus_1_completed_runs_and_each_run_once(
+    tmp_path, new, there, expected
+):
+    for number, repeat in enumerate(there):
+        completed(tmp_path / "A" / str(number), repeat, at=f"2026-11-20T00:00:0{number}")
+    assert taken(new, 0, 1, 2) == expected
+
+
+def test_run_written_before_configurations_were_is_reused_by_its_own_identity(tmp_path, new):
+    completed(tmp_path / "A" / "0", repeat=1, old=True)
+    assert taken(new, 1) == ["A/0"]
+    assert taken(new, 0) == [None]
+
+
+def test_a_sweep_reuses_neither_its_own_runs_nor_one_run_twice(tmp_path, new):
+    completed(new / "0")
+    assert taken(new, 0) == [None]
+    other = completed(tmp_path / "A" / "0")
+    (new / "1").mkdir()
+    write_reference(new / "1", other, ["batch=8"])
+    assert taken(new, 0) == [None]
+
+
+def cut(name):
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [cut("steps.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("whole.json"), cut("job.json"),
+     lambda folder: (folder / "steps.bin").unlink(), lambda folder: (folder / "whole.json").unlink()],
+    ids=["steps", "epochs", "summary", "whole", "job", "no steps", "not completed"],
+)  # fmt: skip
+def test_damaged_or_incomplete_run_is_not_reused(tmp_path, new, harm):
+    record = completed(tmp_path / "A" / "0")
+    assert is_usable(record, CONFIGURATION)
+    harm(record.folder)
+    assert not is_usable(record, CONFIGURATION)
+    assert taken(new, 0) == [None]
+
+
+@pytest.mark.parametrize("how", [{"state": "failed"}, {"state": "killed"}, {"rehearsal": ["no such device"]}], ids=str)
+def test_failed_run_or_rehearsal_is_not_reused(tmp_path, new, how):
+    completed(tmp_path / "A" / "0", **how)
+    assert taken(new, 0) == [None]
+
+
+def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_path, new):
+    origin = completed(tmp_path / "A" / "0")
+    (new / "0").mkdir()
+    write_reference(new / "0", origin, ["batch=8"])
+    together_copied, alone_copied = tmp_path / "copy", tmp_path / "elsewhere" / "new"
+    shutil.copytree(tmp_path / "A", together_copied / "A")
+    shutil.copytree(new, together_copied / "new")
+    shutil.copytree(new, alone_copied)
+    assert referenced_record(together_copied / "new" / "0").folder == together_copied / "A" / "0"
+    assert referenced_record(alone_copied / "0").folder == origin.folder
+
+
+def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(tmp_path, new):
+    origin = completed(tmp_path / "A" / "0")
+    (new / "0").mkdir()
+    write_reference(new / "0", origin, ["batch=8"])
+    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0).folder == origin.folder
+    assert find_completed(new / "0", "batch16", "batch16", 0) is None
+    shutil.rmtree(origin.folder)
+    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0) is None
+    Record(new / "0").set_aside()
+    assert read_reference(new / "0") is None
+    assert (new / "0" / "attempt1" / "reused.json").exists()
+
+
+def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_there(tmp_path, new):
+    origin = completed(tmp_path / "A" / "0")
+    keep_points(new, [["batch=8"], ["batch=16"]])
+    (new / "1").mkdir()
+    write_reference(new / "1", origin, ["batch=16"])
+    points.cache_clear()
+    assert points(new).whole == {1}
+    shutil.rmtree(origin.folder)
+    points.cache_clear()
+    assert points(new).whole == frozenset()
+
+
+def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_written(tmp_path, new):
+    completed(new / "0", state="failed")
+    write_reference(new / "0", completed(tmp_path / "A" / "0"), ["batch=8"])
+    assert record_of(new / "0").folder == tmp_path / "A" / "0"
+    assert read_json(new / "0" / "attempt1" / "summary.json")["state"] == "failed"
+
+
+def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_once(tmp_path, new):
+    origin = completed(tmp_path / "A" / "3")
+    (new / "1").mkdir()
+    write_reference(new / "1", origin, ["batch=8", "seed=0"])
+    completed(new / "2", configuration="batch16")
+    rows = read(new).rows
+    assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [
+        (1, {"batch": "8", "seed": "0"}, "new", "A/3", 1.5),
+        (2, {"batch": "8"}, "new", "", 1.5),
+    ]
+    assert [row.name for row in rows] == ["A/3", "new/2"]
+    both = together([read(tmp_path / "A"), read(new)], tmp_path)
+    assert [row.name for row in both.rows] == ["A/3", "new/2"]
+    shutil.rmtree(origin.folder)
+    gone = read(new)
+    assert [row.number for row in gone.rows] == [2]
+    assert "A/3, which is gone" in gone.unreadable["1"]
+
+
+def test_reused_run_is_of_the_study_and_has_the_added_keys_that_were_typed_for_it(tmp_path, new):
+    completed(new / "0", configuration="batch16")
+    (new / "1").mkdir()
+    write_reference(new / "1", completed(tmp_path / "A" / "3"), ["experiment=stalls", "+note=x"])
+    row = read(new).rows[1]
+    assert (row.experiment, row.added, row.keys) == ("stalls", ["+note"], {"experiment": "stalls", "note": "x"})

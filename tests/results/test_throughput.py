@@ -1,0 +1,140 @@
+"""Samples a second between two steps of a run, against runs that can be worked out by hand."""
+
+from array import array
+
+import pytest
+
+from epochmeter.results.throughput import check_length, samples_of, steps_an_epoch, throughput
+
+
+def epoch(number, steps, samples, **more):
+    """A training window; `skipped` samples are left out of those seen."""
+    metrics = {"epoch/steps": steps, "epoch/samples": samples}
+    if "skipped" in more:
+        metrics["epoch/skipped_samples"] = more.pop("skipped")
+    return {"window": "epoch", "epoch": number, "metrics": metrics, **more}
+
+
+def val(number):
+    return {"window": "val", "epoch": number, "metrics": {"val/e2e_s": 100.0}}
+
+
+def rows(*seconds):
+    """A step for each that took so long: a half of it a gap, a quarter copying, a quarter computing."""
+    return array("f", [part for s in seconds for part in (s / 2, 99.0, s / 4, s / 4)])
+
+
+def job(start, stop, **other):
+    return {"throughput": {"start": start, "stop": stop}, "batch": 10, "epochs": 2, "drop_last": False, **other}
+
+
+TWO_EPOCHS = [epoch(0, 3, 25), val(0), epoch(1, 3, 25), val(1)]
+
+
+def test_the_samples_of_the_steps_over_the_time_of_the_steps():
+    found = throughput([epoch(0, 4, 40)], rows(8.0, 1.0, 3.0, 8.0), job(1, 3)).metrics
+    assert found == {
+        "throughput/samples_per_s": 20 / 4,
+        "throughput/samples": 20,
+        "throughput/steps": 2,
+        "throughput/e2e_s": 4.0,
+        "throughput/step_mean_s": 2.0,
+    }
+
+
+def test_it_is_a_ratio_of_sums_and_no_mean_of_rates():
+    steps = rows(1.0, 4.0)  # the mean of 10 and 2.5 a second is 6.25
+    assert throughput([epoch(0, 2, 20)], steps, job(0, 2)).metrics["throughput/samples_per_s"] == 4.0
+
+
+def test_steps_are_counted_over_all_epochs_with_the_smaller_last_batch_as_it_is_and_no_evaluation():
+    steps = rows(9.0, 1.0, 1.0, 2.0, 9.0, 9.0)
+    found = throughput(TWO_EPOCHS, steps, job(1, 4)).metrics
+    assert found["throughput/samples"] == 10 + 5 + 10
+    assert found["throughput/e2e_s"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "samples"), [(0, 1, 10), (1, 2, 10), (2, 3, 5), (0, 2, 20), (1, 3, 15), (0, 3, 25)]
+)
+def test_each_step_has_the_samples_that_it_took(first, last, samples):
+    assert samples_of(epoch(0, 3, 25), 10, first, last) == samples
+
+
+def test_samples_are_those_of_all_ranks():
+    of_two = epoch(0, 3, 50, ranks=2)
+    assert samples_of(of_two, 10, 0, 2) == 40
+    assert samples_of(of_two, 10, 2, 3) == 10
+    found = throughput([of_two], rows(1.0, 1.0, 1.0), job(0, 2)).metrics
+    assert found["throughput/samples_per_s"] == 20.0
+
+
+def test_skipped_samples_leave_open_how_many_a_step_took_but_not_how_many_its_epoch_did():
+    steps, windows = rows(*[1.0] * 6), [epoch(0, 3, 23, skipped=2), epoch(1, 3, 25)]
+    assert throughput(windows, steps, job(0, 3)).metrics["throughput/samples"] == 23
+    assert throughput(windows, steps, job(0, 4)).metrics["throughput/samples"] == 33
+    found = throughput(windows, steps, job(1, 3))
+    assert found.metrics == {}
+    assert found.reason == "bad samples were skipped in epoch 0, of which step is not known."
+
+
+def test_where_none_may_be_skipped_and_none_was_each_step_is_known():
+    assert samples_of(epoch(0, 3, 25, skipped=0), 10, 1, 3) == 15
+
+
+def test_a_run_that_ended_before_the_last_step_has_none_and_says_so():
+    found = throughput(TWO_EPOCHS[:2], rows(1.0, 1.0, 1.0), job(1, 4))
+    assert found.metrics == {}
+    assert found.reason == "the run ended after 3 steps, before throughput.stop=4."
+
+
+@pytest.mark.parametrize("asked", [{"throughput": {"start": None, "stop": None, "exit": False}}, {}])
+def test_where_none_is_asked_for_nothing_is_told(asked):
+    assert throughput(TWO_EPOCHS, rows(*[1.0] * 6), {"batch": 10, **asked}) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "ranks", "drop_last", "steps"),
+    [
+        (100, 10, 1, False, 10),
+        (101, 10, 1, False, 11),
+        (109, 10, 1, True, 10),
+        (9, 10, 1, False, 1),
+        (9, 10, 1, True, 0),
+        (100, 10, 2, False, 5),
+        (101, 10, 2, False, 6),
+        (100, 10, 3, False, 4),
+        (99, 10, 3, True, 3),
+        (119, 10, 2, True, 6),  # each rank is filled up to 60
+    ],
+)
+def test_steps_of_an_epoch(count, batch, ranks, drop_last, steps):
+    assert steps_an_epoch(count, batch, ranks, drop_last) == steps
+
+
+@pytest.mark.parametrize(("stop", "ranks"), [(200, 1), (100, 2), (None, 1)])
+def test_a_run_that_has_the_steps_is_let_go_on(stop, ranks):
+    check_length(job(0, stop), 1000, ranks)
+
+
+def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
+    with pytest.raises(ValueError, match="beyond") as refused:
+        check_length(job(0, 201), 1000, 1)
+    assert str(refused.value) == (
+        "throughput.stop=201 lies beyond the run's end: its 2 epochs of 1000 samples have 100 steps each with batch=10"
+        ", 200 in all. Set throughput.stop=200 or less, or epochs=3 or more."
+    )
+    with pytest.raises(ValueError, match="have 50 steps each with batch=10 for each of 2 ranks, 100 in all"):
+        check_length(job(0, 101), 1000, 2)
+
+
+def test_a_run_without_a_step_is_refused_with_the_batch_that_has_one():
+    with pytest.raises(ValueError, match="no step") as refused:
+        check_length(job(None, None, batch=51, drop_last=True), 50, 1)
+    assert str(refused.value) == (
+        "batch=51 is more than the 50 samples that there are, and drop_last=true leaves a smaller one out: no step is "
+        "left. Set batch=50 or less, or drop_last=false."
+    )
+    with pytest.raises(ValueError, match="the 25 samples that there are for each of 2 ranks"):
+        check_length(job(None, None, batch=26, drop_last=True), 50, 2)
+    check_length(job(None, None, batch=51), 50, 1)

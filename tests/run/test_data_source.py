@@ -1,0 +1,141 @@
+"""What an epoch's samples come from, on real files and the kernel's own page cache and counters."""
+
+import pytest
+
+from epochmeter.machine.disk import Disk, Reads
+from epochmeter.run import data_source
+from epochmeter.run.data_source import Files, Memory, in_memory, supply_of
+
+JOB = {"ready_batches": False, "cache": "cold", "drop_caches": False, "dataset": {"layout": "files"}}
+READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A dataset of two splits, and files of ten pages each."""
+    for split in ("train", "val"):
+        place = tmp_path / "set" / split / "cat"
+        place.mkdir(parents=True)
+        for index in range(4):
+            (place / f"{index}.png").write_bytes(b"x" * 40960)
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def said():
+    """What a person was told."""
+    return []
+
+
+@pytest.fixture
+def files(folder, said, monkeypatch):
+    """files(*counters, cache=) -> the supply from that folder, whose disk's counters are scripted."""
+
+    def made(*counters, cache="keep", reason=None):
+        told = iter(counters)
+        monkeypatch.setattr(data_source, "reads", lambda disk: next(told))
+        monkeypatch.setattr(data_source, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
+        monkeypatch.setattr(data_source, "describe", lambda disk: {"medium": disk.medium})
+        return Files(folder, cache, False, said.append)
+
+    return made
+
+
+def windowed(opened, name="epoch", seconds=2.0):
+    opened.mark()
+    opened.mark()
+    return opened.window(name, seconds)
+
+
+def test_reads_are_what_the_disks_counters_differ_by(files):
+    found = windowed(files(Reads(100, 4000), Reads(120, 10000)))
+    assert {key: found[key] for key in READS} == READS
+
+
+def test_each_window_has_its_own_reads(files):
+    opened = files(Reads(0, 0), Reads(1, 10), Reads(5, 100), Reads(7, 400))
+    assert windowed(opened)["read_bytes"] == 10
+    assert windowed(opened)["read_bytes"] == 300
+
+
+def test_an_evaluation_tells_its_bytes_alone(files):
+    assert windowed(files(Reads(100, 4000), Reads(120, 10000)), name="val") == {"read_bytes": 6000}
+
+
+@pytest.mark.parametrize(
+    "counters", [(None, None), (Reads(1, 1), None), (None, Reads(1, 1)), (Reads(9, 900), Reads(2, 100))]
+)
+def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_cached_share_is_told(files, counters):
+    assert windowed(files(*counters)).keys() == {"cached_share_after"}
+
+
+def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
+    opened = files(None, None, None, None)
+    opened.prepare(0)
+    assert windowed(opened)["cached_share_before"] == 1
+    opened = files(None, None, cache="cold")
+    opened.prepare(0)
+    found = windowed(opened)
+    assert (found["cached_share_before"], found["cached_share_after"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
+def test_caches_are_dropped_where_they_are_to_be_cold_once_no_file_is_looked_at_any_more(
+    folder, said, monkeypatch, cache, epochs
+):
+    done = []
+    opened = Files(folder, cache, True, said.append)
+    monkeypatch.setattr(data_source, "drop_caches", lambda: done.append("dropped"))
+    look = opened._residency.share
+    monkeypatch.setattr(opened._residency, "share", lambda: done.append("looked") or look())
+    for epoch in range(2):
+        opened.prepare(epoch)
+        assert done == ["looked", "dropped"][: 2 if epoch in epochs else 1]
+        done.clear()
+
+
+def test_what_an_epoch_reads_is_cached_after_it(files, folder):
+    opened = files(None, None, cache="cold")
+    opened.prepare(0)
+    opened.mark()
+    for path in sorted(folder.glob("train/*/*"))[:2]:
+        path.read_bytes()
+    opened.mark()
+    assert opened.window("epoch", 1.0)["cached_share_after"] == pytest.approx(0.5)
+
+
+def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
+    opened = files(reason="tmpfs lies in memory")
+    assert opened.prepare(0) == ["disk reads: not counted, since tmpfs lies in memory"]
+    assert opened.prepare(1) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, False), ({"ready_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
+)
+def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
+    assert in_memory({**JOB, **changed}) is expected
+
+
+@pytest.mark.parametrize("layout", ["memory", "tensors"])
+def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
+    found = supply_of({**JOB, "dataset": {"layout": layout}}, str(folder), print)
+    assert isinstance(found, Memory)
+    assert found.prepare(0) == []
+    assert windowed(found) == {}
+
+
+def test_a_dataset_without_files_lies_in_memory():
+    assert isinstance(supply_of(JOB, None, print), Memory)
+
+
+def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
+    assert supply_of(JOB, str(folder), print).facts["medium"]
+
+
+def test_that_all_is_read_before_a_warm_run_is_told_as_it_may_take_long(files, folder, said):
+    opened = files(cache="warm")
+    opened.prepare(0)
+    opened.prepare(1)
+    assert said == [f"Reading {folder} into the page cache."]

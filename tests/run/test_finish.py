@@ -1,0 +1,147 @@
+"""Runs that never told their end, because who measured them was killed, are closed by whoever starts next."""
+
+import json
+from datetime import datetime
+from types import SimpleNamespace
+
+import pytest
+
+from epochmeter.machine.process_identity import this_process
+from epochmeter.results.run_result import Outcome, no_energy
+from epochmeter.results.run_status import state
+from epochmeter.run.finish import close_dead, conclude
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
+from epochmeter.sweep.sweep_folder import SENT
+from epochmeter.tracking import queue
+
+GONE = this_process()._replace(began="0")
+JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "epochmeter"}}
+RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
+       "power_limit_max_w": None}  # fmt: skip
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """begun("0", process) -> the record of a run that has begun, in the queue."""
+
+    def begin(number, process):
+        record = Record(tmp_path / "multirun" / "sweep" / number)
+        record.folder.mkdir(parents=True)
+        record.describe(JOB, {**RUN, "record_id": f"run{number}", **process._asdict()})
+        queue.put(record, f"run{number}")
+        return record
+
+    return begin
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """closed() -> what is said as the dead are closed."""
+
+    def close():
+        said = []
+        close_dead(tmp_path / "multirun", said.append)
+        return said
+
+    return close
+
+
+def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
+    record = begun("0", GONE)
+    (said,) = closed()
+    assert said.startswith("Run sweep/0 is closed as killed: epochmeter was killed, its machine went down")
+    assert state(record) == "killed"
+    summary = record.summary()
+    assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
+    assert summary["metrics"] == {"total/power_limit_w": 15.0}
+    assert closed() == []
+
+
+def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_how_it_ended(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    write_json(record.folder / "summary.json", {"state": "whole", "metrics": {}, "notes": [], "failure": None})
+    queue.drop(record)  # it was shown
+    (said,) = closed()
+    assert said.startswith("Run sweep/0 is closed as failed: ")
+    assert record.summary()["state"] == state(record) == "failed"
+    queue.drop(record)  # it was shown so
+    assert list(queue.waiting(tmp_path / "multirun")) == []
+
+
+@pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
+def test_a_run_that_may_go_on_is_left_alone(begun, closed, process):
+    record = begun("0", process)
+    assert closed() == []
+    assert record.summary() is None
+
+
+def test_a_run_that_told_its_end_keeps_it(begun, closed):
+    record = begun("0", GONE)
+    record.conclude({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
+    assert closed() == []
+    assert state(record) == "failed"
+
+
+def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.set_aside()
+    assert len(closed()) == 1
+    assert [state(attempt) for attempt in record.attempts()] == ["killed"]
+
+
+def test_when_a_run_ended_is_told_by_who_saw_it_alone(begun, closed):
+    seen, dead = begun("0", this_process()), begun("1", GONE)
+    outcome = Outcome(0, [])
+    outcome.fails("exception", "no such file")
+    conclude(SimpleNamespace(record=seen, job=seen.job(), run=seen.run(), of_sweep=False), outcome)
+    closed()
+    assert datetime.fromisoformat(seen.summary()["ended"]) <= datetime.now().astimezone()
+    assert "ended" not in dead.summary()
+
+
+def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
+    closed()
+    assert state(record) == "killed"
+    assert list(queue.waiting(tmp_path / "multirun")) == []
+
+
+def test_what_a_node_left_is_closed_by_who_sent_it(begun, closed):
+    record = begun("0", GONE)
+    (record.folder.parent / "slurm").mkdir()
+    (record.folder.parent / SENT).write_text("{}")
+    assert closed() == []
+
+
+def test_one_that_is_broken_keeps_no_other_from_its_end(begun, closed):
+    broken = begun("0", GONE)
+    (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
+    begun("1", GONE)
+    (said,) = closed()
+    assert "sweep/1" in said
+
+
+def test_the_end_of_a_dead_run_tells_what_was_noted_of_its_windows(begun, closed):
+    record = begun("0", GONE)
+    asked = {"target_accuracy": None, "target_loss": None, "evaluate": False}
+    record.describe({**JOB, **asked, "throughput": {"start": None, "stop": None}}, record.run())
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}}
+    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
+    closed()
+    assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
+
+
+def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
+    record = begun("0", GONE)
+    record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})
+    closed()
+    assert "hunter2" not in (record.folder / "summary.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "why"), [("counter", None), ("sampled", None), ("estimated", "less"), ("none", "less")]
+)
+def test_measured_energy_is_not_reported_as_missing(source, why):
+    assert no_energy({"energy": {"source": source, "reason": "less"}}) == why

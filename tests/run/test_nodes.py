@@ -1,0 +1,97 @@
+"""Which node of a Slurm step this is, by the environment that srun makes."""
+
+from pathlib import Path
+
+import pytest
+
+from epochmeter.run.nodes import PORTS, Node, check, check_alone, first_host, folders, node, node_address
+
+STEP = {
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "n[03-04]",
+    "SLURM_JOB_ID": "4711",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURMD_NODENAME": "n04",
+}
+DDP, SINGLE = {"name": "ddp", "launcher": "torchrun", "ranks": 2}, {"name": "single", "ranks": 1}
+
+
+def here(**changed):
+    return node({**STEP, **changed}, address=lambda name: f"{name}.example")
+
+
+def test_a_machine_by_itself_is_the_first_and_only_node():
+    assert node({}) == node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
+    assert Node().is_first
+
+
+def test_the_nodes_of_a_step_meet_at_its_first_host_and_a_port_of_the_step():
+    found = here()
+    assert (found.number, found.nodes, found.name, found.first) == (1, 2, "n04", "n03.example")
+    assert found.port in PORTS
+    assert not found.is_first
+    assert here(SLURM_PROCID="0").port == found.port
+    assert here(SLURM_STEP_ID="1").port != found.port
+    assert here(SLURM_JOB_ID="4712").port != found.port
+
+
+def test_several_tasks_on_a_node_are_refused_with_what_to_give():
+    with pytest.raises(ValueError, match=r"4 tasks on 2 nodes.*--ntasks-per-node=1, and strategy\.ranks="):
+        here(SLURM_STEP_NUM_TASKS="4")
+
+
+@pytest.mark.parametrize(
+    ("listed", "first"),
+    [
+        ("n1", "n1"),
+        ("n[0-1]", "n0"),
+        ("n[003-017,21],m4", "n003"),
+        ("gpu-a,gpu-b", "gpu-a"),
+        ("rack[1-2]n[3,7]", "rack1n3"),
+        ("nid[001234]-hsn", "nid001234-hsn"),
+    ],
+)
+def test_the_first_of_a_list_of_hosts_is_read(listed, first):
+    assert first_host(listed) == first
+
+
+def test_a_node_goes_by_the_address_that_slurm_has_for_it_or_else_by_its_name(tmp_path, monkeypatch):
+    program = tmp_path / "scontrol"
+    program.write_text('#!/bin/sh\necho "NodeName=$3 Arch=x86_64\n   NodeAddr=10.0.0.3 NodeHostName=$3"\n')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node_address("n03") == "n03"
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert node_address("n03") == "10.0.0.3"
+
+
+def test_what_trains_on_one_node_is_refused_on_several():
+    check(DDP, here())
+    check(SINGLE, Node())
+    with pytest.raises(ValueError, match="strategy=single trains on one node, and srun started 2: give strategy=ddp"):
+        check(SINGLE, here())
+
+
+def test_the_first_node_alone_makes_a_record():
+    def made(command, many, again):
+        return Path("record")
+
+    assert folders(made, {}) is made
+    assert folders(made, {**STEP, "SLURM_PROCID": "0"})([], False, False) == Path("record")
+    other = folders(made, STEP)([], False, False)
+    assert other.is_dir()
+    assert other != Path("record")
+    other.rmdir()
+
+
+def test_a_sweep_on_several_nodes_is_refused():
+    with pytest.raises(ValueError, match="a sweep on 2 nodes at once is not known: give srun one run after another"):
+        folders(lambda *_: Path("record"), STEP)([], True, False)
+
+
+def test_a_whole_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
+    check_alone(Node(), tmp_path)
+    with pytest.raises(ValueError, match=r"is whole, and 1 more of 2 nodes have begun .*leave out sweep\.resume=true"):
+        check_alone(Node(nodes=2), tmp_path)

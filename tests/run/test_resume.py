@@ -1,0 +1,128 @@
+"""What an earlier start of a run has left to go on from, and whether that is all there."""
+
+import json
+import zipfile
+from array import array
+
+import pytest
+
+from epochmeter.run.resume import left
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record, since_resumed
+
+JOB = {"evaluate": True}
+RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}
+EARLIER = {**RUN, "record_id": "first start"}
+STEPS = 4
+
+
+def window(name, epoch):
+    steps = {"epoch/steps": STEPS} if name == "epoch" else {}
+    return {"window": name, "epoch": epoch, "metrics": steps}
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Three epochs and half a fourth, with a checkpoint after two."""
+    record = Record(tmp_path)
+    record.describe(JOB, EARLIER)
+    for epoch in range(3):
+        record.append(window("epoch", epoch))
+        record.append(window("val", epoch))
+    record.append_steps(array("f", range(4 * STEPS * len(INTERVALS))))
+    record.append_losses(array("f", range(4 * STEPS)))
+    checkpoint(record, epochs=2)
+    return record
+
+
+def checkpoint(record, epochs, record_id="first start"):
+    with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:
+        archive.writestr("archive/data/0", b"weights" * 99)
+        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": record_id, "epochs": epochs}))
+
+
+def test_the_same_run_goes_on_after_the_epochs_of_its_checkpoint(record):
+    found = left(record, JOB, RUN)
+    assert (found.epochs, found.reason) == (2, "")
+    assert found.run == EARLIER
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(record):
+    (record.folder / CHECKPOINT).unlink()
+    assert left(record, JOB, RUN) == (None, {}, "")
+
+
+@pytest.mark.parametrize("other", [{"identity": "another job"}, {"rehearsal": ["no power limit"]}])
+def test_what_was_measured_of_another_job_or_rehearsed_is_another_run(record, other):
+    assert left(record, JOB, {**RUN, **other}) == (None, {}, "")
+
+
+def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
+    elsewhere = {**RUN, "identity": "this job there", "host": "there"}
+    assert left(record, JOB, elsewhere) == (None, {}, "it was made on another host, here")
+
+
+def test_a_whole_run_has_nothing_to_go_on_from(record):
+    write_json(record.folder / "whole.json", {"identity": "this job", "finished": ""})
+    assert left(record, JOB, RUN) == (None, {}, "")
+
+
+def flipped(record):
+    data = bytearray((record.folder / CHECKPOINT).read_bytes())
+    data[data.index(b"weights") + 3] ^= 1
+    (record.folder / CHECKPOINT).write_bytes(data)
+
+
+def shortened(name, by):
+    def shorten(record):
+        path = record.folder / name
+        path.write_bytes(path.read_bytes()[:-by])
+
+    return shorten
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (flipped, "the file is damaged"),
+        (shortened(CHECKPOINT, 30), "the file is damaged"),
+        (lambda record: (record.folder / CHECKPOINT).write_bytes(b""), "the file is damaged"),
+        (lambda record: checkpoint(record, 2, "a third start"), "it is another run's"),
+        (lambda record: checkpoint(record, 4), "the windows before it are not all there"),
+        (shortened("steps.bin", 2 * STEPS * len(INTERVALS) * 4 + 1), "the windows before it are not all there"),
+        (shortened("losses.bin", 2 * STEPS * 4 + 4), "the windows before it are not all there"),
+        (lambda record: (record.folder / "job.json").write_text("{"), "its job.json cannot be read"),
+        (lambda record: (record.folder / "epochs.jsonl").write_text("{\n"), "the windows before it cannot be read"),
+    ],
+)
+def test_what_is_not_all_there_is_told(record, harm, reason):
+    harm(record)
+    assert left(record, JOB, RUN) == (None, {}, reason)
+
+
+def test_an_epoch_that_ended_in_part_was_not_evaluated(record):
+    lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (record.folder / "epochs.jsonl").write_text("".join(lines[:3]))
+    assert left(record, JOB, RUN).epochs == 2
+
+
+def test_an_epoch_goes_by_the_clock_of_the_start_that_measured_it():
+    run = {"clock": 0, "resumed": [{"epoch": 2, "clock": 1}, {"epoch": 2, "clock": 2}, {"epoch": 4, "clock": 3}]}
+    assert [since_resumed(run, epoch)["clock"] for epoch in range(6)] == [0, 0, 2, 2, 3, 3]
+    assert since_resumed({"clock": 0}, 5)["clock"] == 0
+
+
+def test_a_record_goes_back_to_its_checkpoint_and_sets_aside_what_told_of_an_end(record):
+    write_json(record.folder / "summary.json", {"state": "killed"})
+    (record.folder / "worker.log").write_text("Killed")
+    (record.folder / "power.csv").write_text("monotonic_ns,total_w\n")
+    before = record.windows()
+    for _ in range(2):  # as often as one likes: a start may be killed in the midst of it
+        record.cut(2)
+        assert record.windows() == before[:4]
+        assert record.steps() == array("f", range(2 * STEPS * len(INTERVALS)))
+        assert record.losses() == array("f", range(2 * STEPS))
+    assert {path.name for path in (record.folder / "attempt1").iterdir()} == {"summary.json", "worker.log"}
+    assert (record.folder / "power.csv").exists()
+    record.cut(2, also=["power.csv"])
+    assert not (record.folder / "power.csv").exists()

@@ -1,0 +1,411 @@
+import math
+from array import array
+
+import pytest
+
+from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.phases.phase_energy import PhaseEnergy
+from epochmeter.power.power_series import Powers, Sampling
+from epochmeter.power.window_energy import Consumption, Reading
+from epochmeter.run import window
+from epochmeter.run.window import PAUSED, Panel, closed, of_all, shared
+from epochmeter.shared.record import Record
+
+SECOND = 1_000_000_000
+OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
+PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
+MEASURED = {
+    "parts": PARTS,
+    "weight": 20,
+    "loss_sum": 14,
+    "right": 16,
+    "bad": [],
+    "paused": False,
+    "opened_ns": 100 * SECOND,
+    "closed_ns": 104 * SECOND,
+}
+"""What the one rank there is measured: a loss of 0.7 a sample, and four of five right."""
+
+
+class Scripted:
+    """Gauges that saw one thing."""
+
+    def __init__(self, throttled=(), **metrics):
+        self.window = lambda opened_ns, closed_ns: metrics
+        self.throttled = lambda opened_ns, closed_ns: list(throttled)
+        self.mark = lambda: None
+        self.forget = lambda before_ns: None
+
+
+class Shelf:
+    """A supply that tells one thing of each kind of window."""
+
+    def __init__(self, **metrics):
+        self.metrics = metrics
+
+    def window(self, name, seconds):
+        return {key: value / seconds if key.endswith("_per_s") else value for key, value in self.metrics.items()}
+
+
+def meter(*domains, source="counter"):
+    counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
+    return Instruments(counters=counters, total=list(domains), covers="all that is scripted")
+
+
+def at(seconds, **joules):
+    return Reading(round(seconds * SECOND), joules)
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A record whose last two steps took 1 s and 3 s, after one of another epoch that took 50 s."""
+    record = Record(tmp_path)
+    record.append_steps(array("f", [0, 0, 0, 50]))
+    record.append_steps(array("f", [0, 0, 0, 1, 1, 1, 1, 1]))
+    return record
+
+
+@pytest.fixture
+def close(record):
+    """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
+
+    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
+        panel = Panel(meter, gauges or Scripted(), supply or Shelf(), idle_w)
+        return closed(opened, {"ranks": [measured]}, before, after, panel, record)
+
+    return made
+
+
+@pytest.fixture
+def metrics(close):
+    """The metrics of such a window."""
+    return lambda *borders, **how: close(*borders, **how).line["metrics"]
+
+
+def test_a_line_holds_the_workers_times_and_the_borders_times_apart(close):
+    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
+    assert (found["window"], found["epoch"]) == ("epoch", 3)
+    assert (found["opened_ns"], found["closed_ns"]) == (100 * SECOND, 104 * SECOND)
+    borders = {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND}
+    assert found["energy"] == {**borders, "joules": {"gpu0": 20}, "term": found["energy"]["term"]}
+
+
+def test_the_parts_are_metrics_under_the_windows_name(metrics):
+    found = metrics(at(99.99), at(104.01), Absent("none"))
+    assert {name: found[f"epoch/{name}"] for name in PARTS} == PARTS
+    assert found["epoch/train_loss"] == 0.7
+    assert found["epoch/train_accuracy"] == 0.8
+    assert all(name.startswith("epoch/") for name in found)
+
+
+def test_throughput_is_samples_by_end_to_end_time(metrics):
+    assert metrics(at(99.99), at(104.01), Absent("none"))["epoch/samples_per_s"] == 20 / 4
+
+
+def test_energy_is_what_the_counters_differ_by_of_each_domain_and_in_all(metrics):
+    found = metrics(at(99.99, cpu0=100, dram0=7), at(104.01, cpu0=130, dram0=9), meter("cpu0", "dram0"))
+    assert found["epoch/energy_j"] == 32
+    assert (found["epoch/energy_cpu0_j"], found["epoch/energy_dram0_j"]) == (30, 2)
+    assert found["epoch/energy_per_sample_j"] == 32 / 20
+
+
+def test_mean_power_divides_by_the_energy_window_and_not_by_the_time_window(metrics):
+    assert metrics(at(99.99, gpu0=0), at(104.02, gpu0=40), meter("gpu0"))["epoch/power_mean_w"] == pytest.approx(
+        40 / 4.03
+    )
+
+
+def test_where_nothing_meters_no_metric_speaks_of_energy(metrics):
+    found = metrics(at(99.99), at(104.01), Absent("no meter"))
+    assert not [name for name in found if "energy" in name or "power" in name]
+
+
+def test_an_estimate_is_no_energy_and_makes_no_power(metrics):
+    found = metrics(at(99.99, cpu=1), at(104.01, cpu=5), meter("cpu", source="estimated"))
+    assert [name for name in found if "energy" in name or "power" in name] == ["epoch/estimated_energy_j"]
+    assert found["epoch/estimated_energy_j"] == 4
+
+
+def test_a_total_that_lacks_a_domain_is_absent_and_the_other_domain_remains(close):
+    found = close(at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1")).line
+    assert [name for name in found["metrics"] if "energy" in name or "power" in name] == ["epoch/energy_gpu0_j"]
+    assert found["energy"]["joules"] == {"gpu0": 2}
+
+
+@pytest.mark.parametrize("after", [5, 2], ids=["stood still", "ran backwards"])
+def test_a_counter_that_tells_nothing_leaves_no_joules_in_the_record(close, after):
+    found = close(at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0")).line
+    assert found["energy"]["joules"] == {}
+    assert "epoch/energy_j" not in found["metrics"]
+
+
+def test_percentiles_are_of_this_epochs_own_steps(metrics):
+    found = metrics(at(99.99), at(104.01), Absent("none"))
+    assert (found["epoch/step_p50_s"], found["epoch/step_p99_s"]) == (1, 3)
+
+
+def test_an_evaluation_says_what_it_cost_and_what_it_found_alone(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=opened).line
+    assert found["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
+
+
+def test_an_evaluations_estimate_is_kept_as_one(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    found = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
+    assert found["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
+
+
+def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(close):
+    late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
+    assert not [name for name in late.line["metrics"] if "energy" in name or "power" in name]
+    assert late.notes == ["epoch window 3: no energy, since 604.010 s passed between the counters' readings around it."]
+
+
+@pytest.mark.parametrize(("late_s", "term_j"), [(0.1, 20), (1.0, None)])
+def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_total(close, late_s, term_j):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    found = close(at(99.99, gpu0=10), at(104.01 + late_s, gpu0=30), meter("gpu0"), opened=opened).line
+    assert "val/energy_j" not in found["metrics"]
+    term = found["energy"]["term"]
+    assert term.get("energy_j") == term_j
+    if term_j:
+        assert term["energy_uncertainty_j"] >= 20 / (4.02 + late_s) * late_s
+
+
+def test_a_training_that_diverged_has_no_loss_and_says_so(close):
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": float("nan")})
+    assert "epoch/train_loss" not in diverged.line["metrics"]
+    assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
+    assert diverged.notes == ["epoch window 3: the loss was nan; its mean is left out."]
+    assert diverged.marks == {"diverged": "epoch window 3: the loss was nan"}
+
+
+@pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
+def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run_counts_it(
+    close, record, losses, first
+):
+    record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": math.nan})
+    said = f"epoch window 3: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    assert diverged.marks == {"diverged": said}
+    assert diverged.notes == [f"{said}; its mean is left out."]
+
+
+def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    measured = {**MEASURED, "loss_sum": math.inf}
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured=measured, opened=opened)
+    assert "val/loss" not in diverged.line["metrics"]
+    assert diverged.marks == {"diverged": "val window 3: the loss was inf"}
+
+
+def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, record):
+    record.append_losses(array("f", [math.nan, 0.5, 0.5]))
+    assert close(at(99.99), at(104.01), Absent("none")).marks == {}
+
+
+def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
+    opened = {**OPENED, "partial": True, "whole": 9}
+    partial = close(at(99.99), at(104.01), Absent("none"), opened=opened)
+    assert partial.line["partial"] is True
+    assert partial.notes == ["epoch window 3: ended after 2 of 9 steps, at throughput.stop: it is in no steady mean."]
+    assert partial.marks == {"partial": "epoch window 3: ended after 2 of 9 steps"}
+    assert "partial" not in close(at(99.99), at(104.01), Absent("none")).line
+
+
+def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
+    parted = {**MEASURED, "parts": {**PARTS, "clock_residual_s": -0.02}}
+    assert close(at(99.99), at(104.01), Absent("none")).notes == []
+    told = close(at(99.99), at(104.01), Absent("none"), measured=parted).notes
+    assert told == ["epoch window 3: its parts miss 0.50% of its end-to-end time."]
+
+
+def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
+    hot = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
+    found = close(at(99.99), at(104.01), Absent("none"), gauges=hot)
+    assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
+    assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
+    assert found.notes == ["epoch window 3: gpu0 slowed for heat"]
+    assert found.marks == {"throttled": "gpu0 slowed for heat"}
+
+
+def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
+    found = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "paused": True})
+    assert found.line["paused"] is True
+    assert found.notes == [f"epoch window 3: {PAUSED}: it is in no steady mean."]
+    assert found.marks == {"paused": f"epoch window 3: {PAUSED}"}
+
+
+def test_net_energy_is_less_what_the_machine_uses_idle(metrics):
+    assert metrics(at(100, gpu0=0), at(104, gpu0=40), meter("gpu0"), idle_w=3.0)["epoch/net_energy_j"] == 28.0
+
+
+class Lost:
+    """A board whose one sensor was read at the borders, and in between for a while not."""
+
+    def __init__(self):
+        self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
+
+    def sampling(self, opened_ns, closed_ns):
+        return Sampling(samples=9, gap_max_s=3.0, failed=99, lost={"VDD_IN": "unread for 3.0 s: gone"}, peak_w=9.0,
+                        half_width_j=1.0, inside={"VDD_IN": 9})  # fmt: skip
+
+    def drain(self, before_ns):
+        watts = array("d", [9.0, math.nan, 7.5])
+        return Powers(array("q", [5, 6, 7]), {"VDD_IN": watts}, watts)
+
+
+def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_are_kept(close, record):
+    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
+    found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
+    assert found.notes[0] == "epoch window 3: no energy of VDD_IN: unread for 3.0 s: gone."
+    assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
+    kept = (record.folder / "power.csv").read_text().splitlines()
+    assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
+
+
+def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
+    found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
+    given = []
+    monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
+    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
+    closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    line = closed.line
+    assert "epoch window 3: no energy of some phases: copy: why" in closed.notes
+    gross = line["metrics"]["epoch/energy_j"], line["metrics"]["epoch/energy_uncertainty_j"]
+    assert given[0][-3:] == (*gross, None), "the sensor's response is not stated"
+    assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
+    assert line["phases"] == {
+        "averaging_s": 0.02,
+        "lag_s": 0.01,
+        "half_width_j": {"stall": 0.2, "compute": 0.1},
+    }
+
+
+def test_what_the_supply_tells_stands_beside_the_workers_parts(metrics):
+    found = metrics(at(99.99), at(104.01), Absent("none"), supply=Shelf(read_bytes=80, read_bytes_per_s=80))
+    assert (found["epoch/read_bytes"], found["epoch/read_bytes_per_s"]) == (80, 20), "by the window's own 4 s"
+
+
+def test_what_the_supply_does_not_know_is_absent(metrics):
+    assert not [name for name in metrics(at(99.99), at(104.01), Absent("none")) if "read" in name or "cached" in name]
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "said"),
+    [(2, ["a.png", "b.png"], ["2 bad samples were skipped: a.png, b.png."]),
+     (7, ["a.png", "b.png"], ["7 bad samples were skipped: a.png, b.png and 5 more."]),
+     (0, [], [])],
+)  # fmt: skip
+def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
+    measured = {**MEASURED, "parts": {**PARTS, "skipped_samples": count}, "bad": named}
+    window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
+    assert window.notes == [f"epoch window 3: {text}" for text in said]
+    assert window.line["metrics"]["epoch/skipped_samples"] == count
+
+
+def of_a_node(**metrics):
+    term = {name: value for name, value in metrics.items() if name == "energy_j"}
+    return {"node": "n1", "metrics": metrics, "joules": {}, "term": term, "reason": "no RAPL"}
+
+
+HERE = Consumption({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
+
+
+def test_the_energy_of_several_nodes_is_their_sum():
+    others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
+    assert of_all(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
+
+
+def test_the_peak_of_one_node_is_not_that_of_all():
+    here = HERE._replace(metrics={**HERE.metrics, "power_peak_w": 4.0})
+    assert "power_peak_w" not in of_all(here, [of_a_node(energy_j=12.0, power_mean_w=1.0)]).metrics
+
+
+def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
+    used = of_all(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
+    assert used.metrics == {"energy_gpu0_j": 30.0}
+    assert used.notes == [
+        "a note",
+        "no energy_j of all nodes: n1 has none (no RAPL).",
+        "no power_mean_w of all nodes: n1 has none (no RAPL).",
+    ]
+
+
+def test_a_node_by_itself_has_the_energy_that_it_has():
+    assert of_all(HERE, []) is HERE
+
+
+def test_a_node_tells_what_it_used_in_a_window_of_its_own_clock():
+    panel = Panel(meter("cpu0"), Scripted(), Shelf())
+    times = {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}
+    told = shared("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert (told["node"], told["joules"]) == ("n1", {"cpu0": 40.0})
+    assert told["metrics"]["energy_j"] == 40.0
+    loose = shared("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert loose["metrics"] == {}
+    assert "passed between the counters' readings" in loose["reason"]
+
+
+def test_the_first_nodes_record_keeps_what_the_others_told(record):
+    rank = {**MEASURED, "node": 0}
+    elsewhere = {**MEASURED, "node": 1, "opened_ns": 1, "closed_ns": 2}
+    measured = {"ranks": [rank, elsewhere], "nodes": [of_a_node(energy_j=5.0, power_mean_w=1.0)]}
+    panel = Panel(meter("gpu0"), Scripted(), Shelf())
+    line = closed(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
+    assert line["metrics"]["epoch/energy_j"] == 25.0
+    assert line["energy"]["nodes"] == measured["nodes"]
+    assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
+
+
+def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_total(close):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    short = {**MEASURED, "closed_ns": MEASURED["opened_ns"] + SECOND // 2}
+    found = close(at(100, gpu0=10), at(100.5, gpu0=110), meter("gpu0"), opened=opened, measured=short, idle_w=20.0)
+    assert "val/energy_j" not in found.line["metrics"]
+    term = found.line["energy"]["term"]
+    assert (term["energy_j"], term["net_energy_j"], term["period_s"], term["shortest_s"]) == (100, 90, 0.1, 1.0)
+
+
+def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
+    opened = {"window": "val", "epoch": 3, "steps": 2}
+    there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
+    panel = Panel(meter("gpu0"), Scripted(), Shelf())
+
+    def term(*others):
+        nodes = [{**of_a_node(), "term": other} for other in others]
+        borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
+        line = closed(opened, {"ranks": [MEASURED], "nodes": nodes}, *borders, panel, record).line
+        return line["energy"]["term"]
+
+    assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
+    assert term(there, {}) == {}
+
+
+class Watched:
+    """A monitor that sees another process at either border."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def poll(self):
+        self.looks += 1
+
+    def drain(self):
+        return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
+
+
+def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
+    watched = Watched()
+    panel = Panel(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
+    borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
+    elsewhere = {**of_a_node(), "other_gpu_processes": ["process 9 also computes on gpu1"]}
+    found = closed(OPENED, {"ranks": [MEASURED], "nodes": [elsewhere]}, *borders, panel, record)
+    here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
+    assert f"epoch window 3: {here}." in found.notes
+    assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
+    told = shared("n1", {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}, *borders, panel)
+    assert told["other_gpu_processes"] == [here.replace("1.0", "2.0")]

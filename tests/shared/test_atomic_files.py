@@ -1,0 +1,58 @@
+"""Files that are there whole or not at all, and folders that one process at a time has."""
+
+import errno
+import fcntl
+import json
+import os
+import stat
+
+import pytest
+
+from epochmeter.shared.atomic_files import hold, read_json, write_json
+
+
+def test_json_is_written_whole_and_leaves_nothing_beside_it(tmp_path):
+    write_json(tmp_path / "job.json", {"über": [1, 2.5, None]})
+    assert read_json(tmp_path / "job.json") == {"über": [1, 2.5, None]}
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_value_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
+    write_json(tmp_path / "job.json", {"batch": 16})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "job.json", {"batch": 32, "model": object()})
+    assert read_json(tmp_path / "job.json") == {"batch": 16}
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
+    write_json(tmp_path / "job.json", {"batch": 16})
+    seen = []
+
+    def dump(value, file, **how):
+        file.write('{"batch": ')
+        file.flush()
+        seen.append(read_json(tmp_path / "job.json"))
+        file.write("32}")
+
+    monkeypatch.setattr(json, "dump", dump)
+    write_json(tmp_path / "job.json", {"batch": 32})
+    assert seen == [{"batch": 16}]
+    assert read_json(tmp_path / "job.json") == {"batch": 32}
+
+
+@pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
+def test_a_folder_is_one_processes_as_far_as_its_file_system_can_lock(tmp_path, monkeypatch, refuses):
+    def flock(descriptor, how, real=fcntl.flock):
+        """As of NFS, which locks what was opened for writing."""
+        if refuses == "all" or (refuses == "folders" and stat.S_ISDIR(os.fstat(descriptor).st_mode)):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    mine = hold(tmp_path)
+    other = hold(tmp_path, wait=False)
+    assert (other is None) is (refuses != "all")
+    os.close(mine)
+    assert hold(tmp_path, wait=False) is not None
+    assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

@@ -1,0 +1,103 @@
+"""Configurations of a sweep: as Hydra composes them, files read once, with a sign of life."""
+
+import io
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from epochmeter.console.progress import counted
+from epochmeter.run.preflight import check_points
+from epochmeter.sweep.compose import SweepLoader
+
+
+@pytest.fixture
+def loader(composed):
+    """Hydra's own loader, initialized for conf/."""
+    return GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture
+def master(loader):
+    return loader.load_configuration("train", ["batch=8,16", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["batch=1"],
+        ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
+        ["experiment=edge/resnet18_cifar10", "device=nano", "epochs=2"],
+        ["+note=x", "~scheduler"],
+        ["supply=warm", "workers=3"],
+        ["hydra.job.name=me", "seed=3", "model={name: mine}"],
+        ["experiment=edge/grid", "power_limit=null", "storage=hdd_usb"],
+        ["hydra.searchpath=[file://SEARCHED]", "+study=mine", "epochs=4"],
+    ],
+    ids=" ".join,
+)
+def test_configuration_equals_hydras_own(loader, master, tmp_path, typed):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\nepochs: 3\n")
+    typed = [each.replace("SEARCHED", str(tmp_path)) for each in typed]
+    fast = SweepLoader(loader)
+    expected = OmegaConf.to_container(loader.load_sweep_config(master, typed))
+    fast.load_sweep_config(master, [*typed, "seed=99"])  # the template is there already
+    assert OmegaConf.to_container(fast.load_sweep_config(master, typed)) == expected
+
+
+def test_group_of_the_commands_own_search_path_is_a_group(loader, tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\n")
+    searched = [f"hydra.searchpath=[file://{tmp_path}]", "hydra.mode=MULTIRUN"]
+    master = loader.load_configuration("train", searched, RunMode.MULTIRUN)
+    assert SweepLoader(loader).load_sweep_config(master, ["+study=mine"]).batch == 77
+
+
+def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch):
+    read = []
+    of_hydra = type(loader).load_sweep_config
+    monkeypatch.setattr(
+        type(loader), "load_sweep_config", lambda self, *asked: read.append(asked[1]) or of_hydra(self, *asked)
+    )
+    fast = SweepLoader(loader)
+    points = [[f"model={model}", f"batch={batch}"] for model in ("lenet", "resnet18") for batch in range(1, 21)]
+    check_points(points, lambda point: fast.load_sweep_config(master, point))
+    run = [fast.load_sweep_config(master, point) for point in points]
+    assert [(config.model.name, config.batch) for config in run] == [
+        (model, batch) for model in ("lenet", "resnet18") for batch in range(1, 21)
+    ]
+    assert read == [["model=lenet"], ["model=resnet18"]]
+
+
+@pytest.mark.parametrize("root", ["machine.root=/board", "machine.root=${oc.env:BOARD}", "machine={root: /board}"])
+def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypatch, root):
+    monkeypatch.setenv("BOARD", "/board")
+    roots = []
+    fast = SweepLoader(loader, lambda root: roots.append(root) or "nano")
+    config = fast.load_sweep_config(master, ["batch=4", root])
+    assert roots == ["/board"]
+    assert (config.device.name, config.hydra.runtime.choices.device) == ("nano", "nano")
+    assert config.hydra.overrides.task == ["batch=4", root]
+    assert config.meter.name == composed("device=nano").meter.name
+
+
+def test_named_device_stays_and_auto_too_where_another_machine_decides(loader, master):
+    assert SweepLoader(loader, lambda _: "nano").load_sweep_config(master, ["device=agx"]).device.name == "agx"
+    assert SweepLoader(loader).load_sweep_config(master, []).device.name == "auto"
+
+
+def test_progress_in_a_file_is_a_few_lines_and_none_for_short_work():
+    def lines(seconds_each):
+        now = iter(range(10_000))
+        console = Console(file=io.StringIO(), width=80)
+        seen = list(counted(range(200), "Composing", console, lambda: next(now) * seconds_each))
+        assert seen == list(range(200))
+        return console.file.getvalue().splitlines()
+
+    assert lines(0.001) == []
+    told = lines(0.2)
+    assert told[0] == "Composing 4/200"
+    assert 3 < len(told) < 7

@@ -1,0 +1,159 @@
+"""Rules of the sources that no linter checks: where a library is imported, and what a board's Python can read."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_imports import imported
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+ENTRIES = {name for name in TREES if "/" not in name}
+BOARD = {name for name in TREES if name.startswith(("epochmeter/worker/", "epochmeter/shared/"))}
+CONTROLLER = TREES.keys() - {name for name in TREES if name.startswith("epochmeter/worker/")}
+ONLY_IN = {
+    "torch": "epochmeter/worker/",
+    "torchvision": "epochmeter/worker/",
+    "mlflow": "epochmeter/tracking/",
+    "hydra": (*ENTRIES, "hydra_plugins/", "epochmeter/config/", "epochmeter/sweep/compose.py"),
+    "omegaconf": (
+        *ENTRIES,
+        "hydra_plugins/",
+        "epochmeter/config/",
+        "epochmeter/sweep/compose.py",
+        "epochmeter/run/preflight.py",
+    ),
+    "optuna": "epochmeter/sweep/",
+    "submitit": "epochmeter/cluster/submit.py",
+    "zeus": ("epochmeter/power/meters/nvml.py", "epochmeter/power/knobs/nvml_limit.py"),
+    "pynvml": (
+        "epochmeter/machine/",
+        "epochmeter/power/meters/nvml.py",
+        "epochmeter/power/knobs/nvml_limit.py",
+    ),
+    "amdsmi": "epochmeter/power/meters/amd.py",
+    "jtop": "epochmeter/power/meters/jtop.py",
+    "numpy": ("epochmeter/worker/rng.py", "epochmeter/power/", "epochmeter/datasets/"),
+    "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/gaussian.py"),
+    "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/report/"),
+    "tensorboard": "epochmeter/tracking/tensorboard.py",
+    "pandas": "epochmeter/report/table.py",
+    "itables": "epochmeter/report/table.py",
+    "plotly": "epochmeter/report/interactive.py",
+    "matplotlib": "epochmeter/report/stills.py",
+    "jinja2": "epochmeter/report/document.py",
+}
+"""Where a library may be imported."""
+IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}
+MEASURING = ("epochmeter/power/", "epochmeter/worker/", "epochmeter/machine/utilization", "epochmeter/run/window.py")
+NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"
+"""Writes down for people when a setting was changed."""
+
+
+def packages(names):
+    return {name.partition(".")[0] for name in names}
+
+
+def at_import(tree):
+    """Return what is imported when the module is, rather than in a function or for type checkers only."""
+    return imported(ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], []))
+
+
+def test_a_library_is_imported_only_where_it_belongs():
+    uses = {(library, name) for name, tree in TREES.items() for library in packages(imported(tree)) & ONLY_IN.keys()}
+    assert {library for library, _ in uses} == ONLY_IN.keys(), "each library of the table is imported somewhere"
+    assert {(library, name) for library, name in uses if not name.startswith(ONLY_IN[library])} == set()
+
+
+def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
+    slow = ONLY_IN.keys() - IMPORTED_AT_ONCE
+    assert {name for name in CONTROLLER if packages(at_import(TREES[name])) & slow} == set()
+
+
+def test_packages_themselves_import_nothing():
+    assert {name for name, tree in TREES.items() if name.endswith("__init__.py") and imported(tree)} == set()
+
+
+def test_the_training_process_needs_only_torch_and_shared_code_the_standard_library():
+    libraries = {"epochmeter", "torch", "torchvision", "PIL", "numpy"}
+    for name in BOARD:
+        allowed = libraries if name.startswith("epochmeter/worker/") else {"epochmeter"}
+        assert packages(imported(TREES[name])) - sys.stdlib_module_names <= allowed, name
+    assert imported(TREES["epochmeter/worker/loop.py"]) == {"torch"}
+
+
+@pytest.mark.parametrize("name", sorted(BOARD | ENTRIES | {"epochmeter/config/interpreter.py"}))
+def test_python_3_6_can_read_what_runs_on_a_board_and_every_entry(name):
+    ast.parse((SOURCE / name).read_text(), name, feature_version=(3, 6))
+    names = imported(TREES[name])
+    assert "__future__.annotations" not in names
+    assert name in ENTRIES or not packages(names) & {"dataclasses", "contextvars", "zoneinfo", "graphlib"}
+
+
+@pytest.mark.parametrize("newer", ["(n := 3)", "def f(a, /): pass", "match 1:\n    case 1: pass"])
+def test_the_rule_for_python_3_6_refuses_newer_syntax(newer):
+    with pytest.raises(SyntaxError):
+        ast.parse(newer, feature_version=(3, 6))
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_an_entry_checks_its_python_before_it_imports_libraries(name):
+    body = TREES[name].body
+    check = next(number for number, node in enumerate(body) if isinstance(node, ast.If))
+    before = imported(ast.Module(body[:check], []))
+    assert "interpreter.lack()" in ast.unparse(body[check])
+    assert packages(before) - sys.stdlib_module_names == {"epochmeter"}
+    assert {other for other in before if other.startswith("epochmeter")} == {"epochmeter.config.interpreter"}
+
+
+def test_no_clock_that_can_be_set_measures_anything():
+    settable = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
+    for name in TREES:
+        if name.startswith(MEASURING) and name != NOTES_THE_TIME:
+            calls = {ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)}
+            assert not calls & settable, name
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the sources and the configuration, so that a command leaves nothing in the project's own folders."""
+    root = tmp_path_factory.mktemp("project")
+    for folder in ("src", "conf"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+@pytest.mark.parametrize("asked", ["--help", "--cfg job", "--cfg job device=nano model=torchvision"])
+def test_help_and_the_configuration_are_shown_without_torch_or_mlflow(project, asked):
+    shown = subprocess.run(
+        [sys.executable, "-X", "importtime", "src/train.py", *asked.split()],
+        cwd=project,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert "batch" in shown.stdout
+    modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in shown.stderr.splitlines()}
+    assert "hydra" in modules
+    assert not modules & {"torch", "torchvision", "mlflow", "sklearn", "zeus", "numpy", "rich", "psutil"}
+    assert not (project / "multirun").exists(), "showing what would run begins no run"
+
+
+def test_the_controller_runs_without_torch(project):
+    """Import all of the controller where torch cannot be imported."""
+    modules = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in sorted(CONTROLLER - ENTRIES)
+        if not name.endswith("__main__.py")
+    ]
+    program = "import importlib, sys; sys.modules['torch'] = None; [*map(importlib.import_module, sys.argv[1:])]"
+    environment = {**os.environ, "PYTHONPATH": str(project / "src")}
+    subprocess.run([sys.executable, "-c", program, *modules], env=environment, check=True, timeout=60)

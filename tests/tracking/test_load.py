@@ -1,0 +1,139 @@
+"""What MLflow shows is read back: every measured run once, and nothing that is made for being asked."""
+
+from dataclasses import replace
+
+import pytest
+
+from epochmeter.report.records import read
+from epochmeter.report.sources import of_shown
+from epochmeter.results.reuse import write_reference
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.tracking import load as shown
+from epochmeter.tracking import run_export
+from epochmeter.tracking.load import links, runs
+from epochmeter.tracking.publish import include, publish
+from epochmeter.tracking.report_artifacts import log_report
+
+
+def test_a_run_is_read_back_as_it_was_published(store, make_record):
+    record = make_record(batch=8, limit=100)
+    published = publish(record, store)
+    (run,) = runs(store.uri)
+    assert (run["run_id"], run["status"], run["sweep_id"]) == (published.run_id, "FINISHED", "sweep")
+    assert (run["params"]["batch"], run["params"]["power_limit"]) == ("8", "100")
+    assert record.summary()["metrics"].items() <= run["metrics"].items()
+    assert run["tags"]["epochmeter.energy_source"] == "counter"
+    assert f"/runs/{published.run_id}" in run["link"]
+
+
+def test_a_run_is_read_back_with_the_sweeps_that_reuse_it(store, make_record, tmp_path):
+    record = make_record()
+    (folder := tmp_path / "new" / "3").mkdir(parents=True)
+    write_reference(folder, record, ["batch=16"])
+    include(folder, store)
+    (run,) = runs(store.uri)
+    assert (run["sweep_id"], run["reused_as"]) == ("sweep", [("new", 3)])
+
+
+ESTIMATE = {"source": "estimated", "covers": "CPU", "reason": "no meter: its load times its TDP"}
+FOUR_RANKS = {"training": {"ranks": 4, "torch": "2.9", "python": "3.11"}, "storage": {"medium": "nvme"}}
+KINDS = {
+    "whole": {"limit": 100, "overrides": ["batch=16", "optimizer.lr=0.01", "+note='a | b'"]},
+    "of nothing but what it was by itself": {"overrides": []},
+    "on two nodes": FOUR_RANKS,
+    "without energy": {"energy": False},
+    "estimated": {"energy": ESTIMATE},
+    "a rehearsal": {"rehearsal": ["device=nano: this is host vm; and that", "storage=sd"]},
+    "of one epoch": {"epochs": 1},
+    "failed": {"state": "failed"},
+    "killed": {"state": "killed"},
+    "cut off": {"state": None, "epochs": 0},
+}
+
+
+@pytest.mark.system
+def test_a_report_of_what_mlflow_shows_has_the_rows_of_the_records(store, make_record):
+    for number, asked in enumerate(KINDS.values()):
+        record = make_record(number, **asked)
+        host = {**record.host(), "cpu": {"model": "Xeon", "cores": 8}, "gpus": [{"model": "H200"}] * 2}
+        write_json(record.folder / "host.json", host)
+        publish(record, store)
+    known = {row.number: row for row in read(record.folder.parent).rows}
+    for run in runs(store.uri):
+        row = of_shown(run)
+        assert replace(row, link=None) == known.pop(row.number), list(KINDS)[row.number]
+    assert not known, "each of them is there"
+
+
+def test_facts_of_very_many_epochs_are_told_without_those(make_record, store, monkeypatch):
+    record = make_record(epochs=30)
+    told = run_export.unpacked(run_export.told(record))
+    assert list(told["epochs"]) == list(range(30))
+    monkeypatch.setattr(run_export, "LONGEST_TAG", len(run_export.told(record)) - 1)
+    assert run_export.unpacked(run_export.told(record)) == {**told, "epochs": {}}
+    monkeypatch.setattr(run_export, "LONGEST_TAG", 20)
+    assert run_export.told(record) is None
+    assert run_export.FACTS not in run_export.tags(record)
+
+
+def test_a_run_whose_facts_are_no_facts_has_none(store, make_record):
+    run_id = publish(make_record(), store).run_id
+    for text in ("", "no base64!", run_export.packed([]), "AAAA"):
+        store.client.set_tag(run_id, run_export.FACTS, text)
+        assert runs(store.uri)[0]["facts"] is None
+
+
+def test_the_pages_of_a_sweep_are_found_by_the_numbers_of_its_runs(store, make_record):
+    published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
+    found = links(["sweep", "another", "o'clock"], uri=store.uri)
+    assert found.keys() == {"sweep/0", "sweep/3"}
+    assert all(f"/runs/{run_id}" in found[f"sweep/{number}"] for number, run_id in published.items())
+
+
+def test_what_is_not_known_is_not_there(store, make_record):
+    publish(make_record(limit=None, energy=False), store)
+    (run,) = runs(store.uri)
+    assert "power_limit" not in run["params"]
+    assert not [name for name in run["metrics"] if "energy" in name]
+
+
+@pytest.mark.parametrize("state", ["failed", "killed"])
+def test_a_run_that_failed_is_there_and_says_so(store, make_record, state):
+    publish(make_record(state=state), store)
+    assert [run["status"] for run in runs(store.uri)] == [state.upper()]
+
+
+def test_pages_are_put_together_in_the_order_in_which_runs_began(store, make_record, monkeypatch):
+    started = [f"2026-11-20T12:00:0{second}+00:00" for second in (3, 0, 4, 1, 2)]
+    for number, when in enumerate(started):
+        publish(make_record(number, started=when), store)
+    monkeypatch.setattr(shown, "A_PAGE", 2)
+    assert [run["tags"]["epochmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
+
+
+def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_record, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    (tmp_path / "report.html").write_text("<p>")
+    log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "epochmeter"})
+    store.client.create_run(store.experiment_id, run_name="somebody else's")
+    store.client.delete_run(publish(make_record(0), store).run_id)
+    assert runs(store.uri) == []
+    kept = publish(make_record(1), store)
+    assert [run["run_id"] for run in runs(store.uri)] == [kept.run_id]
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: show the runs first"):
+        runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
+    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, template, epochmeter "):
+        runs(store.uri, "mine")
+
+
+@pytest.mark.system
+def test_a_server_that_is_away_is_an_error(tmp_path):
+    with pytest.raises(Exception, match="9"):
+        runs("http://127.0.0.1:9")

@@ -1,0 +1,270 @@
+"""What loading takes, by a scripted clock and known samples; and carried through real loader processes."""
+
+import errno
+import time
+
+import pytest
+import torch
+
+from epochmeter.worker.data import timed_dataset
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
+from epochmeter.worker.data.timed_dataset import Timed, batches, stall_model
+
+MS = 1_000_000
+
+
+class ScriptedClock:
+    """A clock that stands still but for what is done by it."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0
+        monkeypatch.setattr(timed_dataset, "perf_counter_ns", lambda: self.now)
+
+    def after(self, milliseconds, value=None):
+        self.now += milliseconds * MS
+        return value
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """torch waits 5 s for a loader process that raised, before it ends it."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return ScriptedClock(monkeypatch)
+
+
+class Apart:
+    """Samples that tell apart reading, of 5 ms, and decoding, of 3 ms."""
+
+    def __init__(self, clock, count=4):
+        self.clock, self.count = clock, count
+
+    def __len__(self):
+        return self.count
+
+    def read(self, index):
+        return self.clock.after(5, index), 7
+
+    def decode(self, data, index):
+        return self.clock.after(3, data)
+
+
+class Whole(list):
+    """Samples as a person writes them: numbers whose transform is somewhere within 6 ms of other work."""
+
+    def __init__(self, clock, transform, count=4):
+        super().__init__(range(count))
+        self.clock, self.transform = clock, transform
+
+    def __getitem__(self, index):
+        self.clock.after(4)
+        return self.clock.after(2, self.transform(torch.tensor(float(index)))), index
+
+
+def slow(clock, milliseconds=2):
+    return lambda image: clock.after(milliseconds, torch.tensor(float(image)))
+
+
+def took(opened, transform, indices):
+    """(read, preprocess, decode) of a batch that takes no time to collate."""
+    return Timed(opened, transform)[indices][1]
+
+
+def test_reading_decoding_and_transforming_are_told_apart(clock):
+    assert took(lambda transform: Apart(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
+
+
+def test_of_a_persons_own_samples_all_but_the_transform_is_reading(clock):
+    assert took(lambda transform: Whole(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
+
+
+def test_samples_that_transform_nothing_are_all_reading(clock):
+    assert took(lambda transform: Whole(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
+
+
+def test_decoding_is_told_where_samples_tell_it_apart_from_reading(clock):
+    apart, whole = (
+        batches(Timed(opened, slow(clock)), range(4), 2)
+        for opened in (lambda transform: Apart(clock), lambda transform: Whole(clock, transform))
+    )
+    list(apart), list(whole)
+    assert apart.parts(NO_STEPS * 2)["loader_decode_s"] == pytest.approx(4 * 0.003)
+    assert "loader_decode_s" not in whole.parts(NO_STEPS * 2), "it is in what reading took"
+
+
+def test_a_batch_carries_the_sums_and_collating_is_preprocessing(clock, monkeypatch):
+    monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
+    samples = Timed(lambda transform: Apart(clock), slow(clock))
+    batch, spent, bad = samples[[0, 1]]
+    assert batch == [(0, 7), (1, 7)]
+    assert spent == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
+    assert bad == []
+
+
+class Holed(list):
+    """Numbers, of which some are bad."""
+
+    def __init__(self, count, bad, error=BadSampleError):
+        super().__init__(range(count))
+        self.bad, self.error = bad, error
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise self.error(f"image {index} cannot be read", f"{index}.png")
+        return torch.tensor(float(index)), index
+
+
+def test_what_a_bad_sample_took_is_no_part_of_it(clock):
+    class HalfBad(Apart):
+        def decode(self, data, index):
+            if index == 0:
+                clock.after(50)
+                raise BadSampleError("image 0 cannot be read", "0.png")
+            return super().decode(data, index)
+
+    batch, spent, bad = Timed(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
+    assert (batch[1].tolist(), bad) == ([7], ["0.png"])
+    assert spent == (5 * MS, (3 + 2) * MS, 3 * MS)
+
+
+def passes(samples, batch=4, workers=0, skip=True, **how):
+    timed = Timed(lambda transform: samples, lambda image: image, skip=skip)
+    return batches(timed, range(len(samples)), batch, num_workers=workers, **how)
+
+
+def labels(loaded):
+    return [batch[1].tolist() for batch in loaded]
+
+
+NO_STEPS = [0.0] * 4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples_are_left_out_counted_and_the_first_few_named(workers):
+    loaded = passes(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
+    assert labels(loaded) == [[0, 3], [8, 10, 11]], "a batch that is all bad is passed over"
+    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
+    assert loaded.bad == ["1.png", "2.png", "4.png", "5.png", "6.png"]
+    assert labels(loaded) == [[0, 3], [8, 10, 11]]
+    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7, "each pass counts anew"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_sample_that_is_not_to_be_skipped_ends_the_pass(workers):
+    with pytest.raises(BadSampleError, match="image 5 cannot be read"):
+        labels(passes(Holed(8, {5}), workers=workers, skip=False))
+
+
+def test_where_nothing_is_skipped_nothing_is_counted():
+    loaded = passes(Holed(8, {}), skip=False)
+    labels(loaded)
+    assert "skipped_samples" not in loaded.parts(NO_STEPS * 2)
+
+
+def test_a_dataset_that_is_all_bad_is_an_error():
+    with pytest.raises(RuntimeError, match=r"not one sample of 6 could be read; the first: 0\.png"):
+        labels(passes(Holed(6, set(range(6)))))
+
+
+class Gone(Holed):
+    def __getitem__(self, index):
+        raise StorageGoneError("the storage of the dataset is gone")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_storage_that_is_gone_is_never_skipped(workers):
+    with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
+        labels(passes(Gone(4, {}), workers=workers))
+
+
+class Own(Holed):
+    """Samples as a person writes them, some of which the file system or Pillow cannot read."""
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise self.error
+        return torch.tensor(float(index)), index
+
+
+def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
+    samples = Own(4, {1}, OSError("cannot identify image file"))
+    loaded = passes(samples)
+    assert labels(loaded) == [[0, 2, 3]]
+    assert loaded.bad == ["1"]
+    with pytest.raises(BadSampleError, match="sample 1 cannot be read: cannot identify image file"):
+        labels(passes(samples, skip=False))
+
+
+def test_a_persons_own_file_is_named():
+    loaded = passes(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
+    labels(loaded)
+    assert loaded.bad == ["/card/x.png"]
+
+
+def test_a_persons_own_mistake_is_never_skipped():
+    with pytest.raises(KeyError):
+        labels(passes(Own(4, {1}, KeyError("label"))))
+
+
+def test_a_storage_that_is_gone_is_known_from_a_persons_own_samples():
+    with pytest.raises(StorageGoneError, match=r"/card/x\.png cannot be read"):
+        labels(passes(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
+
+
+class Sleeping(list):
+    """Samples that take 20 ms to read and 10 ms to decode."""
+
+    def read(self, index):
+        time.sleep(0.02)
+        return index, index
+
+    def decode(self, data, index):
+        time.sleep(0.01)
+        return torch.tensor(float(data))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("pin", [False, True])
+def test_what_samples_took_comes_along_from_loader_processes(workers, pin):
+    loaded = passes(Sleeping(range(6)), batch=3, workers=workers, pin_memory=pin)
+    begun = time.perf_counter()
+    assert labels(loaded) == [[0, 1, 2], [3, 4, 5]]
+    elapsed_s = time.perf_counter() - begun
+    parts = loaded.parts(NO_STEPS * 2)
+    assert parts["loader_read_s"] >= 6 * 0.02
+    assert parts["loader_preprocess_s"] >= parts["loader_decode_s"] >= 6 * 0.01
+    assert parts["loader_read_s"] + parts["loader_preprocess_s"] <= elapsed_s * max(1, workers)
+
+
+def test_each_pass_has_its_own_sums():
+    loaded = passes(Sleeping(range(2)), batch=2)
+    for _ in range(2):
+        labels(loaded)
+        assert 0.04 <= loaded.parts(NO_STEPS)["loader_read_s"] < 0.08
+
+
+@pytest.mark.parametrize(
+    ("loaded_s", "compute_s", "workers", "stall_s"),
+    [
+        ([3, 3, 3], [1, 1, 1], 1, 6),  # exposed
+        ([1, 1, 1], [3, 3, 3], 1, 0),  # hidden, and never negative
+        ([3, 1], [1, 3], 1, 2),  # each step by itself: what one has to spare does not help the other
+        ([4, 4], [1, 1], 2, 2),  # two processes share in it
+        ([3, 3], [5, 5], 0, 6),  # none: nothing overlaps
+        ([], [], 1, 0),
+    ],
+)
+def test_the_model_of_the_literature(loaded_s, compute_s, workers, stall_s):
+    assert stall_model(loaded_s, compute_s, workers) == stall_s
+
+
+def test_the_model_takes_each_steps_compute_from_the_clocks_rows(clock):
+    timed = Timed(lambda transform: Apart(clock, count=2), slow(clock))
+    loaded = batches(timed, range(2), 1, num_workers=0)
+    labels(loaded)
+    loaded.loader.num_workers = 1  # as if a process had loaded them
+    rows = [9.0, 9.0, 9.0, 0.004, 9.0, 9.0, 9.0, 0.02]
+    assert loaded.parts(rows)["fetch_stall_model_s"] == pytest.approx(0.010 - 0.004)

@@ -1,0 +1,128 @@
+import pytest
+import torch
+from torch import nn
+
+from epochmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.model_stats import facts
+from epochmeter.worker.models.polynomial import Polynomial
+from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.models.vision import classifier
+from epochmeter.worker.tasks import Classification, Regression, Translation
+
+FLOAT, LONG = 4, 8
+BATCH = 8
+PLAIN = {"_target_": "torch.optim.SGD", "lr": 0.1}
+IMAGES = Classification(auxiliary=0.4)
+
+
+def job(optimizer=PLAIN, precision="fp32", **dataset):
+    return {"dataset": dataset, "batch": BATCH, "optimizer": optimizer, "precision": precision}
+
+
+def of_polynomial(**how):
+    return facts(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
+
+
+def of_images(model, size, channels=1, **how):
+    return facts(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
+
+
+def test_a_linear_layers_facts_are_those_worked_out_by_hand():
+    assert of_polynomial() == {
+        "parameters": 4 + 1,
+        "weight_bytes": 5 * FLOAT,
+        "gradient_bytes": 5 * FLOAT,
+        "optimizer_bytes": 0,
+        "flops_per_sample": 2 * 4 + 2 * 4,  # a product and a sum a weight, forward, and once more for its gradient
+        "activation_bytes": BATCH * (4 + 1 + 1) * FLOAT,  # the layer's input; the loss's output and target
+    }
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kept"),
+    [
+        ({"_target_": "torch.optim.SGD", "lr": 0.1}, 0),
+        ({"_target_": "torch.optim.SGD", "lr": 0.1, "momentum": 0.9}, 5 * FLOAT),
+        ({"_target_": "torch.optim.Adadelta"}, 2 * 5 * FLOAT + 2 * FLOAT),
+        ({"_target_": "torch.optim.AdamW"}, 2 * 5 * FLOAT + 2 * FLOAT),
+    ],
+    ids=["sgd", "momentum", "adadelta", "adamw"],
+)
+def test_an_optimizer_keeps_a_number_or_two_for_each_weight_and_adaptive_ones_a_count_for_each_tensor(optimizer, kept):
+    assert of_polynomial(optimizer=optimizer)["optimizer_bytes"] == kept
+
+
+def test_lenets_operations_are_those_of_its_products():
+    first, second = 28 * 28 * 6 * 25, 10 * 10 * 16 * 6 * 25
+    linear = 400 * 120 + 120 * 84 + 84 * 10
+    forward = first + second + linear
+    back = 2 * forward - first  # gradients of weights and of inputs, but for the images
+    assert of_images(LeNet(1, 10), 32)["flops_per_sample"] == 2 * (forward + back)
+
+
+def test_resnet_18_does_the_1_8_billion_products_that_are_published():
+    with torch.device("meta"):
+        model = classifier("resnet18", 3, 1000)
+    stem = 112 * 112 * 64 * 3 * 49
+    assert of_images(model, 224, channels=3)["flops_per_sample"] / 2 == pytest.approx(3 * 1.814e9 - stem, rel=1e-3)
+
+
+def test_a_convolution_in_groups_does_as_many_products_on_the_way_back_for_each_gradient_as_forward():
+    """MobileNetV3-Large does the 0.219 billion products a pass that are published, nearly all in convolutions."""
+    with torch.device("meta"):
+        model = classifier("mobilenet_v3_large", 3, 1000)
+    stem = 112 * 112 * 16 * 3 * 9
+    assert of_images(model, 224, channels=3)["flops_per_sample"] / 2 == pytest.approx(3 * 0.219e9 - stem, rel=0.02)
+
+
+def test_what_is_kept_of_a_batch_is_counted_once_and_weights_and_running_means_are_not():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.BatchNorm1d(10), nn.ReLU(inplace=True))
+    known = of_images(model, 4)
+    images, hidden = BATCH * 16 * FLOAT, BATCH * 10 * FLOAT
+    normed, statistics = hidden, 2 * 10 * FLOAT  # the ReLU works in the norm's output, which is its own then
+    scores, targets, weights = hidden, BATCH * LONG, FLOAT  # of the loss: log-probabilities, labels, their number
+    assert known["activation_bytes"] == images + hidden + statistics + normed + scores + targets + weights
+    assert known["weight_bytes"] == (170 + 20 + 20) * FLOAT + LONG
+    assert known["gradient_bytes"] == (170 + 20) * FLOAT
+
+
+def test_frozen_weights_are_no_parameters_and_have_no_gradient():
+    model = LeNet(1, 10)
+    model.features.requires_grad_(False)
+    known = of_images(model, 32)
+    learned = sum(parameter.numel() for parameter in model.classifier.parameters())
+    assert (known["parameters"], known["gradient_bytes"]) == (learned, learned * FLOAT)
+    assert known["weight_bytes"] == 61_706 * FLOAT
+
+
+def test_sequences_have_facts_too():
+    translation = {"words": 20, "length": 6}
+    known = facts(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
+    assert known["flops_per_sample"] > 0
+    assert known["activation_bytes"] > 0
+
+
+def test_bytes_of_a_batch_are_absent_in_other_precisions_than_they_are_counted_in():
+    assert "activation_bytes" not in of_polynomial(precision="bf16")
+    assert of_polynomial(precision="tf32")["activation_bytes"] == of_polynomial()["activation_bytes"]
+
+
+class Asking(Polynomial):
+    """Looks at a number, which the meta device has not."""
+
+    def forward(self, inputs):
+        return super().forward(inputs) * float(inputs.sum().item() < 1e9)
+
+
+def test_what_cannot_be_found_is_absent():
+    known = facts(Asking(4), job(features=4), Regression("smooth_l1_loss"))
+    assert known == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20}
+
+
+def test_the_model_and_the_random_numbers_are_left_as_they_are():
+    model, state = Transformer(20, 6, 8, 2, 1, 16, 0.1), torch.random.get_rng_state()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    facts(model, job(words=20, length=6), Translation())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,0 +1,205 @@
+import pytest
+import torch
+from torch import nn
+
+from epochmeter.worker.data.synthetic import ReadyBatches
+from epochmeter.worker.device import count
+from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.models.lenet import LeNet
+from epochmeter.worker.models.model_stats import facts
+from epochmeter.worker.models.polynomial import Polynomial
+from epochmeter.worker.models.seq2seq import Seq2Seq
+from epochmeter.worker.models.shape_check import check_inputs, check_smallest, on_meta
+from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.models.vision import classifier
+from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.tasks import Classification, Regression, Translation
+
+IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
+
+
+def job(name="mine", size=32, channels=1, classes=10, batch=4, dataset=None, target_accuracy=None):
+    images = {"name": "digits", "size": size, "channels": channels, "classes": classes}
+    return {
+        "model": {"name": name},
+        "dataset": dataset or images,
+        "task": {"name": "mine"},
+        "batch": batch,
+        "target_accuracy": target_accuracy,
+    }
+
+
+POWERS = job("polynomial", dataset={"name": "polynomial", "features": 4})
+PAIRS = job("seq2seq", dataset={"name": "pairs", "words": 20, "length": 6})
+
+
+class Masked(nn.Module):
+    """Trains anywhere, and cannot be run on torch's meta device: its mask is a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = torch.ones(32, 32)
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, images):
+        return (
+            (self.norm(images * self.mask).sum((1, 2, 3)) + float(self.mask.sum().item())).unsqueeze(1).expand(-1, 10)
+        )
+
+
+def made(architecture, **how):
+    with torch.device("meta"):
+        return classifier(architecture, 3, 10, **how)
+
+
+def test_a_model_that_takes_the_images_is_left_as_it_is():
+    model = LeNet(1, 10)
+    check_inputs(model, job(), IMAGES)
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
+    model, state = Masked().eval(), torch.random.get_rng_state()
+    check_inputs(model, job(), IMAGES)
+    check_smallest(model, job(batch=1), IMAGES, {1: 1})
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert model.norm.running_mean.item() == 0
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "task"),
+    [(Polynomial(4), POWERS, NUMBERS), (Seq2Seq(20, "lstm", 8, 2, 0.1), PAIRS, WORDS),
+     (Transformer(20, 6, 8, 2, 1, 16, 0.1), PAIRS, WORDS)],
+)  # fmt: skip
+def test_what_is_no_image_is_taken_too(model, asked, task):
+    check_inputs(model, asked, task)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "needs"),
+    [
+        (LeNet(3, 10), 8, r"Set dataset.size=32,"),
+        (LeNet(3, 10), 64, r"Set dataset.size=32,"),
+        (made("vgg11"), 8, r"Set dataset.size=32 or more,"),
+        (made("resnet18", norm="instance"), 32, r"Set dataset.size=33 or more,"),
+        (made("inception_v3"), 224, r"Set dataset.size=299 or more,"),
+        (made("vit_b_32"), 32, r"Set dataset.size=224,"),
+    ],
+    ids=["lenet", "lenet, too large", "vgg11", "instance norm", "inception_v3", "vit"],
+)
+def test_a_model_that_cannot_take_the_images_is_refused_with_the_smallest_size_that_it_can(model, size, needs):
+    says = rf"model mine cannot take the images, 3 x {size} x {size}, of dataset digits: .*\. {needs} or take another"
+    with pytest.raises(ValueError, match=says):
+        check_inputs(model, job(size=size, channels=3), IMAGES)
+
+
+def test_where_no_size_helps_none_is_told():
+    with pytest.raises(ValueError, match=r"channels.*\. Set dataset.size, or take another model"):
+        check_inputs(LeNet(3, 10), job(channels=1), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "task", "says"),
+    [
+        (LeNet(1, 5), job(), IMAGES, r"has scores for 5 classes, and dataset digits has 10. Set model.classes=10"),
+        (
+            Polynomial(3),
+            POWERS,
+            NUMBERS,
+            r"model polynomial cannot take the samples of dataset polynomial: .*\(2x4 and",
+        ),
+        (nn.Linear(4, 2), POWERS, NUMBERS, r"answers with 2 numbers a sample, and dataset polynomial has 1"),
+        (
+            Seq2Seq(9, "gru", 8, 1, 0),
+            PAIRS,
+            WORDS,
+            r"has scores for 9 words, and dataset pairs has 20. Set model.words=20",
+        ),
+    ],
+    ids=["classes", "features", "numbers", "words"],
+)
+def test_a_model_made_for_another_number_is_refused(model, asked, task, says):
+    with pytest.raises(ValueError, match=says):
+        check_inputs(model, asked, task)
+
+
+def test_an_accuracy_is_no_target_where_nothing_is_right_or_wrong():
+    check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
+    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine knows no right and wrong\. Give target_"):
+        check_inputs(Polynomial(4), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
+
+
+def test_more_scores_than_classes_are_no_harm():
+    check_inputs(LeNet(1, 1000), job(), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("batch", "fewest", "says"),
+    [
+        (1, {1: 1}, r"model mine cannot learn from one sample alone, and batch=1: .*\. Set batch=2 or more\."),
+        (4, {4: 4, 1: 1}, r"and with batch=4 an epoch's last batch has one sample: .*\. Leave it out by drop_last="),
+        (13, {13: 1, 12: 3}, r"and of batch=13 some GPU gets but one: .*\. Set a multiple of the number of GPUs, at"),
+        (5, {5: 1, 1: 1}, r"and of batch=5 some GPU gets but one"),
+        (8, {8: 2, 5: 1}, r"and with batch=8 an epoch's last batch has 5 samples, of which some GPU gets but one: "),
+    ],
+)
+def test_batch_norm_that_gets_one_value_is_refused_with_what_to_set(batch, fewest, says):
+    with pytest.raises(ValueError, match=says):
+        check_smallest(made("inception_v3"), job(size=299, channels=3, batch=batch), IMAGES, fewest)
+
+
+def test_a_batch_of_one_is_no_harm_to_a_model_without_batch_norm_and_two_samples_are_none_to_any():
+    check_smallest(LeNet(1, 10), job(batch=1), IMAGES, {1: 1})
+    check_smallest(made("inception_v3"), job(size=299, channels=3, batch=5), IMAGES, {5: 5, 2: 2})
+
+
+def test_a_copy_on_the_meta_device_has_the_shapes_and_ties_of_the_model_and_no_memory():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    copied = on_meta(model)
+    assert {tensor.device.type for tensor in copied.state_dict().values()} == {"meta"}
+    assert copied[2].weight is copied[0].weight
+    assert isinstance(copied[0].weight, nn.Parameter)
+    assert [p.shape for p in copied.parameters()] == [p.shape for p in model.parameters()]
+    assert model[0].weight.device.type == "cpu"
+
+
+class Named(nn.Module):
+    """Takes and gives dictionaries, as detection models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, inputs):
+        return {"scores": self.layer(inputs["powers"])}
+
+
+class NamedTask:
+    """Regression of dictionaries."""
+
+    def example(self, dataset, count, numbers):
+        return {"powers": torch.randn(count, 4), "name": "x"}, {"scores": torch.randn(count, 2)}
+
+    def loss(self, outputs, targets):
+        return nn.functional.mse_loss(outputs["scores"], targets["scores"])
+
+    def weight(self, targets):
+        return len(targets["scores"])
+
+    def right(self, outputs, targets):
+        return None
+
+
+def test_a_model_of_dictionaries_is_probed_learns_and_has_facts():
+    model, task, one = Named(), NamedTask(), job("mine", dataset={"name": "mine"})
+    check_inputs(model, one, task)
+    with pytest.raises(ValueError, match="knows no right and wrong"):
+        check_inputs(model, dict(one, target_accuracy=0.9), task)
+    sgd = {"_target_": "torch.optim.SGD", "lr": 0.1}
+    assert facts(model, dict(one, optimizer=sgd, precision="fp32"), task)["flops_per_sample"] == 2 * 2 * 4 * 2
+    tally = Tally(task, torch.device("cpu"), count)
+    batches = ReadyBatches(10, dict(one, seed=0), task, pinned=False)
+    train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), tally, AsIs(), Plain())
+    assert (tally.samples, tally.sums()["weight"]) == (10, 10)

@@ -1,0 +1,90 @@
+"""Memory that runs out, by the words of those who ran out of it."""
+
+import errno
+import os
+
+import pytest
+import torch
+
+from epochmeter.worker.oom import is_exhausted, peak_bytes, told
+
+CPU = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "376700928 bytes. Error code 12 (Cannot allocate memory)"
+)
+OLD_CPU = (
+    "[enforce fail at CPUAllocator.cpp:68] . DefaultCPUAllocator: not enough memory: you tried to allocate 4e9 bytes."
+)
+GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB."
+OF_A_LOADER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n{CPU}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(CPU),
+        RuntimeError(OLD_CPU),
+        RuntimeError(OF_A_LOADER),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError(GPU),
+        torch.cuda.OutOfMemoryError(GPU),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("HIP out of memory. Tried to allocate 20.00 MiB"),
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+    ids=str,
+)
+def test_whoever_runs_out_of_memory_is_understood(error):
+    assert is_exhausted(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x21904 and 400x120)"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        ValueError("batch=0: give 1 or more."),
+    ],
+    ids=str,
+)
+def test_another_error_is_not_taken_for_it(error):
+    assert not is_exhausted(error)
+
+
+@pytest.fixture
+def peaks(monkeypatch):
+    """Two GPUs, of which one has had 3.1 GB, and a process that has had 0.8."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
+    monkeypatch.setattr("epochmeter.worker.oom.peak_bytes", lambda: 800_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CPU, "batch=512 ran out of memory (the worker's peak was 800 MB, and 377 MB more wanted)"),
+        (GPU, "batch=512 ran out of memory (the GPU's peak was 3.1 GB, and 2.00 GiB more wanted)"),
+        ("CUDA error: out of memory", "batch=512 ran out of memory (the GPU's peak was 3.1 GB)"),
+        ("std::bad_alloc", "batch=512 ran out of memory (the worker's peak was 800 MB)"),
+        (
+            OF_A_LOADER,
+            "a loader process ran out of memory (377 MB more wanted). Take fewer workers, a smaller batch or prefetch, "
+            "or workers=0.",
+        ),
+        (
+            "Caught MemoryError in DataLoader worker process 1.\nOriginal Traceback (...):\nMemoryError",
+            "a loader process ran out of memory. Take fewer workers, a smaller batch or prefetch, or workers=0.",
+        ),
+    ],
+)
+def test_the_peak_is_told_of_the_memory_that_ran_out(peaks, text, said):
+    assert told(RuntimeError(text), "batch=512") == said
+
+
+def test_a_process_has_had_what_it_has():
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert 0.9 * resident <= peak_bytes() < 1e12

@@ -1,0 +1,102 @@
+"""A learner learns as its job says."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.tasks import Classification, Regression
+from epochmeter.worker.trainer import Learner
+
+CPU = torch.device("cpu")
+JOB = {
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
+    "dataset": {"name": "digits", "size": 32, "channels": 1, "classes": 10},
+    "optimizer": {"_target_": "torch.optim.SGD", "name": "sgd", "lr": 0.1},
+    "scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 1, "gamma": 0.5},
+    "batch": 4,
+    "lr_scaling": "none",
+    "lr_batch": 256,
+    "precision": "fp32",
+    "compile": False,
+    "channels_last": False,
+    "target_accuracy": None,
+}
+IMAGES = Classification(auxiliary=0)
+
+
+def learner(**keys):
+    torch.manual_seed(0)
+    return Learner({**JOB, **keys}, IMAGES, Single(1), CPU)
+
+
+@pytest.fixture
+def batches():
+    numbers = torch.Generator().manual_seed(1)
+    return [IMAGES.example(JOB["dataset"], 4, numbers) for _ in range(3)]
+
+
+def test_it_learns_by_the_jobs_optimizer_and_schedule(batches):
+    ours = learner()
+    by_hand = copy.deepcopy(ours.model).train()
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    for _ in range(2):
+        ours.learn(batches)
+        ours.advance()
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(by_hand(inputs), targets).backward()
+            optimizer.step()
+        optimizer.param_groups[0]["lr"] /= 2
+    assert ours.learning_rate() == 0.025
+    for name, value in by_hand.state_dict().items():
+        assert torch.equal(value, ours.model.state_dict()[name])
+
+
+@pytest.mark.parametrize("keys", [{"precision": "bf16"}, {"channels_last": True}, {"batch": 8}], ids=str)
+def test_the_seed_alone_decides_what_a_model_begins_as(keys):
+    begun, other = learner().model.state_dict(), learner(**keys).model.state_dict()
+    assert all(torch.equal(other[name], value) for name, value in begun.items())
+
+
+def test_the_learning_rate_is_scaled_as_the_job_asks():
+    assert learner(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
+def test_it_learns_much_the_same_in_another_format(batches, keys):
+    plain, other = learner(), learner(**keys)
+    losses = [each.learn([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_images_with_their_channels_last_are_moved_and_computed_so(batches):
+    ours = learner(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
+                   model={**JOB["model"], "channels": 3})  # fmt: skip
+    images, labels = ours.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert ours.model.features[3].weight.is_contiguous(memory_format=torch.channels_last)
+    assert labels.tolist() == [0, 1]
+
+
+def test_channels_last_is_refused_where_there_are_no_images():
+    numbers = {
+        "model": {"_target_": "torch.nn.Linear", "name": "linear", "in_features": 4, "out_features": 1},
+        "dataset": {"name": "numbers", "features": 4},
+        "channels_last": True,
+    }
+    with pytest.raises(ValueError, match="channels_last=true is for images, and dataset numbers has none"):
+        Learner({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
+
+
+def test_a_key_that_an_optimizer_does_not_take_is_told_with_those_that_it_does():
+    with pytest.raises(ValueError, match=r"torch\.optim\.SGD was .* 'lrr'\. It takes lr, momentum"):
+        learner(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
+
+
+@pytest.mark.system
+def test_a_compiled_model_learns_the_same(batches):
+    losses = [each.learn(batches).losses() for each in (learner(), learner(compile=True))]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
