@@ -160,7 +160,7 @@ def set_up(root: Path) -> None:
     compileall.compile_dir(root / "src", quiet=1)
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
-        "from hydra import compose, initialize_config_dir; from epochmeter import job;"
+        "from hydra import compose, initialize_config_dir; from epochmeter.config import job;"
         "from epochmeter.datasets.ready import ready; from epochmeter.tracking.client import open_store;"
         "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
         "job.register(None); wanted = job.plain(compose('train'));"

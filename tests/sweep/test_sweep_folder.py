@@ -15,10 +15,10 @@ START = """
 import sys
 from datetime import datetime
 from pathlib import Path
-from epochmeter import sweep
+from epochmeter.sweep import sweep_folder
 multirun, how, *command = sys.argv[1:]
 now = datetime(2026, 11, 20, 12, 0, 0)
-print(sweep.folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)
+print(sweep_folder.folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)
 sys.stdin.read()
 """
 

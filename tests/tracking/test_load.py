@@ -129,7 +129,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 
 
 def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
-    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, template, epochmeter "):
+    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, epochmeter, template "):
         runs(store.uri, "mine")
 
 

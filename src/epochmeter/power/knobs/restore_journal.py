@@ -37,7 +37,7 @@ class Memo(NamedTuple):
     when: str
     command: str
     numbers: str | None = None
-    """Of which numbers `pid` is, as `process_identity.numbers` says: of a container's own nobody else can tell if it lives."""
+    """PID namespace of `pid`, as `process_identity.numbers` returns it: in another one, `pid` means another process."""
 
 
 class Desk:
