@@ -207,7 +207,7 @@ def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):
     there = {"device", "storage", "page cache", "disk reads", "trace"}
     assert not any(told[quantity]["offered"] for quantity in ALWAYS - there)
     assert "sudo modprobe intel_rapl_msr" in told["energy"]["why"]
-    assert told["power limit"] == {"offered": False, "why": "this machine has no limit to set"}
+    assert told["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
     assert "modprobe coretemp" in told["temperature"]["remedy"]
     assert told["memory"]["remedy"] == "mount /proc"
 

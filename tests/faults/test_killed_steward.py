@@ -111,7 +111,8 @@ def test_killed_it_puts_nothing_back_and_the_next_start_does(board, desk, stewar
     said = []
     put_back(desk, said.append)
     assert board.read(LIMIT) == "95000000"
-    assert said[0].startswith("RAPL is back at 95 W; it was left at 65 W by a run that was killed")
+    assert said[0].startswith("restored RAPL to 95 W")
+    assert said[0].endswith("left it at 65 W")
     assert "the killed run" in said[0]
     assert desk.left() == []
 
@@ -162,7 +163,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_trie
 
 DIES = """
 import os, signal, sys
-from epochmeter.power.knobs import desk, privilege
+from epochmeter.power.knobs import privilege, restore_journal
 from epochmeter.power.knobs.knob import held
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
@@ -170,14 +171,14 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 root, instant = sys.argv[1:]
-write, keep = privilege.write, desk.Desk.keep
+write, keep = privilege.write, restore_journal.Desk.keep
 if instant == "before the change":
     privilege.write = die
 if instant == "within the change":
     privilege.write = lambda file, text: (write(file, text), die())
 if instant == "before the change is journaled":
-    desk.Desk.keep = lambda self, memo: die() if memo.ours else keep(self, memo)
-journal = desk.Desk(root + "/state", root=root, boot_id="this", command="the killed run")
+    restore_journal.Desk.keep = lambda self, memo: die() if memo.ours else keep(self, memo)
+journal = restore_journal.Desk(root + "/state", root=root, boot_id="this", command="the killed run")
 knob = open_rapl_limit(root)
 with held([(knob, knob.wish(65))], journal, print):
     pass

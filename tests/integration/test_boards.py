@@ -118,7 +118,7 @@ def test_what_a_killed_steward_left_is_put_back_by_the_next_start_which_says_so(
     nx.project.until(lambda: not nx.project.at_work_in(record.folder))
     assert nx.board.mode() == FIFTEEN_W
     done = nx.run()
-    assert "nvpmodel is back at MODE_10W_DESKTOP (id:5)" in " ".join(done.stdout.split())
+    assert "restored nvpmodel to MODE_10W_DESKTOP (id:5)" in " ".join(done.stdout.split())
     assert nx.board.mode() == DEFAULT
     assert done.returncode == 0
 

@@ -77,7 +77,7 @@ def test_after_a_reboot_a_fan_is_back_with_its_service_whatever_duty_that_sets_b
     board.put(**{DUTY: 91})
     said = []
     put_back(desk, said.append)
-    assert [text.partition(";")[0] for text in said] == ["fan is back at quiet 77"]
+    assert [text.partition(":")[0] for text in said] == ["restored fan to quiet 77"]
     assert desk.left() == []
 
 

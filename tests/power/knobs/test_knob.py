@@ -336,7 +336,7 @@ def test_what_a_killed_run_has_left_is_put_back_by_the_next(bench):
     put_back(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
     assert bench.memos() == []
-    assert bench.said[0].startswith(f"{bench.knob.name} is back at {bench.case.was}")
+    assert bench.said[0].startswith(f"restored {bench.knob.name} to {bench.case.was}")
 
 
 def test_a_run_killed_between_writing_and_turning_is_put_back_too(bench):

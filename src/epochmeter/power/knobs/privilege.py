@@ -156,7 +156,7 @@ def read(file: Path) -> str:
 def unreadable(error: OSError) -> RuntimeError:
     """The error of a file of the machine's that cannot be read, with what to do."""
     file = error.filename
-    return RuntimeError(f"{file} cannot be read: {error.strerror}. Let this user: sudo chmod a+r {file}")
+    return RuntimeError(f"cannot read {file}: {error.strerror}\nhint: sudo chmod a+r {file}")
 
 
 def write(file: Path, text: str) -> None:

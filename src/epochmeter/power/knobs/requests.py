@@ -1,4 +1,7 @@
-"""Which knobs a job asks for, which of them this machine has, and what a run that was killed has left turned."""
+"""The device settings that a job requests, and the restoration of settings that a killed run left changed.
+
+It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks` and `fan`.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,22 @@ from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 from epochmeter.power.knobs.restore_journal import Desk, Memo
 
 UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
-"""The keys that ask for a knob, and what leaves it as it is."""
+"""The keys that request a device setting, with the value that leaves the setting unchanged."""
 LASTING = ("nvpmodel", "fan")
-"""The knobs whose settings outlive a reboot; of a fan's, jtop's service sets what it was asked for anew."""
+"""The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
 OF_A_JETSON = ("/etc/nv_tegra_release", JTOP_SOCKET)
-"""What a Jetson has; in a container, jtop's socket may be all there is of it."""
-ABSENT = {"power_limit": "no limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
+"""Files that only a Jetson has; a container on a Jetson may show no more than jtop's socket."""
+ABSENT = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
 class Demand(NamedTuple):
-    """What a job asks for by one key, and the knob that this machine has for it."""
+    """A device setting that a job requests.
+
+    Attributes:
+        key: `power_limit`, `clocks` or `fan`.
+        asked: The configured value.
+        knob: This machine's device setting for the key; None if it has none.
+    """
 
     key: str
     asked: Any
@@ -36,40 +45,65 @@ class Demand(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """What to say where there is no such knob: it makes the run a rehearsal."""
-        return None if self.knob else f"{self.key}={self.asked} asked for, this machine has {ABSENT[self.key]}"
+        """Why the setting cannot be changed here, which makes the run a rehearsal; None if it can."""
+        return None if self.knob else f"{self.key}={self.asked}: this machine has {ABSENT[self.key]}"
 
 
 def demanded(
     job: Mapping[str, Any], *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: Desk
 ) -> list[Demand]:
-    """What a job asks to be turned, in the order of turning; `gpus` are those used, as `host.describe` tells of them.
+    """List the device settings that a job requests, in the order in which they are changed.
 
-    RuntimeError where a knob is there but cannot be asked.
+    Args:
+        job: The job's configuration.
+        trains_on_gpu: Whether the training device is a GPU.
+        gpus: The GPUs used, as `host.describe` returns them.
+        root: The root of the machine's files.
+        desk: The journal of original settings.
+
+    Raises:
+        RuntimeError: The machine has the setting, but it cannot be read.
     """
     if any(job[key] != untouched for key, untouched in UNTOUCHED.items()):
         refuse_replay(root)
-    asked = []
+    requested = []
     if job["power_limit"] is not None:
-        asked.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
+        requested.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
     if job["clocks"] != "keep":
-        asked.append(Demand("clocks", job["clocks"], open_jetson_clocks(root, desk.folder)))
+        requested.append(Demand("clocks", job["clocks"], open_jetson_clocks(root, desk.folder)))
     if job["fan"] != "keep":
-        asked.append(Demand("fan", job["fan"], open_fan(root)))
-    return asked
+        requested.append(Demand("fan", job["fan"], open_fan(root)))
+    return requested
 
 
 def refuse_replay(root: str) -> None:
-    """RuntimeError where the knobs of a recorded board would turn this machine's: its programs know no other root."""
-    if root != "/" and any(Path(trace).exists() for trace in OF_A_JETSON):
+    """Refuse to change settings of a recorded board on a Jetson.
+
+    The programs that change them act on this machine, whatever the root.
+
+    Raises:
+        RuntimeError: `root` is a recorded board, and this machine is a Jetson.
+    """
+    if root != "/" and any(Path(file).exists() for file in OF_A_JETSON):
         raise RuntimeError(
-            f"machine.root={root} replays another board, and to set its power would turn this Jetson's own knobs. "
-            "Leave machine.root out, or rehearse with rehearse=true."
+            f"cannot change device settings: machine.root={root} is a recorded board, and the change would affect "
+            "this Jetson instead\nhint: leave machine.root out, or add rehearse=true"
         )
 
 
 def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
-    """What limits the power of the device that trains: of a Jetson the whole module, whichever part of it trains."""
+    """Return the power limit of the training device; None if it has none.
+
+    On a Jetson it is the power mode, which limits the whole module, whether CPU or GPU trains.
+
+    Args:
+        trains_on_gpu: Whether the training device is a GPU; else it is the CPU.
+        gpus: The GPUs used, as `host.describe` returns them.
+        root: The root of the machine's files.
+
+    Raises:
+        RuntimeError: The driver does not report an identifier for each GPU used.
+    """
     if knob := open_nvpmodel(root):
         return knob
     if not trains_on_gpu:
@@ -82,13 +116,18 @@ def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: st
     if vendors == {"amd"} and all("bus" in gpu for gpu in gpus):
         return open_amd_cap([gpu["bus"] for gpu in gpus], root)
     raise RuntimeError(
-        "power_limit limits the GPUs used, and their driver does not tell their UUIDs, or places on the bus if they "
-        "are AMD's. NVIDIA's does where it is kept up (sudo nvidia-smi -pm 1); or leave power_limit out."
+        "cannot set power_limit: the driver does not report the UUID (NVIDIA) or PCI address (AMD) of each GPU used\n"
+        "hint: sudo nvidia-smi -pm 1 keeps NVIDIA's driver loaded; or leave power_limit out"
     )
 
 
 def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:
-    """What is to be turned to where; ValueError for what is out of range, RuntimeError for what takes a reboot."""
+    """Return the setting to apply to each knob that this machine has.
+
+    Raises:
+        ValueError: A value is out of range.
+        RuntimeError: A change needs a reboot.
+    """
     return [(demand.knob, demand.knob.wish(demand.asked)) for demand in demands if demand.knob]
 
 
@@ -106,21 +145,21 @@ def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
         The entries whose settings could not be restored, `tried` included.
     """
     failed = list(tried)
-    said = [] if tried else [f"warning: {text}" for text in desk.damaged()]
+    messages = [] if tried else [f"warning: {text}" for text in desk.damaged()]
     if any(memo not in failed for memo in desk.left()):
         try:
             with desk.alone():
                 for memo in (memo for memo in desk.left() if memo not in failed):
                     with undisturbed():
                         try:
-                            said.append(cleared(memo, desk))
+                            messages.append(cleared(memo, desk))
                         except (Exception, SystemExit) as error:  # the other settings are restored anyway
                             failed.append(memo)
-                            said.append(f"warning: {unrestored(memo, error, desk)}")
+                            messages.append(f"warning: {unrestored(memo, error, desk)}")
         except RuntimeError as error:
-            said.append(f"warning: {error}")
+            messages.append(f"warning: {error}")
             failed += [memo for memo in desk.left() if memo not in failed]
-    for text in said:
+    for text in messages:
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
     return failed
@@ -140,21 +179,28 @@ def refuse_unrestored(knobs: Sequence[Knob], desk: Desk) -> None:
 
 
 def cleared(memo: Memo, desk: Desk) -> str:
-    """Does what a memo left behind asks for, and says what that was."""
-    gone = memo.boot_id != desk.boot_id and memo.knob not in LASTING
-    if not gone:
+    """Restore the setting of a journal entry and delete the entry.
+
+    Returns:
+        A message that says what was restored, or why nothing had to be.
+    """
+    rebooted = memo.boot_id != desk.boot_id and memo.knob not in LASTING
+    if not rebooted:
         refuse_replay(memo.root)
-    knob = None if gone else reopened(memo, desk)
-    left = f"left at {memo.ours or 'another setting'} by a run that was killed"
+    knob = None if rebooted else reopened(memo, desk)
+    setting = memo.ours or "another setting"
     if knob is None:
         desk.drop(memo)
-        return f"{memo.knob} was {left}; {'the machine has started anew' if gone else 'it is there no longer'} since."
-    by = f"(pid {memo.pid}, {memo.when}: {memo.command})"
-    return returned(knob, memo, desk) or f"{memo.knob} is back at {memo.was}; it was {left} {by}."
+        reason = "a reboot has reset it" if rebooted else "the device no longer exists"
+        return f"{memo.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
+    run = f"pid {memo.pid}, {memo.when}: {memo.command}"
+    return (
+        returned(knob, memo, desk) or f"restored {memo.knob} to {memo.was}: a killed run ({run}) left it at {setting}"
+    )
 
 
 def reopened(memo: Memo, desk: Desk) -> Knob | None:
-    """The knob that a memo tells of; None where the machine has it no longer."""
+    """Return the knob of a journal entry; None if the machine no longer has it."""
     match memo.knob:
         case "nvpmodel":
             return open_nvpmodel(memo.root)
@@ -169,4 +215,4 @@ def reopened(memo: Memo, desk: Desk) -> Knob | None:
         case "RAPL":
             return open_rapl_limit(memo.root)
         case _:
-            raise RuntimeError(f"there is no knob {memo.knob}.")
+            raise RuntimeError(f"unknown device setting {memo.knob}")
