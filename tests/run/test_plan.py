@@ -351,10 +351,31 @@ def test_a_run_that_begins_sets_aside_what_an_earlier_attempt_left(order):
     assert sorted(path.name for path in asked.folder.iterdir()) == ["attempt1", "host.json", "job.json"]
 
 
-def test_more_workers_than_cores_are_warned_of_where_they_were_typed(order, monkeypatch):
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 2), (8, 4)])
+@pytest.mark.parametrize("typed", [[], ["workers=auto"], ["workers=auto", "strategy=ddp", "strategy.ranks=2"]], ids=str)
+def test_auto_workers_are_one_per_usable_core_at_most_four_without_a_warning(order, monkeypatch, cores, workers, typed):
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(cores)})
+    settled = plan.settle(order("device=cpu", *typed))
+    settled.begin()
+    assert settled.record.job()["workers"] == workers
+    assert not any(line.startswith("warning:") for line in plan.warnings(settled))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_a_number_of_workers_is_used_as_given(order, monkeypatch, cores):
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(cores)})
+    assert [plan.settle(order(f"workers={count}")).job["workers"] for count in (0, 3, 9)] == [0, 3, 9]
+
+
+def test_auto_workers_are_the_same_configuration_as_their_number(order, monkeypatch):
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(8)})
+    auto, four, three = (plan.settle(order(*typed)).run["identity"] for typed in ([], ["workers=4"], ["workers=3"]))
+    assert auto == four != three
+
+
+def test_a_warning_is_given_if_more_workers_than_cores_were_typed(order, monkeypatch):
     monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {0, 1})
     cores = 2
-    assert plan.warnings(plan.settle(order())) == []  # the default is 4
     assert plan.warnings(plan.settle(order(f"workers={cores}"))) == []
     (said,) = plan.warnings(plan.settle(order(f"workers={cores + 1}")))
     assert said == "warning: workers=3 DataLoader workers are more than the 2 cores."

@@ -113,7 +113,7 @@ class Schema:
     epochs: int = MISSING
     seed: int = MISSING
     repeat: int = MISSING
-    workers: int = MISSING
+    workers: Any = MISSING
     prefetch: int = MISSING
     pin_memory: Any = MISSING
     persistent_workers: bool = MISSING

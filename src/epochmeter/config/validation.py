@@ -79,7 +79,7 @@ RULES = {
     "epochs": whole(1, LARGEST),
     "seed": whole(0, LARGEST_SEED),
     "repeat": whole(0, LARGEST),
-    "workers": whole(0),
+    "workers": Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or whole(0).fits(value)),
     "prefetch": whole(1, LARGEST),
     "warmup_epochs": whole(0),
     "lr_batch": whole(1),

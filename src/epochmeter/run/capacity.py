@@ -12,6 +12,8 @@ from epochmeter.config.errors import input_error
 from epochmeter.datasets.ready import known, place
 
 PROCESSES_PER_CORE = 16
+MAX_AUTO_WORKERS = 4
+"""Most DataLoader workers per rank that `workers=auto` starts."""
 LEAST_PROCESSES = 64
 """This many are allowed on any number of cores, so that a sweep may include too many."""
 BLOCK_BYTES = 4096
@@ -24,9 +26,19 @@ def check(job: Mapping[str, Any], root: Path) -> None:
     Raises:
         InputError: States the need of the job and the limit of the machine.
     """
-    check_processes(job["workers"], job["strategy"].get("ranks") or 1, len(os.sched_getaffinity(0)))
+    check_processes(worker_count(job["workers"]), job["strategy"].get("ranks") or 1, usable_cores())
     check_there(job["dataset"], root)
     check_room(job["dataset"], job["storage"], root)
+
+
+def usable_cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def worker_count(workers: int | str) -> int:
+    """Return the DataLoader workers per rank: a given number unchanged; for `auto` one per usable core, at most 4."""
+    return min(MAX_AUTO_WORKERS, usable_cores()) if isinstance(workers, str) else workers
 
 
 def check_processes(workers: int, ranks: int, cores: int) -> None:

@@ -178,6 +178,7 @@ def settle(order: Order) -> Plan:
     among = node(os.environ)
     check_nodes(strategy, among)
     admit(here.job, order.choices, order.overrides, among.nodes)
+    here = replace(here, job={**here.job, "workers": capacity.worker_count(here.job["workers"])})
     capacity.check(here.job, ROOT)
     check_precision(here.job["precision"], is_gpu=on_gpu)
     used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
@@ -248,8 +249,9 @@ def warnings(plan: Plan) -> list[str]:
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
     if job["compile"]:
         said.append("compile: in epoch 0, as the first batches come and where their size changes; it may take minutes.")
-    cores, ranks = len(os.sched_getaffinity(0)), plan.ranks or 1
-    is_typed = any(override.partition("=")[0] == "workers" for override in plan.run["overrides"])
+    cores, ranks = capacity.usable_cores(), plan.ranks or 1
+    typed = (override.partition("=") for override in plan.run["overrides"])
+    is_typed = any(key == "workers" and value.isdecimal() for key, _, value in typed)
     if is_typed and job["workers"] * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
         said.append(f"warning: workers={job['workers']} DataLoader workers{each} are more than the {cores} cores.")
