@@ -1,4 +1,4 @@
-"""Machines for the meters to read: files below a temporary root, and a driver's library made by gcc."""
+"""Simulated machines: files below a temporary root, and a stub of NVML compiled with gcc."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 class Machine:
-    """Powercap zones and a /proc/stat, whose counters are set by hand."""
+    """Powercap zones and /proc/stat, with counters that the test sets."""
 
     counter_range_j = 65_532.610987
 
@@ -27,7 +27,7 @@ class Machine:
         self.root = root
 
     def zone(self, folder: str, name: str, joules: float) -> None:
-        """A powercap zone whose counter stands at so many joules."""
+        """Write a powercap zone with the given counter value."""
         zone = self.root / "sys/class/powercap" / folder
         zone.mkdir(parents=True, exist_ok=True)
         (zone / "name").write_text(f"{name}\n")
@@ -35,7 +35,7 @@ class Machine:
         (zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
 
     def ticks(self, *, busy: int, idle: int, cores: int = 4) -> None:
-        """A /proc/stat in which all cores together were busy and idle for so many hundredths of a second."""
+        """Write /proc/stat with busy and idle time of all cores together, in hundredths of a second."""
         times = f"{busy - 40} 10 15 {idle - 5} 5 7 8 900 300 0"  # 900 stolen, 300 of user for guests
         names = ["cpu ", *(f"cpu{core}" for core in range(cores))]
         stat = self.root / "proc/stat"
@@ -45,7 +45,7 @@ class Machine:
 
 @pytest.fixture
 def energy():
-    """energy(before, after, meter, seconds) -> the joules of a window between two readings so far apart."""
+    """Function of (before, after, meter, seconds): the joules of a window between two readings."""
 
     def between(before, after, meter, seconds):
         metrics = consumption(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
@@ -63,9 +63,9 @@ def machine(tmp_path) -> Machine:
 
 @pytest.fixture(scope="session")
 def nvml_stub(tmp_path_factory) -> Path:
-    """The folder of a libnvidia-ml.so.1 with two GPUs, for LD_LIBRARY_PATH."""
+    """The folder of a stub libnvidia-ml.so.1 with two GPUs, for LD_LIBRARY_PATH."""
     if not shutil.which("gcc"):
-        pytest.skip("no gcc here to build the stub of NVML with")
+        pytest.skip("the NVML stub needs gcc")
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).with_name("nvml_stub.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
@@ -74,9 +74,9 @@ def nvml_stub(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def with_nvml(nvml_stub):
-    """Runs a program where the driver's library is the stub; returns what it printed."""
+    """Run a program with the NVML stub and return its standard output."""
     if not find_spec("zeus"):
-        pytest.skip("no zeus in this environment, as on a board: NVML is read through it")
+        pytest.skip("zeus is not installed")
 
     def run(program: str, *arguments: str, stub: str = "", **environment: str) -> str:
         places = {"LD_LIBRARY_PATH": str(nvml_stub), "PYTHONPATH": str(SOURCE), "STUB": stub}
@@ -96,8 +96,8 @@ def open_folder():
 
 @pytest.fixture
 def nvml(nvml_stub, open_folder, monkeypatch):
-    """The driver's library is the stub, under the real client library, and GPUs have 250 W."""
-    pytest.importorskip("zeus", reason="no zeus in this environment, as on a board")
+    """The NVML stub below the real client library; the GPUs' power limit is 250 W."""
+    pytest.importorskip("zeus", reason="zeus is not installed")
     pynvml = pytest.importorskip("pynvml")
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml_stub / "libnvidia-ml.so.1")))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -107,7 +107,7 @@ def nvml(nvml_stub, open_folder, monkeypatch):
 
 @pytest.fixture
 def no_jtop(monkeypatch):
-    """A user who is not root, on a machine whose jtop service does not answer."""
+    """An ordinary user on a machine without jtop's service."""
 
     @contextmanager
     def connected(interval_s):

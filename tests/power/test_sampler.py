@@ -16,11 +16,11 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.power.window_energy import consumption, reading
 
 S = 1_000_000_000
-SELDOM_S = 60.0  # what is sampled so seldom is sampled at borders alone
+LONG_PERIOD_S = 60.0  # so long a period means samples at borders only
 
 
 class Rail:
-    """A power that tests set, and that fails, or hangs, as they say."""
+    """A scripted power sensor: it can fail or hang."""
 
     def __init__(self, watts: float = 10.0) -> None:
         self.watts = watts
@@ -39,14 +39,14 @@ class Rail:
 
 @pytest.fixture
 def rail() -> Iterator[Rail]:
-    made = Rail()
-    yield made
-    made.free.set()
+    sampler_ = Rail()
+    yield sampler_
+    sampler_.free.set()
 
 
 @pytest.fixture
 def quick(monkeypatch) -> None:
-    """What is lost is known sooner than in a second."""
+    """Shorter time limits than the real ones."""
     monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.2)
     monkeypatch.setattr(sampler, "PATIENCE_S", 0.1)
 
@@ -63,7 +63,7 @@ def until(true: Callable[[], object], limit_s: float = 5.0) -> None:
         time.sleep(0.002)
 
 
-def test_pauses_are_uneven_and_the_period_on_average():
+def test_sampling_intervals_have_jitter_and_the_configured_mean():
     some = list(islice(pauses(0.02, random.Random(1)), 10_000))
     assert statistics.mean(some) == pytest.approx(0.02, rel=0.01)
     assert statistics.pstdev(some) > 0.02 / 5
@@ -71,8 +71,8 @@ def test_pauses_are_uneven_and_the_period_on_average():
 
 
 @pytest.mark.parametrize("multiple", [3, 4, 5, 6])
-def test_a_load_as_periodic_as_the_sampling_is_met_at_all_its_phases(multiple):
-    """At an even pace of 0.02 s a cycle of five samples would be high in three of them for ever, or in two."""
+def test_jitter_samples_all_phases_of_a_periodic_load(multiple):
+    """At a fixed period of 0.02 s, a cycle of five samples would always be high in two or always in three of them."""
     cycle_s, at_s, phases = multiple * 0.02, 0.0, []
     for pause_s in islice(pauses(0.02, random.Random(1)), 5_000):
         at_s += pause_s
@@ -80,49 +80,49 @@ def test_a_load_as_periodic_as_the_sampling_is_met_at_all_its_phases(multiple):
     assert statistics.mean(phases) == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_border_has_a_sample_of_its_own_however_seldom_it_is_sampled(rail):
-    with sampling(SELDOM_S, VDD_IN=rail) as made:
+def test_border_takes_its_own_sample(rail):
+    with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
         before_ns = time.monotonic_ns()
-        made.joules()
+        sampler_.joules()
         rail.watts = 20.0
-        made.joules()
+        sampler_.joules()
         after_ns = time.monotonic_ns()
-        powers = made.drain(after_ns)
+        powers = sampler_.drain(after_ns)
         assert list(powers.total_w)[-2:] == [10.0, 20.0]
         assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns
         assert after_ns - before_ns < S
 
 
-def test_what_is_slow_to_read_is_known_from_the_first_without_a_sample_of_its_own(rail):
+def test_first_sample_is_taken_before_the_constructor_returns(rail):
     rail.free.clear()
     threading.Timer(0.05, rail.free.set).start()
-    with sampling(SELDOM_S, VDD_IN=rail) as made:
-        assert made.joules(fresh=False).keys() == {"VDD_IN"}
+    with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
+        assert sampler_.joules(fresh=False).keys() == {"VDD_IN"}
 
 
-def test_joules_are_the_power_times_what_passed_between_two_readings(rail):
-    with sampling(0.005, VDD_IN=rail) as made:
+def test_joules_are_power_times_elapsed_time(rail):
+    with sampling(0.005, VDD_IN=rail) as sampler_:
         begun_ns = time.monotonic_ns()
-        before = made.joules()["VDD_IN"]
+        before = sampler_.joules()["VDD_IN"]
         opened_ns = time.monotonic_ns()
         time.sleep(0.05)
         closed_ns = time.monotonic_ns()
-        after = made.joules()["VDD_IN"]
+        after = sampler_.joules()["VDD_IN"]
         ended_ns = time.monotonic_ns()
         assert 10 * (closed_ns - opened_ns) / S <= after - before <= 10 * (ended_ns - begun_ns) / S
-        assert made.sampling(begun_ns, ended_ns).samples >= 3
+        assert sampler_.sampling(begun_ns, ended_ns).samples >= 3
 
 
-def test_a_read_that_fails_is_counted_and_bridged(rail, caplog):
-    with sampling(0.005, VDD_IN=rail) as made:
-        made.joules()
+def test_short_failure_is_counted_and_interpolated(rail, caplog):
+    with sampling(0.005, VDD_IN=rail) as sampler_:
+        sampler_.joules()
         opened_ns = time.monotonic_ns()
         rail.error = OSError("Remote I/O error")
         reads = rail.reads
         until(lambda: rail.reads > reads + 3)
         rail.error = None
-        joules = made.joules()
-        stretch = made.sampling(opened_ns, time.monotonic_ns())
+        joules = sampler_.joules()
+        stretch = sampler_.sampling(opened_ns, time.monotonic_ns())
         assert stretch.failed >= 2
         assert stretch.lost == {}
         assert joules["VDD_IN"] > 0
@@ -130,26 +130,26 @@ def test_a_read_that_fails_is_counted_and_bridged(rail, caplog):
 
 
 @pytest.mark.parametrize("error", [OSError("No such device"), ValueError("in1_input holds '', no number")], ids=repr)
-def test_a_power_that_is_gone_is_told_once_and_its_stretch_has_no_energy_while_others_have(quick, rail, error, caplog):
-    with sampling(0.005, VDD_IN=rail, VDD_SOC=Rail(1.0)) as made:
-        made.joules()
+def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rail, error, caplog):
+    with sampling(0.005, VDD_IN=rail, VDD_SOC=Rail(1.0)) as sampler_:
+        sampler_.joules()
         opened_ns = time.monotonic_ns()
         rail.error = error
         until(lambda: caplog.records)
         assert time.monotonic_ns() - opened_ns < S
         reads = rail.reads
         until(lambda: rail.reads > reads + 3)
-        assert made.joules().keys() == {"VDD_SOC"}
-        assert str(error) in made.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"]
+        assert sampler_.joules().keys() == {"VDD_SOC"}
+        assert str(error) in sampler_.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"]
         rail.error = None
-        assert made.joules().keys() == {"VDD_IN", "VDD_SOC"}
-    assert [record.getMessage() for record in caplog.records] == [
-        f"The power of VDD_IN cannot be read any more: {error}"
-    ]
+        assert sampler_.joules().keys() == {"VDD_IN", "VDD_SOC"}
+    (message,) = caplog.messages
+    assert message.endswith(f"VDD_IN is no longer available: {error}")
 
 
-def test_what_is_dear_to_read_is_read_seldom_and_not_taken_for_lost(rail, monkeypatch, caplog):
-    """A look takes 0.2 ms of a core and may take a thousandth: it pauses for 0.2 s, where 0.05 s would be a loss."""
+def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, monkeypatch, caplog):
+    """A read takes 0.2 ms of a core, of which it may use a thousandth: it pauses for 0.2 s, longer than the 0.05 s
+    after which power would be unavailable."""
     monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.05)
     monkeypatch.setattr(sampler, "LOOK_S", 0.01)
     monkeypatch.setattr(periodic_thread, "MOST", 0.001)
@@ -162,19 +162,19 @@ def test_what_is_dear_to_read_is_read_seldom_and_not_taken_for_lost(rail, monkey
         return read()
 
     rail.read = dear
-    with sampling(0.005, VDD_IN=rail) as made:
+    with sampling(0.005, VDD_IN=rail) as sampler_:
         begun_ns = time.monotonic_ns()
-        until(lambda: made.sampling(begun_ns, time.monotonic_ns()).gap_max_s > 0.15, limit_s=20)
+        until(lambda: sampler_.sampling(begun_ns, time.monotonic_ns()).gap_max_s > 0.15, limit_s=20)
         caplog.clear()
         opened_ns = time.monotonic_ns()
-        until(lambda: made.sampling(opened_ns, time.monotonic_ns()).samples > 5, limit_s=20)
-        assert made.sampling(opened_ns, time.monotonic_ns()).lost == {}
+        until(lambda: sampler_.sampling(opened_ns, time.monotonic_ns()).samples > 5, limit_s=20)
+        assert sampler_.sampling(opened_ns, time.monotonic_ns()).lost == {}
     assert not caplog.records
 
 
-def test_a_blink_of_full_load_between_two_idle_borders_has_no_energy(rail):
-    with sampling(SELDOM_S, gpu0=rail) as made:
-        meter = Instruments(powers=made, total=["gpu0"], covers="GPU board")
+def test_window_shorter_than_the_sampling_period_has_no_energy(rail):
+    with sampling(LONG_PERIOD_S, gpu0=rail) as sampler_:
+        meter = Instruments(powers=sampler_, total=["gpu0"], covers="GPU board")
         before = reading(meter)
         rail.watts = 180.0
         time.sleep(0.03)
@@ -183,13 +183,13 @@ def test_a_blink_of_full_load_between_two_idle_borders_has_no_energy(rail):
         assert consumption(before, after, meter, 0.03).metrics == {}
 
 
-def test_three_tenths_of_a_second_are_bridged_and_what_lasts_is_known_within_a_second():
-    assert 0.3 + 2 * 0.1 < sampler.LONGEST_SILENCE_S < 1 - 0.1  # at 10 Hz, the slowest that a board is sampled
+def test_gap_of_0_3_s_is_bridged_and_failure_is_reported_within_1_s():
+    assert 0.3 + 2 * 0.1 < sampler.LONGEST_SILENCE_S < 1 - 0.1  # at 10 Hz, the slowest sampling of a board
 
 
-def test_an_instrument_that_hangs_costs_a_border_its_patience_once_and_is_lost(quick, rail):
-    with sampling(0.005, VDD_IN=rail) as made:
-        made.joules()
+def test_sensor_that_hangs_delays_one_border_only(quick, rail):
+    with sampling(0.005, VDD_IN=rail) as sampler_:
+        sampler_.joules()
         opened_ns = time.monotonic_ns()
         rail.free.clear()
         reads = rail.reads
@@ -197,31 +197,32 @@ def test_an_instrument_that_hangs_costs_a_border_its_patience_once_and_is_lost(q
         waits_s = []
         for _ in range(3):
             begun_s = time.monotonic()
-            made.joules()
+            sampler_.joules()
             waits_s.append(time.monotonic() - begun_s)
-        until(lambda: made.joules() == {})
+        until(lambda: sampler_.joules() == {})
         assert waits_s[0] >= sampler.PATIENCE_S > 2 * max(waits_s[1:])
-        assert made.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"].endswith("no sample was taken")
+        assert sampler_.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"].endswith("no sample was taken")
 
 
-def test_closing_ends_its_threads_even_in_a_long_pause():
+def test_close_ends_the_threads_during_a_long_pause():
     before = set(threading.enumerate())
-    with sampling(SELDOM_S, VDD_IN=Rail()):
+    with sampling(LONG_PERIOD_S, VDD_IN=Rail()):
         assert set(threading.enumerate()) - before
     assert not set(threading.enumerate()) - before
 
 
-def test_an_instrument_that_hangs_is_told_though_nobody_asks_for_a_sample(quick, rail, caplog):
+def test_sensor_that_hangs_is_logged_without_a_border(quick, rail, caplog):
     with sampling(0.01, VDD_IN=rail):
         until(lambda: rail.reads > 1)
         rail.free.clear()
         until(lambda: caplog.records)
-        assert caplog.messages == ["The power of VDD_IN cannot be read any more: no sample was taken"]
+        (message,) = caplog.messages
+        assert message.endswith(": no sample was taken")
         rail.free.set()
 
 
-def test_a_reading_that_took_so_long_that_it_tells_of_no_moment_is_none(quick, rail):
-    with sampling(SELDOM_S, VDD_IN=rail) as slow:
+def test_slow_reading_counts_as_failed(quick, rail):
+    with sampling(LONG_PERIOD_S, VDD_IN=rail) as slow:
         slow.joules()
         rail.free.clear()
         opened_ns = time.monotonic_ns()
@@ -229,14 +230,14 @@ def test_a_reading_that_took_so_long_that_it_tells_of_no_moment_is_none(quick, r
         time.sleep(sampler.LONGEST_SILENCE_S)
         rail.free.set()
         until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
-        told = slow.sampling(opened_ns, time.monotonic_ns())
-        assert told.samples == 0
-        assert "a reading took 0." in told.lost["VDD_IN"]
+        window = slow.sampling(opened_ns, time.monotonic_ns())
+        assert window.samples == 0
+        assert "a reading took 0." in window.lost["VDD_IN"]
 
 
-def test_closing_waits_no_longer_for_an_instrument_that_hangs_than_a_border_does(quick, rail):
+def test_close_does_not_wait_for_a_sensor_that_hangs(quick, rail):
     rail.free.clear()
     begun_s = time.monotonic()
-    with sampling(SELDOM_S, VDD_IN=rail):
+    with sampling(LONG_PERIOD_S, VDD_IN=rail):
         pass
     assert time.monotonic() - begun_s < 0.5

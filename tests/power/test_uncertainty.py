@@ -17,7 +17,7 @@ ALL = CASES | {f"{name}, {period_s * 1e3:g} ms": Case(wave, period_s=period_s)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_stated_uncertainty_covers_the_error_of_95_percent_of_windows(name):
+def test_stated_uncertainty_covers_95_percent_of_windows(name):
     for window_s, windows in WINDOWS.items():
         found = simulated(name, ALL[name], window_s=window_s, windows=windows)
         assert round(found.held * windows) >= LEAST[window_s], f"windows of {window_s:g} s"
@@ -28,11 +28,11 @@ def test_the_stated_uncertainty_covers_the_error_of_95_percent_of_windows(name):
     ("freedom", "quantile"),
     [(1, 12.706), (1.2, 8.649), (1.5, 6.017), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (100, 1.984)],
 )
-def test_students_quantile_is_that_of_the_tables_also_for_few_degrees(freedom, quantile):
+def test_student_quantile_matches_tables_for_few_degrees_of_freedom(freedom, quantile):
     assert quantile - 0.001 <= student_95(freedom) <= 1.022 * quantile
 
 
-def test_a_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
+def test_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
     """Error of a mean that is renewed once per averaging time; if that time is unknown, the delay has an error too."""
     times_s = np.arange(-1.0, 1.0, 0.01)
     watts = np.where(times_s < 0.1, 0.0, 10.0)
@@ -42,6 +42,6 @@ def test_a_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
     assert unknown_j == pytest.approx(known_j + 10 * 0.1 / 4)
 
 
-def test_the_uncertainty_is_small_where_samples_determine_the_power():
+def test_uncertainty_is_small_if_samples_determine_the_power():
     for name, most in {"constant": 0.005, "step": 0.012, "ramp": 0.005, "square": 0.04}.items():
         assert simulated(name, Case(WAVES[name]), window_s=1.0, windows=40).stated < most

@@ -1,1 +1,1 @@
-"""What a stretch of training costs in joules: meters count, and a window's energy is a subtraction."""
+"""Energy measurement: meters are cumulative counters, and a window's energy is the difference of two readings."""

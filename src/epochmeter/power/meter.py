@@ -1,4 +1,7 @@
-"""A meter is a cumulative counter of joules: what a window cost is the reading after it less that before."""
+"""Energy meters: cumulative counters of joules by domain, and the instruments that they are made of.
+
+The energy of a window is the reading after it minus the reading before it. Energy is in joules, power in watts.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from epochmeter.shared.instantiate import build
 log = logging.getLogger(__name__)
 
 Joules = Mapping[str, float]
-"""Joules by domain: of a reading, since some moment in the past; of a window, within it."""
+"""Joules by domain: since an arbitrary moment in a reading, or of a window."""
 
 SOURCES = ("counter", "sampled", "estimated")
-"""Where joules come from, the most trustworthy first: a sum is as good as its worst part."""
+"""Kinds of energy measurement, the most accurate first: a sum is as accurate as its worst part."""
 
 TICKS = 10
-"""A window has a counter's energy if it is at least this many renewal periods long: its error is 10 % at most."""
+"""Shortest window that a counter can measure, in renewal periods of the counter: the error is 10 % at most."""
 MEMORIES = 2
-"""A window has an energy of sampled power if it is at least this many times the memory of the sensor.
+"""Shortest window that sampled power can measure, in multiples of the sensor's memory.
 
-Its error is part of the stated uncertainty; in a shorter window most readings are about the power before it.
+In a shorter window most readings contain power from before it. The remaining error is in the stated uncertainty.
 """
 
 
@@ -62,67 +65,89 @@ class Domain(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """One domain's instrument that counts: `read` gives joules, or raises OSError or ValueError when it cannot."""
+    """An energy counter of one domain.
+
+    Attributes:
+        domain: What it measures.
+        read: Returns joules since an arbitrary moment; raises OSError or ValueError if the counter cannot be read.
+    """
 
     domain: Domain
     read: Callable[[], float]
 
 
 class Power(NamedTuple):
-    """One domain's instrument that tells power: `read` gives watts, or raises OSError or ValueError."""
+    """A power sensor of one domain.
+
+    Attributes:
+        domain: What it measures.
+        read: Returns watts; raises OSError or ValueError if the sensor cannot be read.
+    """
 
     domain: Domain
     read: Callable[[], float]
 
 
 class Meter(Protocol):
-    """Reads the joules used so far, domain by domain; a domain that cannot be read is left out, never 0.
+    """A cumulative counter of joules by domain; a domain that cannot be read is missing from a reading, never 0.
 
-    `energy` says how trustworthy the total is: its `source` (counter, sampled, estimated, none), what it `covers`,
-    however that is metered, the `domains` that make it, and the `reason` where it is none or less than was asked for.
-    If more of the machine is metered than the total, `machine` has `covers` and `domains` of all of it.
+    Attributes:
+        domains: The metered domains by name.
+        energy: How the total is measured: its `source` (counter, sampled, estimated, none), the scope that it `covers`,
+            the `domains` that it adds up, and the `reason` if there is none or less than was configured. If the domains
+            cover more than the total, `machine` has `covers` and `domains` of all of them.
     """
 
     domains: dict[str, Domain]
     energy: dict[str, Any]
 
     def read(self) -> dict[str, float]:
-        """The joules of each domain since some moment in the past, by their instruments now."""
+        """Read the joules of each domain since an arbitrary moment."""
 
     def total(self, values: Mapping[str, float]) -> float | None:
-        """The domains that make the total, added up; None where one of them is missing."""
+        """Add up the domains of the total; None if one of them is missing."""
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """How well the stretch between two readings was sampled; None where nothing is."""
+        """Sampling statistics between two readings (monotonic clock, ns); None if nothing is sampled."""
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """What the total of a stretch may be wrong by, by its instruments, of which this meter told `sampling`."""
+        """Half-width of the 95 % confidence interval of the total, in joules.
+
+        Args:
+            joules: Energy of the window by domain.
+            seconds: Duration of the window.
+            sampling: The window's sampling statistics, as `sampling` returned them.
+        """
 
     def drain(self, before_ns: int) -> Powers:
-        """Hands over the samples of power before a moment, and forgets them."""
+        """Return the power samples before a moment and discard them."""
 
     def close(self) -> None:
-        """Lets go of the instruments."""
+        """Release the instruments."""
 
 
 class Sampled(Protocol):
-    """Powers that are sampled, and the joules that they make: a `Sampler`, or a service's own samples."""
+    """A source of power samples, integrated to joules: a `Sampler`, or the samples of a service."""
 
     domains: dict[str, Domain]
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Each power's joules up to now, by a sample taken now where `fresh`; without those that cannot be read."""
+        """Joules of each domain up to now; domains that cannot be read are missing.
+
+        Args:
+            fresh: Take a sample first.
+        """
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
 
     def drain(self, before_ns: int) -> Powers: ...
 
     def close(self) -> bool:
-        """Whether nothing reads any more."""
+        """Stop reading; whether no read is in progress any more."""
 
 
 class Absent:
-    """The meter of a machine that has none, or of a job that asks for none."""
+    """The meter of a machine without instruments, or of a job that configures none."""
 
     def __init__(self, reason: str) -> None:
         self.domains: dict[str, Domain] = {}
@@ -148,10 +173,18 @@ class Absent:
 
 
 class Instruments:
-    """The meter that is made of counters, read at borders, and of powers, sampled in between.
+    """A meter of energy counters, read at the borders of windows, and of sampled power.
 
-    `total` names the domains that make the total: the others lie inside them, or check them. A domain that is both
-    counted and sampled has its joules by the counter. What is sampled is the total's power, unless it is but a part.
+    If a domain has both a counter and sampled power, its joules are the counter's.
+
+    Args:
+        total: The domains that add up to the total. All other domains are parts of these or cross-checks.
+        covers: The scope of the total.
+        counters: Energy counters by domain.
+        powers: Sampled power.
+        sampled_in_part: Whether the samples are of a part of the total only.
+        reason: Why the total is less than was configured.
+        close: Releases the instruments.
     """
 
     def __init__(
@@ -172,7 +205,7 @@ class Instruments:
         self._close = close
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
-        # What only checks a counter may hang, and hold up no border.
+        # A sensor that only checks a counter must not delay a border when it hangs.
         self._samples_count = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index)
         self.energy: dict[str, Any] = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
@@ -180,11 +213,11 @@ class Instruments:
     def read(self) -> dict[str, float]:
         joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}
         for name, counter in self._counters.items():
-            joules.pop(name, None)  # sampled beside: they count from another moment, and never stand in
+            joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
                 joules[name] = counter.read()
             except (OSError, ValueError) as error:
-                log.warning("The energy of %s cannot be read: %s", name, error)
+                log.warning("cannot read the energy of %s: %s", name, error)
         return joules
 
     def total(self, values: Mapping[str, float]) -> float | None:
@@ -193,8 +226,8 @@ class Instruments:
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
         if not self._powers:
             return None
-        told = self._powers.sampling(opened_ns, closed_ns)
-        return told._replace(peak_w=None) if self._in_part else told
+        sampling = self._powers.sampling(opened_ns, closed_ns)
+        return sampling._replace(peak_w=None) if self._in_part else sampling
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         counted = {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
@@ -229,9 +262,9 @@ class Instruments:
         return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
 
     def _samples_all_of(self, part_time: Mapping[str, Domain]) -> bool:
-        """Whether the samples are of all the total's power, by the sensors whose readings these counters add up."""
-        beside = self._powers.domains.values() if self._powers and not self._in_part else ()
-        return {domain.averaging_s for domain in beside} == {domain.averaging_s for domain in part_time.values()}
+        """Whether the samples cover the total and are from the sensors whose readings these counters add up."""
+        sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
+        return {domain.averaging_s for domain in sampled} == {domain.averaging_s for domain in part_time.values()}
 
     def drain(self, before_ns: int) -> Powers:
         powers = self._powers.drain(before_ns) if self._powers else NO_POWERS
@@ -243,21 +276,33 @@ class Instruments:
 
 
 def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
-    """The meter that the job asks for, on the GPUs it uses (their UUIDs) and the machine found below `root`.
+    """Open the configured meter.
 
-    A machine that lacks it gets what stands in for it: an estimate, or an absent meter, with the reason.
+    Args:
+        spec: The configuration group `meter`.
+        gpus: UUIDs of the GPUs used.
+        root: The root of the machine's files.
+
+    Returns:
+        The meter. If the machine does not have it, an estimate or an `Absent` meter, with the reason.
     """
-    instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # which is for whoever reads it
+    instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
     return build(instrument, gpus=gpus, root=root)
 
 
 def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
-    """Nothing is metered, for the reason that the job's configuration gives."""
+    """Return the meter of a job that configures none.
+
+    Args:
+        gpus: Not used.
+        root: Not used.
+        reason: The reason to record.
+    """
     return Absent(reason)
 
 
 def part_time_of(domain: Domain) -> float:
-    """The fraction of time in which a counter's sensor does not measure; 0 for one that integrates all the time."""
+    """Fraction of time in which a counter's sensor does not measure; 0 if it integrates continuously."""
     return 0.0 if domain.averaging_s == 0 else domain.response.unsampled
 
 

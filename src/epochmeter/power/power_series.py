@@ -1,4 +1,7 @@
-"""Samples of power by the monotonic clock: the joules that they make, and how well they tell a stretch of time."""
+"""Time series of power samples: integration to joules, sampling statistics and uncertainty of a window.
+
+Times are of the monotonic clock in nanoseconds, power is in watts and energy in joules.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,22 @@ from epochmeter.shared.units import NANOSECOND
 CONTEXT_S = 10.0
 """Length of a window's context: earlier samples that show the possible structure of its power."""
 UNTAKEN = "no sample was taken"
-"""Why nothing is known since the last sample, where no read has failed since."""
+"""Why power since the last sample is unknown if no read has failed since."""
 
 
 class Sampling(NamedTuple):
-    """How well a stretch of time was sampled."""
+    """Sampling statistics of a window."""
 
     samples: int
+    """Samples of the total."""
     gap_max_s: float
-    """The longest that the total went unread."""
+    """Longest time without a sample of the total."""
     failed: int
-    """Reads that failed; those between two good ones are bridged by a straight line."""
+    """Failed reads; gaps between two good reads are interpolated linearly."""
     lost: dict[str, str]
-    """Why a domain has no energy in this stretch."""
+    """Why a domain has no energy in this window."""
     peak_w: float | None
+    """Largest sampled power of the total."""
     half_width_j: float
     """Half-width of the total energy's 95 % confidence interval: sampling, rounding, and the sensor's response."""
     structure_j: float = 0.0
@@ -39,13 +44,13 @@ class Sampling(NamedTuple):
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     inside: Mapping[str, int] = MappingProxyType({})
-    """How many times each domain was read in it."""
+    """Number of readings of each domain."""
     parts: Sequence[Sampling | None] = ()
-    """Those of the meters that a sum is made of."""
+    """The statistics of each part if the meter is a sum of meters."""
 
 
 class Powers(NamedTuple):
-    """Samples in the order of time: watts by domain, and of the total; NaN where one was not read."""
+    """Samples in the order of time: watts by domain and of the total; NaN if not read."""
 
     times_ns: array
     watts: dict[str, array]
@@ -58,14 +63,14 @@ NO_POWERS = Powers(array("q"), {}, array("d"))
 
 
 class Line:
-    """One domain's joules so far: the area below the straight lines between its good samples."""
+    """Integrator of one domain's power: linear between good samples (trapezoidal rule)."""
 
     def __init__(self) -> None:
         self.at_ns: int | None = None
         self.watts = 0.0
         self.joules = 0.0
         self.gaps: list[tuple[int, int, str]] = []
-        """From when to when nothing was known, and why."""
+        """Gaps in which power is unknown: begin, end and reason."""
         self.why = "it was never read"
 
     def add(self, at_ns: int, watts: float, bridge_ns: int) -> None:
@@ -77,36 +82,35 @@ class Line:
         self.at_ns, self.watts, self.why = at_ns, watts, UNTAKEN
 
     def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
-        """The joules up to a moment at or after the last sample; None once that is too old to go by."""
+        """Joules up to a moment at or after the last sample; None if that sample is older than the longest bridge."""
         if self.at_ns is None or at_ns - self.at_ns > bridge_ns:
             return None
         return self.joules + (at_ns - self.at_ns) * NANOSECOND * self.watts
 
     def lost(self, opened_ns: int, closed_ns: int, bridge_ns: int) -> str | None:
-        """Why the energy between two moments is not known, or None where it is."""
+        """Why the energy between two moments is unknown; None if it is known."""
         if self.at_ns is None:
             return self.why
         if self.at_ns < opened_ns and self.why != UNTAKEN:
-            return f"not once read in it: {self.why}"
-        open_yet = [(self.at_ns, closed_ns, self.why)] if closed_ns - self.at_ns > bridge_ns else []
-        within = [gap for gap in (*self.gaps, *open_yet) if gap[0] < closed_ns and gap[1] > opened_ns]
-        return f"unread for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
+            return f"no reading in the window: {self.why}"
+        current_gap = [(self.at_ns, closed_ns, self.why)] if closed_ns - self.at_ns > bridge_ns else []
+        within = [gap for gap in (*self.gaps, *current_gap) if gap[0] < closed_ns and gap[1] > opened_ns]
+        return f"no reading for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
 
 
 class Series:
-    """Samples of several domains, added by one thread and asked for by another.
+    """Thread-safe samples of several domains, added by one thread and read by another.
 
-    A read that failed is bridged by a straight line from the good sample before it to the one after; not over more
-    than `bridge_s`, for in such a gap nothing is known.
+    Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
 
     Args:
-        domains: names of what is sampled.
+        domains: names of the sampled domains.
         total: the domains that together are the total power.
         bridge_s: the longest gap that is bridged, in seconds.
         steps_w: the resolution of each domain's readings, in watts.
         responses: the sensors' responses, by domain; a domain that is missing has none.
-        pace_s: the fixed sampling period of another process, in seconds, which takes no samples at borders; 0: the
-            samples are taken here, with jitter.
+        pace_s: the sampling period of another process, in seconds, if that process takes the samples; they are
+            then periodic and not at the borders. 0: this process takes the samples, with jitter.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Series:
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
         self._asked_ns = array("q")
-        """When joules were asked for: up to then the last sample's power was extrapolated."""
+        """Times of the energy readings, up to which the power of the last sample was extrapolated."""
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
         self._handed = 0
@@ -144,7 +148,13 @@ class Series:
         return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
 
     def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
-        """Adds what was read at a moment, and why the rest was not."""
+        """Add a sample.
+
+        Args:
+            at_ns: time of the sample.
+            watts: the readings by domain.
+            failed: the error of each domain that could not be read.
+        """
         failed = failed or {}
         with self._lock:
             self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
@@ -157,22 +167,22 @@ class Series:
                     line.why = failed[name]
 
     def lost(self, at_ns: int) -> dict[str, str]:
-        """The domains that have not been read for longer than a bridge reaches, and why."""
-        known_ns = at_ns - self._bridge_ns
+        """Domains without a reading for longer than `bridge_s`, with the reason."""
+        oldest_ns = at_ns - self._bridge_ns
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             since_ns = {name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._lines.items()}
-            return {name: line.why for name, line in self._lines.items() if since_ns[name] < known_ns}
+            return {name: line.why for name, line in self._lines.items() if since_ns[name] < oldest_ns}
 
     def joules(self, at_ns: int) -> dict[str, float]:
-        """Each domain's joules up to a moment, which is not before the last sample; without those that are lost."""
+        """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
         with self._lock:
             self._asked_ns.append(at_ns)
-            known = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
-        return {name: joules for name, joules in known.items() if joules is not None}
+            energy = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
+        return {name: joules for name, joules in energy.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled, by the samples that are still kept."""
+        """Sampling statistics of a window, from the samples that are still kept."""
         with self._lock:
             first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
             inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
@@ -182,39 +192,39 @@ class Series:
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
             around = slice(max(0, first - 1), last + 1)
             near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
-            asked_s = [at_ns * NANOSECOND for at_ns in self._asked(opened_ns, closed_ns)]
-        told = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
+            read_s = [at_ns * NANOSECOND for at_ns in self._asked(opened_ns, closed_ns)]
+        counts = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
         total_w = np.sum([watts[name] for name in self._total], axis=0)
         borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
         self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
         half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *borders_s)
         return Sampling(
-            samples=told.samples,
-            gap_max_s=told.gap_max_ns * NANOSECOND,
+            samples=counts.samples,
+            gap_max_s=counts.gap_max_ns * NANOSECOND,
             failed=len(inside) * (last - first) - sum(inside.values()),
             lost={name: why for name, why in reasons.items() if why},
-            peak_w=told.peak_w if told.samples else None,
+            peak_w=counts.peak_w if counts.samples else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
-            correction_j={name: self._moved_j(name, times_s, watts[name], *asked_s) for name in watts},
+            correction_j={name: self._moved_j(name, times_s, watts[name], *read_s) for name in watts},
             inside=inside,
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
-        """The longest renewal period of the sensors whose own is unknown; their sum changes whenever one of them does.
+        """The longest estimated renewal period of the sensors whose period is unknown; None if none can be estimated.
 
-        None where none of them tells.
+        Each sensor is estimated separately, since the sum of all changes whenever one of them does.
         """
-        found = []
+        estimates = []
         for name in (name for name, response in self._responses.items() if response.renewal_s is None):
             good = np.isfinite(watts[name])
-            found.append(renewal_s(times_s[good], watts[name][good]))
-        return max(filter(None, found), default=None)
+            estimates.append(renewal_s(times_s[good], watts[name][good]))
+        return max(filter(None, estimates), default=None)
 
     def _uncertainty_j(
         self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
     ) -> tuple[float, float]:
-        """The half-width of the total's energy, and the part of it from structure that samples miss."""
+        """Half-width of the total's energy, and its part from power that the samples miss."""
         good = np.isfinite(total_w)
         times_s, total_w = times_s[good], total_w[good]
         response = self._total_response()
@@ -229,7 +239,7 @@ class Series:
         return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
 
     def _asked(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
-        """When the joules at either border were asked for, which is just outside of it; the border if never."""
+        """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""
         opening, closing = bisect_right(self._asked_ns, opened_ns) - 1, bisect_left(self._asked_ns, closed_ns)
         return (
             self._asked_ns[opening] if opening >= 0 else opened_ns,
@@ -247,7 +257,7 @@ class Series:
         return closing_j - opening_j
 
     def drain(self, before_ns: int) -> Powers:
-        """Hands over the samples before a moment, once; the last of them are kept as context of the next window."""
+        """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
         with self._lock:
             handed, self._handed = self._handed, max(self._handed, bisect_left(self._times_ns, before_ns))
             times_ns = self._times_ns[handed : self._handed]
@@ -273,7 +283,7 @@ class Series:
 
 
 class Tally(NamedTuple):
-    """What samples of the total tell of a stretch."""
+    """Samples of the total in a window: their number, the longest gap and the largest power."""
 
     samples: int
     gap_max_ns: int
@@ -281,7 +291,14 @@ class Tally(NamedTuple):
 
 
 def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
-    """Count the samples of a stretch and its adjacent samples; NaN marks a total that was not read."""
+    """Count the samples of a window.
+
+    Args:
+        times_ns: Times of the samples.
+        watts: Power of the total; NaN if it was not read.
+        opened_ns: Start of the window.
+        closed_ns: End of the window.
+    """
     samples, gap_max_ns, last_ns, peak_w = 0, 0, opened_ns, -math.inf
     for at_ns, now_w in zip(times_ns, watts, strict=True):
         if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):

@@ -1,4 +1,4 @@
-"""The thread that samples power while a run is measured."""
+"""A thread that samples power sensors periodically, and at once at the borders of windows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ from epochmeter.shared.units import NANOSECOND
 log = logging.getLogger(__name__)
 
 LONGEST_SILENCE_S = 0.8
-"""A power that cannot be read for longer is lost, and told within a second; what is shorter is bridged."""
+"""Longest gap that is interpolated, in seconds. After a longer one the power is unavailable, reported within 1 s."""
 BRIDGED = 3
-"""So many of its pauses are bridged where they last longer than that: what is dear to read is read seldom."""
+"""Longest interpolated gap in sampling periods, if longer: sensors that are expensive to read are read rarely."""
 
 SLACK = 1.5
 """Longest time to the next sample, in sampling periods."""
 LOOK_S = 0.1
-"""How often it is looked whether a power is lost."""
+"""Period of the check for unavailable power, in seconds."""
 PATIENCE_S = 0.8
-"""How long a border waits for its fresh sample: an instrument that hangs costs the border no more."""
+"""Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 
 
 class Sampler:
-    """Reads powers every `period_s` or so, and at once when asked to; the first time before it is handed out.
+    """Sample power sensors about every `period_s` seconds, and at once on request.
 
-    `total` names those that together are the total power. If they only check a counter (`checks`), nothing waits
-    for a sensor that lags.
+    The first sample is taken before the constructor returns.
+
+    Args:
+        powers: The sensors by domain.
+        total: The domains that add up to the total power.
+        period_s: Mean sampling period in seconds.
+        checks: Whether the samples only check a counter; then no window waits for a delayed reading.
     """
 
     def __init__(
@@ -49,18 +54,22 @@ class Sampler:
         self._told: set[str] = set()
         self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
         self._watch = Rounds(self._look, period_s=LOOK_S, patience_s=PATIENCE_S, name="sampler's watch")
-        self._rounds.now()  # on a busy machine a border that asks for no fresh sample might find none at all
+        self._rounds.now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Each power's joules up to now, by a sample taken now where `fresh`; without those that cannot be read."""
+        """Joules of each domain up to now; domains that cannot be read are missing.
+
+        Args:
+            fresh: Take a sample first.
+        """
         if fresh:
             self._rounds.now()
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled.
+        """Sampling statistics of a window (monotonic clock, ns).
 
-        Returns when the sensor has reported all power up to the end, after the time of its memory.
+        It waits until the sensors have reported all power up to the end of the window.
         """
         if not self._checks and (settled_s := self._series.settled_s):
             wait_s = settled_s + SLACK * self._rounds.pace_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
@@ -68,16 +77,16 @@ class Sampler:
         return self._series.sampling(opened_ns, closed_ns)
 
     def drain(self, before_ns: int) -> Powers:
-        """Hands over the samples before a moment, and forgets them."""
+        """Return the samples before a moment and discard them."""
         return self._series.drain(before_ns)
 
     def close(self) -> bool:
-        """Ends the thread as soon as it has read; whether it has ended, or hangs."""
+        """Stop the threads; False if a read hangs."""
         self._watch.close()
         return self._rounds.close()
 
     def _take(self) -> None:
-        """One sample of all powers, stamped with the middle of its reading."""
+        """Take one sample of all sensors, with the middle of the reading time as timestamp."""
         begun_ns = time.monotonic_ns()
         watts, failed = {}, {}
         for name, power in self._powers.items():
@@ -86,19 +95,19 @@ class Sampler:
             except (OSError, ValueError) as error:
                 failed[name] = str(error)
         ended_ns = time.monotonic_ns()
-        if (took_s := (ended_ns - begun_ns) * NANOSECOND) > LONGEST_SILENCE_S:  # who knows when it looked
+        if (took_s := (ended_ns - begun_ns) * NANOSECOND) > LONGEST_SILENCE_S:  # the time of the reading is unknown
             watts, failed = {}, dict.fromkeys(self._powers, f"a reading took {took_s:.1f} s")
         self._series.add((begun_ns + ended_ns) // 2, watts, failed)
 
     def _look(self) -> None:
-        """Tells what is lost, once, at the pace that is kept: a thread of its own, for the one that reads may hang."""
+        """Warn once of each domain that is unavailable. It has its own thread, since the sampling thread may hang."""
         self._series.bridge_s = bridge_s(self._rounds.pace_s)
         lost = self._series.lost(time.monotonic_ns())
         for name in lost.keys() - self._told:
-            log.warning("The power of %s cannot be read any more: %s", name, lost[name])
+            log.warning("the power of %s is no longer available: %s", name, lost[name])
         self._told = set(lost)
 
 
 def bridge_s(pace_s: float) -> float:
-    """Over how much is bridged what is sampled at that pace."""
+    """Longest gap that is interpolated at an actual sampling period, both in seconds."""
     return max(LONGEST_SILENCE_S, BRIDGED * pace_s)

@@ -95,8 +95,8 @@ def response_of(sensors: Mapping[str, Any] | None, name: str, default: Response 
     if entry is None:
         return default
     if odd := [key for key, value in entry.items() if key not in Response._fields or not _is_time(key, value)]:
-        known = ", ".join(Response._fields)
-        raise ValueError(f"device.sensors.{name}.{odd[0]} is not valid; a sensor has {known}, in seconds")
+        keys = ", ".join(Response._fields)
+        raise ValueError(f"device.sensors.{name}.{odd[0]} is not valid; a sensor has {keys}, in seconds")
     return Response(**entry)
 
 

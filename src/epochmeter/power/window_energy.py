@@ -1,4 +1,4 @@
-"""What a stretch of time used: its energy by domain, how far that can be trusted, and why any of it is missing."""
+"""The energy of a window: joules by domain from two meter readings, their uncertainty, and why any are missing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 
 FEWEST = 3
-"""How many samples have to lie within a stretch: those at its borders tell of what was before it and after it."""
+"""Fewest samples within a window that has an energy; samples at its borders include power outside of it."""
 TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """Energies that can be summed over windows."""
 
 
 class Reading(NamedTuple):
-    """The joules of a meter so far, when they were read, and how long that took."""
+    """A meter reading.
+
+    Attributes:
+        at_ns: The middle of the reading time, monotonic clock.
+        joules: Joules by domain since an arbitrary moment.
+        took_ns: The duration of the reading.
+    """
 
     at_ns: int
     joules: dict[str, float]
@@ -35,24 +41,26 @@ class Reading(NamedTuple):
 
 
 class Consumption(NamedTuple):
-    """What was used between two readings: joules by domain, metrics under their short names, and what to say."""
+    """Energy between two readings."""
 
     joules: dict[str, float]
-    """Also of domains for whose instrument the stretch was too short to tell."""
+    """Joules by domain, also of domains whose instrument is too slow for the window."""
     metrics: dict[str, float]
+    """Metrics under their short names."""
     notes: list[str]
+    """Notes for the record."""
     lost: dict[str, str]
-    """Why a domain of the total has no joules, where it is its instrument that told nothing."""
+    """Why a domain of the total has no joules because its instrument failed."""
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the known ones of `TERMS`, and for the slowest instrument of the total `period_s`, the age that a reading may
-    have, and `shortest_s`, the shortest window that has an energy.
+    It has the available `TERMS`. For the slowest instrument of the total it also has `period_s`, the possible age of
+    a reading, and `shortest_s`, the shortest window that has an energy.
     """
 
 
 def reading(meter: Meter) -> Reading:
-    """The joules now; stamped with the middle of their reading, which may take a millisecond."""
+    """Read a meter now."""
     begun_ns = time.monotonic_ns()
     joules = meter.read()
     took_ns = time.monotonic_ns() - begun_ns
@@ -62,10 +70,17 @@ def reading(meter: Meter) -> Reading:
 def consumption(
     before: Reading, after: Reading, meter: Meter, window_s: float, idle_w: float | None = None
 ) -> Consumption:
-    """What was used between two readings that enclose a window of so many seconds; net of `idle_w` too.
+    """Compute the energy of a window from the readings before and after it.
 
-    A domain has joules where it was read at both ends, was not lost in between, and the stretch is long enough for its
-    instrument and its samples; where that is not so for a part of the total, the total is absent too.
+    A domain has an energy if it was read at both ends, was available in between, and the window is long enough for its
+    instrument. If a domain of the total has none, neither has the total.
+
+    Args:
+        before: The reading before the window.
+        after: The reading after the window.
+        meter: The meter that was read.
+        window_s: Duration of the window, which the readings enclose.
+        idle_w: Idle power in watts, for the net energy.
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
@@ -74,14 +89,16 @@ def consumption(
     used = spent(before.joules, after.joules, meter.domains)
     moved = sampling.correction_j if sampling else {}
     used = {name: joules + moved.get(name, 0.0) * _is_sampled(meter, name) for name, joules in used.items()}
-    known = {name: used[name] for name in sorted(used) if name not in lost}
+    available = {name: used[name] for name in sorted(used) if name not in lost}
     short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
-    joules = {name: value for name, value in known.items() if name not in short}
+    joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
     still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
-    measured = _measured({**still, **known}, seconds, window_s, meter, sampling, idle_w)
+    measured = _measured({**still, **available}, seconds, window_s, meter, sampling, idle_w)
     machine = meter.energy.get("machine", {}).get("domains", ())
-    term = {name: value for name, value in (measured | _machine(machine, {**still, **known})).items() if name in TERMS}
+    term = {
+        name: value for name, value in (measured | _machine(machine, {**still, **available})).items() if name in TERMS
+    }
     if term:
         slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
         # The delay of a power sensor is in the half-width of its samples, however short the window is.
@@ -92,15 +109,15 @@ def consumption(
     metrics |= _machine(machine, joules)
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
-    # A domain beside a total that is there, such as a cross-check that takes longer windows, is no loss.
+    # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = meter.domains if total_j is None else machine
     missing = [name for name in meter.domains if name in lost or (name in needed and name not in joules)]
     reasons = {name: _why(name, lost, short) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
-        notes.append(f"{sampling.failed} readings of power failed, and are bridged where they are few.")
-    silent = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
-    return Consumption(known, metrics, notes, silent, term)
+        notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
+    failures = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
+    return Consumption(available, metrics, notes, failures, term)
 
 
 def _is_sampled(meter: Meter, name: str) -> bool:
@@ -108,10 +125,10 @@ def _is_sampled(meter: Meter, name: str) -> bool:
 
 
 def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
-    """The joules between two readings, of each domain that has any.
+    """Joules of each domain between two readings.
 
-    A counter that ran backwards was reset, and one that stood still is slower than the window: neither tells what was
-    used, so the domain is left out. A sampled power may well be 0 W.
+    A counter that ran backwards was reset, and one that did not advance is slower than the window: such a domain is
+    left out. Sampled power may be 0 W.
     """
     read_twice = before.keys() & after.keys()
     return {
@@ -122,24 +139,22 @@ def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[
 
 
 def too_short(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
-    """Why a stretch is too short for a domain's instrument; None where it is not."""
+    """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
-    if seconds < shortest_s(domain):
+    if seconds < (least_s := shortest_s(domain)):
         if domain.source == "sampled":
-            how = (
-                f"a sensor with {domain.response.memory_s:.3g} s of past power in a reading; the minimum is {MEMORIES}"
-            )
+            rule = f"{MEMORIES} times the {domain.response.memory_s:.3g} s of past power in a sensor reading"
         else:
-            how = f"a counter that is renewed every {domain.period_s:g} s; the minimum is {TICKS}"
-        return f"{seconds:.3g} s is too short for {how} times that."
+            rule = f"{TICKS} periods of a counter that is updated every {domain.period_s:g} s"
+        return f"window of {seconds:.3g} s, at least {least_s:.3g} s needed ({rule})."
     inside = sampling.inside.get(name, 0) if sampling else 0
     if domain.source == "sampled" and inside < FEWEST:
-        return f"of the samples of its power {inside} lie within these {seconds:.3g} s, and it takes {FEWEST}."
+        return f"{inside} power samples in {seconds:.3g} s, at least {FEWEST} needed."
     return None
 
 
 def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Consumption:
-    """What is used while nothing trains; nothing is waited for where nothing measures."""
+    """Measure the idle energy over some seconds; returns at once with nothing if the meter does not measure."""
     if meter.energy["source"] not in ("counter", "sampled") or seconds <= 0:
         return Consumption({}, {}, [], {})
     before = reading(meter)
@@ -158,7 +173,7 @@ def _measured(
     if meter.energy["source"] == "estimated":
         return {"estimated_energy_j": total_j}
     mean_w = total_j / seconds
-    # Between the readings lies more than the window.
+    # The readings enclose slightly more time than the window.
     half_width_j = abs(mean_w) * max(0.0, seconds - window_s) + meter.half_width_j(joules, seconds, sampling)
     metrics = {"energy_j": total_j, "power_mean_w": mean_w}
     if idle_w is not None:
@@ -180,12 +195,12 @@ def _why(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:
     """Why a domain has no joules."""
     if name in lost:
         return f"{lost[name]}."
-    return short.get(name, "the counter gave nothing, stood still or ran backwards.")
+    return short.get(name, "the counter could not be read, did not advance or ran backwards.")
 
 
 def _notes(reasons: Mapping[str, str]) -> list[str]:
-    """A line for each reason, with all domains that have it."""
-    names: dict[str, list[str]] = {}
+    """One note per reason, with all domains that have it."""
+    domains: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
-        names.setdefault(reason, []).append(name)
-    return [f"no energy of {', '.join(alike)}: {reason}" for reason, alike in names.items()]
+        domains.setdefault(reason, []).append(name)
+    return [f"no energy of {', '.join(names)}: {reason}" for reason, names in domains.items()]

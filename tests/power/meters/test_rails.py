@@ -237,7 +237,7 @@ def test_a_sensor_gone_for_three_tenths_of_a_second_costs_a_window_nothing(tmp_p
         assert meter.sampling(before.at_ns, after.at_ns).failed > 3
         assert used.lost == {}
         assert [note.partition(" ")[2] for note in used.notes] == [
-            "readings of power failed, and are bridged where they are few."
+            "power readings failed; short gaps are interpolated."
         ]
 
 
@@ -247,8 +247,8 @@ def test_a_sensor_gone_for_good_is_told_within_a_second_and_its_window_has_no_en
         before = reading(meter)
         tree.folder(0).rename(tmp_path / "away")
         time.sleep(1.0)
-        assert {record.getMessage().split(" cannot")[0] for record in caplog.records} == {
-            f"The power of {rail}" for rail in tree.board.rails
+        assert {record.getMessage().split(" is no")[0] for record in caplog.records} == {
+            f"the power of {rail}" for rail in tree.board.rails
         }
         after = reading(meter)
         used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)

@@ -89,7 +89,7 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu_where_both_are_measured(second
     if seconds < 1:
         assert (used.term["energy_j"], used.term["machine_energy_j"]) == (100.0, 125.0)
     if after.keys() == {"gpu0"}:
-        assert used.notes == ["no energy of cpu0: the counter gave nothing, stood still or ran backwards."]
+        assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
 
 
 def test_a_stretch_is_sampled_as_its_first_part_is(both):
