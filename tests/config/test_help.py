@@ -50,8 +50,8 @@ def test_what_others_build_on_is_no_choice(printed):
 
 
 def test_it_lists_the_most_used_keys_with_their_defaults_and_what_they_mean(printed):
-    assert re.search(r"\n  batch=16 +samples in a mini-batch\n", printed("train"))
-    assert re.search(r"\n  checkpoint.every=null +epochs: ", printed("train"))
+    assert re.search(r"\n  batch=16 +batch size per rank", printed("train"))
+    assert re.search(r"\n  checkpoint.every=null +checkpoint interval", printed("train"))
 
 
 def test_every_key_that_it_lists_is_one_and_says_what_it_means():
