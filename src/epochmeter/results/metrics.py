@@ -1,132 +1,189 @@
-"""Every metric: its name, its unit, how epochs of it are put together, and what it means.
+"""The table of all metrics: name, unit, aggregation over epochs, and meaning; docs/metrics.md shows it.
 
-This table is the project's public face; the README points to the page made of it, and a test holds both to it.
-A metric whose source is missing is absent: it is never 0 and never NaN.
+A metric that could not be measured is absent: it is never 0 and never NaN.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+STEADY = {"mean": "mean", "ratio": "ratio of sums", "pooled": "of all steps", "max": "maximum", None: ""}
+"""Aggregation over the steady epochs -> its name on the page."""
+
 
 class Metric(NamedTuple):
+    """One metric, without its name.
+
+    Attributes:
+        unit: SI unit, `1` for counts and ratios, or `0..1` for fractions.
+        steady: Aggregation of the epochs after warm-up to the `steady/` value: `mean`, `ratio` (of sums), `pooled`
+            (percentile of the steps of all these epochs) or `max`; None if there is no `steady/` value.
+        meaning: Definition for readers.
+    """
+
     unit: str
     steady: str | None
-    """How the measured epochs of a run become one `steady/` value: by their mean, as a ratio of sums, from
-    their pooled steps, as the largest; None where there is no such value."""
     meaning: str
 
 
 EPOCH = {
-    "e2e_s": Metric("s", "mean", "wall time of the epoch, device synchronized before both ends"),
-    "fetch_stall_s": Metric("s", "mean", "device idle that waiting for data explains"),
+    "e2e_s": Metric(
+        "s", "mean", "end-to-end wall time of the training epoch; the device is synchronized before both ends"
+    ),
+    "fetch_stall_s": Metric(
+        "s",
+        "mean",
+        "data stall: device idle time explained by waiting for data; per step min(idle gap, host wait)",
+    ),
     "fetch_stall_model_s": Metric(
-        "s", "mean", "the literature's model of it: sum over steps of max(read + preprocess - compute, 0)"
+        "s",
+        "mean",
+        "data stall by the model in the literature: sum over steps of max(read + preprocess - compute, 0)",
     ),
-    "host_wait_s": Metric("s", "mean", "host time blocked in the loader, hidden or not"),
-    "copy_s": Metric("s", "mean", "host-to-device copies, on the device's timeline"),
-    "compute_s": Metric("s", "mean", "launch, forward, loss, backward, optimizer step, on the device's timeline"),
-    "overhead_s": Metric("s", "mean", "the rest of the gaps between steps, and from the last step to the close"),
-    "clock_residual_s": Metric("s", "mean", "e2e less the four parts: what the two clocks disagree by"),
-    "loader_start_s": Metric("s", "mean", "of the stall: starting the loader and waiting for its first batch"),
-    "loader_stop_s": Metric("s", "mean", "of the overhead: the loader's end"),
-    "loader_read_s": Metric("s", "mean", "time in loader processes reading samples, summed over them"),
-    "loader_preprocess_s": Metric("s", "mean", "time in them decoding, transforming and batching, summed likewise"),
+    "host_wait_s": Metric(
+        "s", "mean", "time that the host waits for batches, including waits overlapped by device work"
+    ),
+    "copy_s": Metric("s", "mean", "host-to-device copy time on the device's timeline"),
+    "compute_s": Metric(
+        "s", "mean", "compute time on the device's timeline: kernel launch, forward, loss, backward, optimizer step"
+    ),
+    "overhead_s": Metric(
+        "s",
+        "mean",
+        "other device idle time: gaps between steps that waiting for data does not explain, and the end of the epoch",
+    ),
+    "clock_residual_s": Metric(
+        "s",
+        "mean",
+        "e2e_s minus data stall, copy, compute and overhead: the disagreement of host clock and device timeline",
+    ),
+    "loader_start_s": Metric(
+        "s", "mean", "part of the data stall: start of the DataLoader and wait for its first batch"
+    ),
+    "loader_stop_s": Metric("s", "mean", "part of the overhead: end of the DataLoader's pass"),
+    "loader_read_s": Metric("s", "mean", "time that DataLoader workers spent reading samples, summed over workers"),
+    "loader_preprocess_s": Metric(
+        "s",
+        "mean",
+        "time that DataLoader workers spent decoding, transforming and collating samples, summed over workers",
+    ),
     "loader_decode_s": Metric(
-        "s", "mean", "of the preprocessing: decoding; absent where samples do not tell it from reading, which has it"
+        "s",
+        "mean",
+        "part of loader_preprocess_s: decoding; absent if the dataset decodes while reading (then in loader_read_s)",
     ),
-    "clock_waits": Metric("1", "mean", "marks that the host waited for, the ring of them full; absent on a CPU"),
-    "steps": Metric("1", "mean", "batches trained on, those whose step fp16's scaler skips among them"),
-    "samples": Metric("1", "mean", "samples really seen"),
-    "skipped_samples": Metric("1", "mean", "bad samples left out, where dataset.on_bad=skip"),
-    "samples_per_s": Metric("1/s", "ratio", "samples / e2e"),
-    "step_p50_s": Metric("s", "pooled", "median time from step to step"),
-    "step_p95_s": Metric("s", "pooled", "95th percentile of the time from step to step"),
-    "step_p99_s": Metric("s", "pooled", "99th percentile of the time from step to step"),
-    "energy_j": Metric("J", "mean", "gross energy: the module (Jetson), the GPUs used, or CPU packages and DRAM"),
+    "clock_waits": Metric(
+        "1",
+        "mean",
+        "number of times the host waited for an old timestamp because too many were pending; absent on a CPU",
+    ),
+    "steps": Metric("1", "mean", "number of training steps, including steps that the fp16 gradient scaler skipped"),
+    "samples": Metric("1", "mean", "number of samples trained on"),
+    "skipped_samples": Metric("1", "mean", "number of unreadable samples that were skipped (dataset.on_bad=skip)"),
+    "samples_per_s": Metric("1/s", "ratio", "throughput: samples / e2e_s"),
+    "step_p50_s": Metric("s", "pooled", "median step time, from the end of one step to the end of the next"),
+    "step_p95_s": Metric("s", "pooled", "95th percentile of the step time"),
+    "step_p99_s": Metric("s", "pooled", "99th percentile of the step time"),
+    "energy_j": Metric(
+        "J", "mean", "gross energy: of the module (Jetson), of the GPUs used, or of CPU packages and DRAM"
+    ),
     "energy_<domain>_j": Metric(
-        "J", "mean", "energy of one domain: VDD_IN, gpu0, cpu0, dram0; gpu0_sampled checks gpu0"
+        "J", "mean", "energy of one domain, such as VDD_IN, gpu0, cpu0 or dram0; gpu0_sampled cross-checks gpu0"
     ),
-    "energy_uncertainty_j": Metric("J", "mean", "half-width of the 95 % interval of energy_j"),
-    "machine_energy_j": Metric("J", "mean", "GPUs and CPU together, where both are metered (meter=sum)"),
-    "net_energy_j": Metric("J", "mean", "gross less idle power x energy window; may be negative"),
-    "energy_per_sample_j": Metric("J", "ratio", "energy / samples"),
-    "stall_energy_j": Metric("J", "mean", "energy used during fetch stall; all four phases together sum to gross"),
-    "copy_energy_j": Metric("J", "mean", "energy used during copies"),
+    "energy_uncertainty_j": Metric("J", "mean", "95 % confidence interval of energy_j (plus or minus)"),
+    "machine_energy_j": Metric("J", "mean", "energy of GPUs and CPU together, if both are measured (meter=sum)"),
+    "net_energy_j": Metric(
+        "J", "mean", "net energy: energy_j minus idle power x duration of the energy window; may be negative"
+    ),
+    "energy_per_sample_j": Metric("J", "ratio", "energy_j / samples"),
+    "stall_energy_j": Metric("J", "mean", "energy used during data stalls; the four phases sum to energy_j"),
+    "copy_energy_j": Metric("J", "mean", "energy used during host-to-device copies"),
     "compute_energy_j": Metric("J", "mean", "energy used during compute"),
     "overhead_energy_j": Metric("J", "mean", "energy used during overhead"),
-    "estimated_energy_j": Metric("J", "mean", "an estimate, where nothing measures"),
-    "power_mean_w": Metric("W", "ratio", "energy / energy window"),
-    "power_peak_w": Metric("W", "max", "largest sampled power of the total"),
-    "power_samples": Metric("1", "mean", "samples of the total's power"),
-    "power_gap_max_s": Metric("s", "max", "longest time between two of them"),
-    "read_bytes": Metric("B", "mean", "read from the dataset's block device, by whoever read it"),
-    "read_iops": Metric("1/s", "ratio", "its completed reads / e2e"),
-    "read_bytes_per_s": Metric("B/s", "ratio", "read bytes / e2e"),
+    "estimated_energy_j": Metric("J", "mean", "estimated energy, if the machine cannot measure it"),
+    "power_mean_w": Metric("W", "ratio", "mean power: energy_j / duration of the energy window"),
+    "power_peak_w": Metric("W", "max", "largest sample of the total power"),
+    "power_samples": Metric("1", "mean", "number of samples of the total power"),
+    "power_gap_max_s": Metric("s", "max", "longest time between two samples of the total power"),
+    "read_bytes": Metric("B", "mean", "data read from the dataset's block device, by any process"),
+    "read_iops": Metric("1/s", "ratio", "completed read operations of the dataset's block device / e2e_s"),
+    "read_bytes_per_s": Metric("B/s", "ratio", "read_bytes / e2e_s"),
     "cached_share_before": Metric(
-        "0..1", "mean", "share of the training files' pages in the page cache before the epoch"
+        "0..1", "mean", "page-cache residency before the epoch: cached fraction of the training files' pages"
     ),
-    "cached_share_after": Metric("0..1", "mean", "the same after it"),
-    "cpu_utilization": Metric("0..1", "mean", "busy share of all cores"),
-    "gpu_utilization": Metric("0..1", "mean", "share of the time in which the GPU was busy, by its driver"),
-    "gpu_clock_mean_hz": Metric("Hz", "mean", "mean of the GPU's clock"),
+    "cached_share_after": Metric("0..1", "mean", "page-cache residency after the epoch"),
+    "cpu_utilization": Metric("0..1", "mean", "fraction of time in which the CPU cores were busy, mean over all cores"),
+    "gpu_utilization": Metric("0..1", "mean", "fraction of time in which the GPU was busy, as reported by its driver"),
+    "gpu_clock_mean_hz": Metric("Hz", "mean", "mean clock frequency of the GPU"),
     "power_capped_fraction": Metric(
-        "0..1", "mean", "fraction of the time in which a power limit or over-current lowered the device's clocks"
+        "0..1", "mean", "fraction of time in which a power limit or over-current lowered the device's clocks"
     ),
     "thermal_throttled_fraction": Metric(
-        "0..1", "mean", "fraction of the time in which heat lowered the device's clocks"
+        "0..1", "mean", "fraction of time in which thermal throttling lowered the device's clocks"
     ),
-    "temperature_max_c": Metric("C", "max", "hottest sensor of the device"),
-    "ram_peak_bytes": Metric("B", "max", "most of the machine's memory in use"),
-    "gpu_memory_peak_bytes": Metric("B", "max", "largest memory allocated on the accelerator within the epoch"),
-    "learning_rate": Metric("1", "mean", "of the optimizer's first group of parameters in that epoch"),
-    "train_loss": Metric(
-        "1", "mean", "mean over the epoch's samples, while they are learned; with auxiliary outputs, theirs in it"
-    ),
-    "train_accuracy": Metric("0..1", "mean", "share of the epoch's samples classified rightly, while they are learned"),
+    "temperature_max_c": Metric("C", "max", "temperature of the device's hottest sensor"),
+    "ram_peak_bytes": Metric("B", "max", "peak memory in use on the machine"),
+    "gpu_memory_peak_bytes": Metric("B", "max", "peak memory allocated on the accelerator by PyTorch"),
+    "learning_rate": Metric("1", "mean", "learning rate of the optimizer's first parameter group"),
+    "train_loss": Metric("1", "mean", "training loss, mean over the epoch's samples; includes auxiliary losses"),
+    "train_accuracy": Metric("0..1", "mean", "top-1 accuracy on the training samples, measured while training"),
 }
 
 VAL = {
-    "e2e_s": Metric("s", None, "wall time of the evaluation after the epoch"),
-    "loss": Metric("1", None, "mean over the validation samples"),
-    "accuracy": Metric("0..1", None, "share of the validation samples classified rightly"),
-    "skipped_samples": Metric("1", None, "bad samples left out of it, where dataset.on_bad=skip"),
-    "read_bytes": Metric("B", None, "read from the dataset's block device during the evaluation"),
+    "e2e_s": Metric("s", None, "end-to-end wall time of the evaluation after the epoch"),
+    "loss": Metric("1", None, "validation loss, mean over the validation samples"),
+    "accuracy": Metric("0..1", None, "top-1 accuracy on the validation samples"),
+    "skipped_samples": Metric("1", None, "number of unreadable samples that were skipped (dataset.on_bad=skip)"),
+    "read_bytes": Metric("B", None, "data read from the dataset's block device during the evaluation"),
     "energy_j": Metric("J", None, "gross energy of the evaluation"),
-    "net_energy_j": Metric("J", None, "gross less idle power x energy window; may be negative"),
-    "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
+    "net_energy_j": Metric(
+        "J", None, "net energy: val/energy_j minus idle power x duration of the energy window; may be negative"
+    ),
+    "estimated_energy_j": Metric("J", None, "estimated energy, if the machine cannot measure it"),
 }
 
 RANK_MAX = {
-    "<part>_s": Metric("s", None, "the largest over ranks of a time whose mean over ranks is epoch/<part>_s"),
+    "<part>_s": Metric("s", None, "largest value over ranks of a time whose mean over ranks is epoch/<part>_s"),
 }
 
 TOTAL = {
-    "e2e_s": Metric("s", None, "training and evaluation windows, epoch 0 included"),
-    "energy_j": Metric("J", None, "gross energy of the same windows, however short each of them is"),
-    "energy_uncertainty_j": Metric("J", None, "half-width of the 95 % interval of total/energy_j"),
-    "estimated_energy_j": Metric("J", None, "its estimate, where nothing measures"),
-    "net_energy_j": Metric("J", None, "the same windows' net energy"),
-    "machine_energy_j": Metric("J", None, "the same windows' energy of GPUs and CPU together, where both are metered"),
-    "read_bytes": Metric("B", None, "read from the dataset's block device in the same windows"),
-    "edp_js": Metric("Js", None, "energy x time"),
-    "idle_power_w": Metric("W", None, "power before training began, knobs held"),
-    "idle_power_after_w": Metric("W", None, "power after it ended"),
-    "power_limit_w": Metric("W", None, "the power limit really applied, where it is told in watts"),
-    "power_limit_max_w": Metric("W", None, "the highest that the device takes, of a run that a limit was asked for"),
-    "epochs": Metric("1", None, "epochs trained to their end"),
-    "time_to_target_s": Metric("s", None, "windows up to the one that reached the target; absent if none did"),
-    "energy_to_target_j": Metric("J", None, "energy of the same windows"),
-    "epochs_to_target": Metric("1", None, "epochs up to the one that reached the target"),
+    "e2e_s": Metric("s", None, "sum over all training and evaluation windows, including warm-up"),
+    "energy_j": Metric(
+        "J", None, "gross energy of these windows, including windows too short for an energy of their own"
+    ),
+    "energy_uncertainty_j": Metric("J", None, "95 % confidence interval of total/energy_j (plus or minus)"),
+    "estimated_energy_j": Metric("J", None, "estimated energy of these windows, if the machine cannot measure it"),
+    "net_energy_j": Metric("J", None, "net energy of these windows: gross energy minus idle power x time"),
+    "machine_energy_j": Metric(
+        "J", None, "energy of GPUs and CPU together in these windows, if both are measured (meter=sum)"
+    ),
+    "read_bytes": Metric("B", None, "data read from the dataset's block device in these windows"),
+    "edp_js": Metric("Js", None, "energy-delay product: total/energy_j x total/e2e_s"),
+    "idle_power_w": Metric("W", None, "idle power before training, with the run's device settings applied"),
+    "idle_power_after_w": Metric("W", None, "idle power after training, with the run's device settings applied"),
+    "power_limit_w": Metric("W", None, "applied power limit, if the device has limits in watts"),
+    "power_limit_max_w": Metric(
+        "W", None, "largest power limit that the device accepts; only for runs with power_limit="
+    ),
+    "epochs": Metric("1", None, "number of completed training epochs"),
+    "time_to_target_s": Metric(
+        "s",
+        None,
+        "time to accuracy (or loss): total/e2e_s up to the window that reached the target; absent if none did",
+    ),
+    "energy_to_target_j": Metric("J", None, "energy to accuracy (or loss): gross energy of the same windows"),
+    "epochs_to_target": Metric("1", None, "number of epochs up to the window that reached the target"),
 }
 
 MODEL = {
-    "parameters": Metric("1", None, "trained parameters"),
-    "flops_per_sample": Metric("1", None, "floating-point operations to learn from a sample, as torch counts them"),
-    "weight_bytes": Metric("B", None, "memory of the parameters and buffers"),
+    "parameters": Metric("1", None, "number of trainable parameters"),
+    "flops_per_sample": Metric("1", None, "training FLOPs per sample (forward + backward), as counted by PyTorch"),
+    "weight_bytes": Metric("B", None, "memory of parameters and buffers"),
     "gradient_bytes": Metric("B", None, "memory of the gradients"),
-    "optimizer_bytes": Metric("B", None, "memory of what the optimizer keeps from step to step"),
-    "activation_bytes": Metric("B", None, "memory of what a batch's forward pass keeps for the way back, in fp32"),
+    "optimizer_bytes": Metric("B", None, "memory of the optimizer's state"),
+    "activation_bytes": Metric(
+        "B", None, "memory of the activations that one batch keeps for the backward pass, in fp32"
+    ),
 }
 
 
@@ -135,21 +192,25 @@ def _named(section: str, table: dict[str, Metric]) -> dict[str, Metric]:
 
 
 POWER = {
-    "total_w": Metric("W", None, "sampled power of the total over the run, thinned; all samples are in power.csv"),
+    "total_w": Metric("W", None, "total power over the run, thinned; power.csv has all samples"),
 }
 
 STEP = {
-    "train_loss": Metric("1", None, "mean over up to 100 steps, at the last of them; that of each is in losses.bin"),
+    "train_loss": Metric(
+        "1", None, "training loss, mean over up to 100 steps, at the last of them; losses.bin has every step"
+    ),
 }
 
 THROUGHPUT = {
     "samples_per_s": Metric(
-        "1/s", None, "samples of the steps from throughput.start up to throughput.stop / the time of these steps"
+        "1/s", None, "throughput between throughput.start and throughput.stop: samples / time of these steps"
     ),
-    "samples": Metric("1", None, "samples of these steps, of all ranks"),
-    "steps": Metric("1", None, "how many they are, of all epochs'"),
-    "e2e_s": Metric("s", None, "their time, each from the last one's end to its own: nothing between epochs is in it"),
-    "step_mean_s": Metric("s", None, "time / steps"),
+    "samples": Metric("1", None, "number of samples in these steps, summed over ranks"),
+    "steps": Metric("1", None, "number of these steps, over all epochs"),
+    "e2e_s": Metric(
+        "s", None, "time of these steps, each from the end of the step before; excludes time between epochs"
+    ),
+    "step_mean_s": Metric("s", None, "mean step time: throughput/e2e_s / steps"),
 }
 
 METRICS: dict[str, Metric] = {
@@ -162,11 +223,12 @@ METRICS: dict[str, Metric] = {
     **_named("step", STEP),
     **_named("throughput", THROUGHPUT),
 }
-"""Full name -> metric. Beside these, `steady/<name>` and `spread/<name>` stand for the epochs of a run."""
+"""Full name -> metric. Each `epoch/<name>` also has `steady/<name>` and `spread/<name>`, which are not listed."""
 
 
 def markdown() -> str:
-    """The table as the page docs/metrics.md shows it."""
-    lines = ["| metric | unit | meaning |", "| --- | --- | --- |"]
-    lines += [f"| `{name}` | {metric.unit} | {metric.meaning} |" for name, metric in METRICS.items()]
+    """Return the table in docs/metrics.md."""
+    lines = ["| metric | unit | steady value | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{name}` | {metric.unit} | {STEADY[metric.steady]} | {metric.meaning} |"
+              for name, metric in METRICS.items()]  # fmt: skip
     return "\n".join(lines) + "\n"
