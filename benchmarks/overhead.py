@@ -6,7 +6,6 @@ LeNet, batch 16, digits, no loader processes: steps of about a millisecond, wher
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import socket
 import statistics
@@ -24,8 +23,9 @@ from torch.utils.data import DataLoader, RandomSampler
 from epochmeter.config.job import ROOT
 from epochmeter.datasets.ready import ready
 from epochmeter.shared.instantiate import build
+from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening, decode, encode
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import Link
+from epochmeter.worker.connection import ControllerConnection
 from epochmeter.worker.data.loader import open_split, train_loader
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.loop import Tally, train
@@ -35,6 +35,7 @@ from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.trainer import Learner
 
 CPU = torch.device("cpu")
+OPENING, CLOSED = WindowOpening("epoch", 0, 1), WindowClosed(0, 1)
 WITHIN, MOST = 0.004, 120
 RECIPES = {"LeNet": ["model=lenet"], "ResNet-18": ["model=resnet18"]}
 STEPS = {"LeNet": 90, "ResNet-18": 8}
@@ -51,14 +52,14 @@ class NoTally:
 class Bench:
     """One model and loader, trained for an epoch in each of several ways; each returns what it took in seconds."""
 
-    def __init__(self, job: dict, steps: int, link: Link) -> None:
+    def __init__(self, job: dict, steps: int, connection: ControllerConnection) -> None:
         folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
         self.task = build(job["task"])
         self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, Single(1), False)
         self.loader.cut(steps)
         self.learner = Learner(job, self.task, Single(1), CPU)
-        self.link = link
-        self.clock = Clock(HostTimeline(), observe=link.progress)
+        self.connection = connection
+        self.clock = Clock(HostTimeline(), observe=connection.progress)
         # One for all ways: where in memory its weights and what is learned by lie makes up to 8 % of a step.
         self.model, self.optimizer = self.learner.model, self.learner._optimizer
         samples = build(job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train"))
@@ -84,19 +85,19 @@ class Bench:
 
     def marked(self) -> float:
         """With marks and progress, as a window's clock sees it."""
-        self.link.ask("open")
+        self.connection.request(OPENING)
         begun = time.perf_counter()
         self._marked()
         took = time.perf_counter() - begun
-        self.link.ask("closed")
+        self.connection.request(CLOSED)
         return took
 
     def bordered(self) -> float:
         """The same, and the exchange with the other process at both borders."""
         begun = time.perf_counter()
-        self.link.ask("open")
+        self.connection.request(OPENING)
         self._marked()
-        self.link.ask("closed")
+        self.connection.request(CLOSED)
         return time.perf_counter() - begun
 
     def bare(self) -> float:
@@ -124,21 +125,21 @@ def _steward(listener: socket.socket) -> None:
     connection, _ = listener.accept()
     with connection.makefile("r") as messages:
         for message in messages:
-            if json.loads(message)["kind"] in ("open", "closed"):
-                connection.sendall(b"{}\n")
+            if isinstance(decode(message), WindowOpening | WindowClosed):
+                connection.sendall(encode(Proceed()))
 
 
 def main() -> None:
     torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
     with tempfile.TemporaryDirectory() as desk, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        path = str(Path(desk) / "link")
+        path = str(Path(desk) / "socket")
         listener.bind(path)
         listener.listen(1)
         steward = multiprocessing.get_context("fork").Process(target=_steward, args=(listener,), daemon=True)
         steward.start()
-        link = Link(path)
+        connection = ControllerConnection(path)
         benches = {
-            name: Bench(composed(*typed, "dataset=digits", "batch=16", "workers=0"), STEPS[name], link)
+            name: Bench(composed(*typed, "dataset=digits", "batch=16", "workers=0"), STEPS[name], connection)
             for name, typed in RECIPES.items()
         }
         lenet = benches["LeNet"]

@@ -12,8 +12,18 @@ import time
 from array import array
 from pathlib import Path
 
+from epochmeter.shared.protocol import (
+    Built,
+    Finished,
+    Proceed,
+    RankWindow,
+    Trained,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+)  # fmt: skip
 from epochmeter.shared.record import INTERVALS, Record
-from epochmeter.worker.connection import Link, die_with_parent
+from epochmeter.worker.connection import ControllerConnection, die_with_parent
 
 STEPS, SAMPLES = 4, 64
 JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}
@@ -42,29 +52,27 @@ def main(folder: str) -> None:
         print(json.dumps({"python": [3, 6], "torch": "1.10.0"}))
         return
     die_with_parent()
-    record, link = Record(folder), Link(os.environ["EPOCHMETER_SOCKET"])
-    link.ask("built", model={"parameters": 1}, training={"accelerator": "cpu", "torch": "none"}, notes=[])
+    record, connection = Record(folder), ControllerConnection(os.environ["EPOCHMETER_SOCKET"])
+    connection.request(Built({"parameters": 1}, {"accelerator": "cpu", "torch": "none"}))
     for epoch in range(record.job()["epochs"]):
-        if trained(epoch, record, link)["stop"]:
+        if trained(epoch, record, connection).stop:
             break
-    link.ask("trained")
-    link.say("done")
+    connection.request(Trained())
+    connection.send(Finished())
 
 
-def trained(epoch: int, record: Record, link: Link) -> dict:
+def trained(epoch: int, record: Record, connection: ControllerConnection) -> Proceed:
     """An epoch that only takes its time."""
-    link.ask("open", window="epoch", epoch=epoch, steps=STEPS)
+    connection.request(WindowOpening("epoch", epoch, STEPS))
     opened_ns = time.monotonic_ns()
     time.sleep(record.job()["batch"] / 1000)
     closed_ns = time.monotonic_ns()
-    link.ask("closed", opened_ns=opened_ns, closed_ns=closed_ns)
+    connection.request(WindowClosed(opened_ns, closed_ns))
     e2e_s = (closed_ns - opened_ns) * 1e-9
     record.append_steps(array("f", [0.0, 0.0, 0.0, e2e_s / STEPS] * STEPS))
     record.append_losses(array("f", [1.0] * STEPS))
     assert len(INTERVALS) == 4
-    times = {"opened_ns": opened_ns, "closed_ns": closed_ns}
     parts = dict.fromkeys(("fetch_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
     parts |= {"e2e_s": e2e_s, "compute_s": e2e_s, "steps": STEPS, "samples": SAMPLES}
-    measured = {**times, "parts": parts, "weight": SAMPLES, "loss_sum": SAMPLES, "right": SAMPLES / 2}
-    measured |= {"bad": [], "paused": False}
-    return link.ask("measured", ranks=[measured], nodes=[])
+    measured = RankWindow(opened_ns, closed_ns, 0, parts, [], False, SAMPLES, SAMPLES, SAMPLES / 2)
+    return connection.request(WindowMeasured([measured], []))

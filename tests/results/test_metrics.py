@@ -21,6 +21,7 @@ from epochmeter.results.throughput import throughput
 from epochmeter.run import window
 from epochmeter.run.finish import known
 from epochmeter.run.window import Panel, closed
+from epochmeter.shared.protocol import RankWindow, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.tracking.scalars import LOSS, POWER
 from epochmeter.worker.clock import Clock
@@ -152,17 +153,17 @@ def written(tmp_path, gpu_memory, by_phase):
         clock.close()
         parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
         parts.update(gpu_memory, learning_rate=0.1)
-        scores = {"weight": 48, "loss_sum": 4.8, "right": 43.2, "bad": [], "paused": False}
-        measured = {"parts": parts, **scores, "opened_ns": 10**6, "closed_ns": 999 * 10**6}
+        measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, right=43.2)
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
         panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
-            opened = [{"window": name, "epoch": epoch} for name in ("epoch", "val")]
+            opened = [WindowOpening(name, epoch, len(loaded)) for name in ("epoch", "val")]
             windows += [
-                closed(which, {"ranks": [measured] * ranks}, before, after, panel, record).line for which in opened
+                closed(which, WindowMeasured([measured] * ranks, []), before, after, panel, record).line
+                for which in opened
             ]
         job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None, "evaluate": True}
         names = {name for window in windows for name in window["metrics"]}

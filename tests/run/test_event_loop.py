@@ -8,6 +8,7 @@ from epochmeter.power.meter import Counter, Domain, Instruments
 from epochmeter.run.event_loop import check_metered, ends, told, trace_notes
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.protocol import TraceFailed
 
 VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
 EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
@@ -52,10 +53,10 @@ def test_no_secret_is_kept_in_a_windows_line():
 
 def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():
     def messages():
-        yield {"kind": "note", "text": "no trace"}
+        yield TraceFailed("no trace")
         raise WorkerError("oom", "the kernel killed the worker")
 
-    assert trace_notes(iter([{"kind": "note", "text": "slow"}])) == ["slow"]
+    assert trace_notes(iter([TraceFailed("slow")])) == ["slow"]
     assert trace_notes(messages()) == ["no trace: the kernel killed the worker"]
 
 

@@ -15,15 +15,20 @@ import pytest
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import check_interpreter, started
 from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening
 from epochmeter.worker.interpreter import torch_version
 
 SOURCE = Path(__file__).parents[2] / "src"
 BEGIN = f"""#!{sys.executable}
 import os, signal, subprocess, sys, time
-from epochmeter.worker.connection import Link, die_with_parent
+from epochmeter.shared.protocol import Built, Finished, Progress, RankExited, RankFailed, WindowClosed, WindowOpening
+from epochmeter.worker.connection import ControllerConnection, die_with_parent
+OPENING, CLOSED = WindowOpening("epoch", 0, 1), WindowClosed(0, 1)
+def facts(**facts):
+    connection.send(Built(facts, {{}}))
 """
 JOINED = """
-link = Link(os.environ["EPOCHMETER_SOCKET"])
+connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"])
 def die(number=signal.SIGKILL):
     os.kill(os.getpid(), number)
     time.sleep(60)
@@ -52,8 +57,8 @@ def heard(interpreter, tmp_path):
         with started(tmp_path, interpreter(lines, joined)) as worker:
             for message in worker.messages():
                 messages.append(message)
-                if message["kind"] in ("open", "closed"):
-                    worker.answer(number=len(messages))
+                if isinstance(message, WindowOpening | WindowClosed):
+                    worker.reply(Proceed(stop=len(messages) == 2))
         return messages
 
     return listen
@@ -87,32 +92,32 @@ def vanishes(pid, within_s=10):
 
 
 def test_a_worker_is_heard_in_order_until_it_is_done(heard):
-    messages = heard("link.say('one', a=1); link.say('two', text='x' * 200_000); link.say('done'); link.say('late')")
-    assert [message["kind"] for message in messages] == ["one", "two"]
-    assert messages[0]["a"] == 1
-    assert len(messages[1]["text"]) == 200_000
+    messages = heard("facts(a=1); facts(text='x' * 200_000); connection.send(Finished()); facts(late=1)")
+    assert [list(message.model) for message in messages] == [["a"], ["text"]]
+    assert messages[0].model["a"] == 1
+    assert len(messages[1].model["text"]) == 200_000
 
 
 def test_a_worker_goes_on_from_what_it_asked_by_the_answer(heard):
-    lines = "answers = [link.ask('open'), link.ask('closed')]; link.say('got', answers=answers); link.say('done')"
-    assert heard(lines)[-1]["answers"] == [{"number": 1}, {"number": 2}]
+    lines = "facts(stop=[connection.request(message).stop for message in (OPENING, CLOSED)])"
+    assert heard(f"{lines}; connection.send(Finished())")[-1].model["stop"] == [False, True]
 
 
 def test_the_worker_runs_our_package_on_the_folder_with_gpus_in_the_order_of_the_bus(heard, tmp_path):
-    lines = "link.say('is', argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read())"
-    (message,) = heard(lines + "\nlink.say('done')")
-    assert message["argv"] == ["-m", "epochmeter.worker", str(tmp_path)]
-    assert message["order"] == "PCI_BUS_ID"
-    assert message["stdin"] == ""
+    lines = "facts(argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read())"
+    (message,) = heard(lines + "\nconnection.send(Finished())")
+    assert message.model["argv"] == ["-m", "epochmeter.worker", str(tmp_path)]
+    assert message.model["order"] == "PCI_BUS_ID"
+    assert message.model["stdin"] == ""
 
 
 def test_what_the_worker_prints_is_in_its_log(heard, tmp_path):
-    heard("print('to stdout'); print('to stderr', file=sys.stderr); link.say('done')")
+    heard("print('to stdout'); print('to stderr', file=sys.stderr); connection.send(Finished())")
     assert sorted((tmp_path / "worker.log").read_text().splitlines()) == ["to stderr", "to stdout"]
 
 
 def test_a_worker_that_is_killed_names_the_signal(death):
-    assert death("link.ask('open'); die()") == ("killed", "the worker was killed by SIGKILL")
+    assert death("connection.request(OPENING); die()") == ("killed", "the worker was killed by SIGKILL")
 
 
 def test_a_worker_that_crashes_names_the_signal(death):
@@ -120,22 +125,22 @@ def test_a_worker_that_crashes_names_the_signal(death):
 
 
 def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpreter, tmp_path):
-    lines = "link.say('open', pid=os.getpid()); time.sleep(60)"
+    lines = "facts(pid=os.getpid()); time.sleep(60)"
     with started(tmp_path, interpreter(lines)) as worker:
         messages = worker.messages()
-        pid = next(messages)["pid"]
-        worker.answer()
+        pid = next(messages).model["pid"]
+        worker.reply()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             next(messages)
 
 
 def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
-    with started(tmp_path, interpreter("link.say('open'); die()")) as worker:
+    with started(tmp_path, interpreter("connection.send(OPENING); die()")) as worker:
         next(worker.messages())
         assert vanishes(worker.pid)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
-            worker.answer()
+            worker.reply()
 
 
 def test_a_worker_that_exits_tells_its_code_its_last_line_and_where_the_others_are(death, tmp_path):
@@ -234,13 +239,13 @@ def test_an_interpreter_without_torch_is_told_what_names_another(death):
 def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
     counts = iter([7, 8])  # before the worker started; when it says that it failed
     monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
-    lines = "link.say('failed', failure='killed', message='DataLoader worker is killed'); sys.exit(1)"
+    lines = "connection.send(RankFailed(failure='killed', message='DataLoader worker is killed', rank=0)); sys.exit(1)"
     assert death(lines) == ("oom", "DataLoader worker is killed")
 
 
 def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LEAVING_S", 0.1)
-    with started(tmp_path, interpreter("link.say('done'); time.sleep(60)")) as worker:
+    with started(tmp_path, interpreter("connection.send(Finished()); time.sleep(60)")) as worker:
         list(worker.messages())
     assert vanishes(worker.pid)
 
@@ -260,21 +265,21 @@ def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
     names = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
-    lines = f"link.say('sees', gpus=[os.environ.get(name) for name in {names}]); link.say('done')"
+    lines = f"facts(gpus=[os.environ.get(name) for name in {names}]); connection.send(Finished())"
     with started(tmp_path, interpreter(lines), gpus=gpus) as worker:
-        assert [message["gpus"] for message in worker.messages()] == [seen]
+        assert [message.model["gpus"] for message in worker.messages()] == [seen]
 
 
 def test_a_worker_that_fails_says_how_itself(death):
-    lines = "link.say('failed', failure='oom', message='CUDA out of memory'); sys.exit(1)"
+    lines = "connection.send(RankFailed(failure='oom', message='CUDA out of memory', rank=0)); sys.exit(1)"
     assert death(lines) == ("oom", "CUDA out of memory")
 
 
 def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
-    with started(tmp_path, interpreter("link.say('measured', epoch=0); die()")) as worker:
+    with started(tmp_path, interpreter("facts(epoch=0); die()")) as worker:
         assert vanishes(worker.pid)
         messages = worker.messages()
-        assert next(messages) == {"kind": "measured", "epoch": 0}
+        assert next(messages).model == {"epoch": 0}
         with pytest.raises(WorkerError):
             next(messages)
 
@@ -288,7 +293,7 @@ def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
 def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
     counts = iter([7, 8])
     monkeypatch.setattr("epochmeter.run.worker_process.oom_kills", lambda: next(counts, 8))
-    lines = "link.say('failed', failure='storage', message='the storage is gone'); sys.exit(1)"
+    lines = "connection.send(RankFailed(failure='storage', message='the storage is gone', rank=0)); sys.exit(1)"
     assert death(lines) == ("storage", "the storage is gone")
 
 
@@ -324,13 +329,13 @@ def test_a_dead_worker_is_noticed_at_once_though_its_children_hold_the_socket(de
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("end", ["link.say('done')", "die()", "sys.exit(1)"])
+@pytest.mark.parametrize("end", ["connection.send(Finished())", "die()", "sys.exit(1)"])
 def test_the_workers_children_are_gone_once_it_is_left(interpreter, tmp_path, end):
-    lines = f"child = subprocess.Popen(['sleep', '60'])\nlink.say('child', pid=child.pid)\n{end}"
+    lines = f"child = subprocess.Popen(['sleep', '60'])\nfacts(pid=child.pid)\n{end}"
     children = []
     try:
         with started(tmp_path, interpreter(lines)) as worker:
-            children.extend(message["pid"] for message in worker.messages())
+            children.extend(message.model["pid"] for message in worker.messages())
     except WorkerError:
         pass
     (child,) = children
@@ -351,15 +356,15 @@ def test_leaving_by_an_error_ends_the_worker(interpreter, tmp_path):
 
 
 def test_ctrl_c_reaches_the_steward_alone(heard):
-    (message,) = heard("link.say('session', own=os.getsid(0) == os.getpid()); link.say('done')")
-    assert message["own"]
+    (message,) = heard("facts(own=os.getsid(0) == os.getpid()); connection.send(Finished())")
+    assert message.model["own"]
 
 
 def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpreter, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
-    lines = "link.say('at', path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
+    lines = "facts(path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
     with started(tmp_path, interpreter(lines)) as worker:
-        path = next(worker.messages())["path"]
+        path = next(worker.messages()).model["path"]
         assert len(path) <= 107
         assert not Path(path).parent.exists()
         os.kill(worker.pid, signal.SIGKILL)
@@ -381,7 +386,7 @@ with started(Path(sys.argv[1]), sys.argv[2]) as worker:
 
 
 def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
-    program = interpreter("die_with_parent(); link.say('open'); time.sleep(60)")
+    program = interpreter("die_with_parent(); connection.send(OPENING); time.sleep(60)")
     steward = subprocess.Popen(
         [sys.executable, "-c", STEWARD, str(tmp_path), program],
         stdout=subprocess.PIPE,
@@ -397,18 +402,18 @@ def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
 RANKS = """
 env = os.environ
 if "epochmeter.worker.torchrun" in sys.argv:
-    link = Link(env["EPOCHMETER_SOCKET"], rank=None, speaks=False)
+    connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
     told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
     starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
               for rank in range(2)]
     codes = {rank: start.wait() for rank, start in enumerate(starts)}
     for rank, code in codes.items():
         if code:
-            link.say("ended", rank=rank, code=code)
+            connection.send(RankExited(rank, code))
             sys.exit(1)
     sys.exit(0)
 rank = int(env["RANK"])
-link = Link(env["EPOCHMETER_SOCKET"], rank, speaks=rank == 0)
+connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank, sends_requests=rank == 0)
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -425,8 +430,8 @@ def end_of_two(interpreter, tmp_path, monkeypatch):
         program = interpreter(RANKS + lines, joined=False)
         try:
             with started(tmp_path, program, ranks=2) as worker:
-                for message in worker.messages():
-                    worker.answer(said=message["kind"])
+                for _ in worker.messages():
+                    worker.reply(Proceed(stop=True))
         except WorkerError as error:
             return error.failure, str(error)
         return None
@@ -435,13 +440,13 @@ def end_of_two(interpreter, tmp_path, monkeypatch):
 
 
 def test_of_ranks_the_first_is_answered_and_is_done_for_all(end_of_two):
-    lines = "if rank: time.sleep(60)\nassert link.ask('open') == {'said': 'open'}\nlink.say('done')"
+    lines = "if rank: time.sleep(60)\nassert connection.request(OPENING).stop\nconnection.send(Finished())"
     assert end_of_two(lines) is None
 
 
 def test_a_rank_that_is_done_earlier_than_the_first_is_no_failure(end_of_two, monkeypatch):
     monkeypatch.setattr(worker_process, "PATIENCE_S", 0.2)
-    assert end_of_two("if rank == 0: time.sleep(1)\nlink.say('done')") is None
+    assert end_of_two("if rank == 0: time.sleep(1)\nconnection.send(Finished())") is None
 
 
 def test_a_rank_that_is_killed_is_named(end_of_two):
@@ -450,22 +455,22 @@ def test_a_rank_that_is_killed_is_named(end_of_two):
 
 def test_a_rank_that_is_killed_is_named_by_an_answer_that_nobody_takes(interpreter, tmp_path):
     heard = tmp_path / "heard"
-    waits = f"link.say('open')\n    while not os.path.exists({str(heard)!r}): time.sleep(0.01)\n    die()"
-    program = interpreter(RANKS + f"if rank == 0:\n    {waits}\nlink.say('done')", joined=False)
+    waits = f"connection.send(OPENING)\n    while not os.path.exists({str(heard)!r}): time.sleep(0.01)\n    die()"
+    program = interpreter(RANKS + f"if rank == 0:\n    {waits}\nconnection.send(Finished())", joined=False)
     with started(tmp_path, program, ranks=2) as worker:
         next(worker.messages())
         heard.touch()
         assert vanishes(worker.pid)
         with pytest.raises(WorkerError, match="rank 0 was killed by SIGKILL"):
-            worker.answer()
+            worker.reply()
 
 
 def test_the_words_of_any_rank_are_heard(end_of_two):
-    lines = "if rank: link.say('failed', rank=1, failure='oom', message='CUDA out of memory')\ntime.sleep(60)"
+    lines = "if rank: connection.send(RankFailed(rank=1, failure='oom', message='CUDA out of memory'))\ntime.sleep(60)"
     assert end_of_two(lines) == ("oom", "CUDA out of memory")
 
 
-SEES = "link.say('failed', rank=0, failure='rank', message='Connection closed by peer')"
+SEES = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"
 
 
 def test_what_a_rank_has_seen_of_another_waits_for_that_ones_end(end_of_two):
@@ -488,10 +493,10 @@ def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch)
 
 def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LEAVING_S", 0.1)
-    program = interpreter(RANKS + "link.say('at', pid=os.getpid())\ntime.sleep(60)", joined=False)
+    program = interpreter(RANKS + "facts(pid=os.getpid())\ntime.sleep(60)", joined=False)
     with started(tmp_path, program, ranks=2) as worker:
         messages = worker.messages()
-        pids = [next(messages)["pid"] for _ in range(2)]
+        pids = [next(messages).model["pid"] for _ in range(2)]
         assert all(os.getsid(pid) == pid for pid in pids)
     assert all(vanishes(pid) for pid in pids)
 
@@ -500,9 +505,9 @@ def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpre
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(launch, "LEAVING_S", 0.1)
     monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
-    program = interpreter(RANKS + "link.say('is', env=dict(env))\ntime.sleep(60)", joined=False)
+    program = interpreter(RANKS + "facts(env=dict(env))\ntime.sleep(60)", joined=False)
     with started(tmp_path, program, ranks=2) as worker:
-        environment = next(worker.messages())["env"]
+        environment = next(worker.messages()).model["env"]
     assert not alive(int(environment["LAUNCHER"]))
     argv = environment["STARTED_BY"].split()
     assert argv[1:4] == ["-m", "epochmeter.worker.torchrun", "--nproc_per_node=2"]
@@ -512,12 +517,12 @@ def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpre
 
 
 HANGS = """
-from epochmeter.worker.connection import tell_where
-tell_where()
+from epochmeter.worker.connection import dump_stack_on_signal
+dump_stack_on_signal()
 def wait_for_ever():
     while True:
         time.sleep(60)
-link.say("open")
+connection.send(OPENING)
 wait_for_ever()
 """
 
@@ -555,7 +560,7 @@ def hung(lines, interpreter, folder, limit_s=1.0):
     try:
         with started(folder, interpreter(lines), limit_s=limit_s) as worker:
             for _ in worker.messages():
-                worker.answer()
+                worker.reply()
     except WorkerError as raised:
         error = raised
     assert not alive(worker.pid)
@@ -564,7 +569,11 @@ def hung(lines, interpreter, folder, limit_s=1.0):
 
 @pytest.mark.parametrize(
     "lines",
-    ["time.sleep(600)", "while True: link.say('progress', steps=1); time.sleep(0.01)", "while True: link.ask('open')"],
+    [
+        "time.sleep(600)",
+        "while True: connection.send(Progress(1)); time.sleep(0.01)",
+        "while True: connection.request(OPENING)",
+    ],
     ids=["silent", "telling", "asking"],
 )
 def test_a_worker_that_takes_longer_than_it_may_is_ended_and_has_failed(interpreter, tmp_path, lines):
@@ -579,5 +588,5 @@ def test_a_worker_that_never_joins_is_ended_by_its_limit(interpreter, tmp_path):
 
 
 def test_a_worker_that_is_done_in_time_knows_no_limit(interpreter, tmp_path):
-    with started(tmp_path, interpreter("link.say('done')"), limit_s=100) as worker:
+    with started(tmp_path, interpreter("connection.send(Finished())"), limit_s=100) as worker:
         assert list(worker.messages()) == []

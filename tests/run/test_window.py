@@ -8,22 +8,17 @@ from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import Powers, Sampling
 from epochmeter.power.window_energy import Consumption, Reading
 from epochmeter.run import window
-from epochmeter.run.window import PAUSED, Panel, closed, of_all, shared
+from epochmeter.run.window import PAUSED, Panel, closed, node_window, of_all
+from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
-OPENED = {"window": "epoch", "epoch": 3, "steps": 2}
+OPENED = WindowOpening("epoch", 3, 2)
 PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
-MEASURED = {
-    "parts": PARTS,
-    "weight": 20,
-    "loss_sum": 14,
-    "right": 16,
-    "bad": [],
-    "paused": False,
-    "opened_ns": 100 * SECOND,
-    "closed_ns": 104 * SECOND,
-}
+MEASURED = RankWindow(
+    opened_ns=100 * SECOND, closed_ns=104 * SECOND, node=0, parts=PARTS, bad=[], paused=False, weight=20, loss_sum=14,
+    right=16,
+)  # fmt: skip
 """What the one rank there is measured: a loss of 0.7 a sample, and four of five right."""
 
 
@@ -71,7 +66,7 @@ def close(record):
 
     def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
         panel = Panel(meter, gauges or Scripted(), supply or Shelf(), idle_w)
-        return closed(opened, {"ranks": [measured]}, before, after, panel, record)
+        return closed(opened, WindowMeasured([measured], []), before, after, panel, record)
 
     return made
 
@@ -145,13 +140,13 @@ def test_percentiles_are_of_this_epochs_own_steps(metrics):
 
 
 def test_an_evaluation_says_what_it_cost_and_what_it_found_alone(close):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
+    opened = WindowOpening("val", 3, 1)
     found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=opened).line
     assert found["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
 
 
 def test_an_evaluations_estimate_is_kept_as_one(close):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
+    opened = WindowOpening("val", 3, 1)
     found = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
     assert found["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
 
@@ -164,7 +159,7 @@ def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(cl
 
 @pytest.mark.parametrize(("late_s", "term_j"), [(0.1, 20), (1.0, None)])
 def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_total(close, late_s, term_j):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
+    opened = WindowOpening("val", 3, 1)
     found = close(at(99.99, gpu0=10), at(104.01 + late_s, gpu0=30), meter("gpu0"), opened=opened).line
     assert "val/energy_j" not in found["metrics"]
     term = found["energy"]["term"]
@@ -174,7 +169,7 @@ def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_t
 
 
 def test_a_training_that_diverged_has_no_loss_and_says_so(close):
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": float("nan")})
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=float("nan")))
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch window 3: the loss was nan; its mean is left out."]
@@ -186,15 +181,15 @@ def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run
     close, record, losses, first
 ):
     record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "loss_sum": math.nan})
+    diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=math.nan))
     said = f"epoch window 3: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
     assert diverged.marks == {"diverged": said}
     assert diverged.notes == [f"{said}; its mean is left out."]
 
 
 def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
-    measured = {**MEASURED, "loss_sum": math.inf}
+    opened = WindowOpening("val", 3, 1)
+    measured = MEASURED._replace(loss_sum=math.inf)
     diverged = close(at(99.99), at(104.01), Absent("none"), measured=measured, opened=opened)
     assert "val/loss" not in diverged.line["metrics"]
     assert diverged.marks == {"diverged": "val window 3: the loss was inf"}
@@ -206,7 +201,7 @@ def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, recor
 
 
 def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
-    opened = {**OPENED, "partial": True, "whole": 9}
+    opened = OPENED._replace(partial=True, epoch_steps=9)
     partial = close(at(99.99), at(104.01), Absent("none"), opened=opened)
     assert partial.line["partial"] is True
     assert partial.notes == ["epoch window 3: ended after 2 of 9 steps, at throughput.stop: it is in no steady mean."]
@@ -215,7 +210,7 @@ def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
 
 
 def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
-    parted = {**MEASURED, "parts": {**PARTS, "clock_residual_s": -0.02}}
+    parted = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
     assert close(at(99.99), at(104.01), Absent("none")).notes == []
     told = close(at(99.99), at(104.01), Absent("none"), measured=parted).notes
     assert told == ["epoch window 3: its parts miss 0.50% of its end-to-end time."]
@@ -231,7 +226,7 @@ def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
 
 
 def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
-    found = close(at(99.99), at(104.01), Absent("none"), measured={**MEASURED, "paused": True})
+    found = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(paused=True))
     assert found.line["paused"] is True
     assert found.notes == [f"epoch window 3: {PAUSED}: it is in no steady mean."]
     assert found.marks == {"paused": f"epoch window 3: {PAUSED}"}
@@ -301,7 +296,7 @@ def test_what_the_supply_does_not_know_is_absent(metrics):
      (0, [], [])],
 )  # fmt: skip
 def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
-    measured = {**MEASURED, "parts": {**PARTS, "skipped_samples": count}, "bad": named}
+    measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
     window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
     assert window.notes == [f"epoch window 3: {text}" for text in said]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
@@ -309,7 +304,7 @@ def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named
 
 def of_a_node(**metrics):
     term = {name: value for name, value in metrics.items() if name == "energy_j"}
-    return {"node": "n1", "metrics": metrics, "joules": {}, "term": term, "reason": "no RAPL"}
+    return NodeWindow("n1", metrics, {}, term, "no RAPL", [])
 
 
 HERE = Consumption({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
@@ -341,29 +336,29 @@ def test_a_node_by_itself_has_the_energy_that_it_has():
 
 def test_a_node_tells_what_it_used_in_a_window_of_its_own_clock():
     panel = Panel(meter("cpu0"), Scripted(), Shelf())
-    times = {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}
-    told = shared("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
-    assert (told["node"], told["joules"]) == ("n1", {"cpu0": 40.0})
-    assert told["metrics"]["energy_j"] == 40.0
-    loose = shared("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), panel)
-    assert loose["metrics"] == {}
-    assert "passed between the counters' readings" in loose["reason"]
+    times = WindowClosed(100 * SECOND, 104 * SECOND)
+    told = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert (told.node, told.joules) == ("n1", {"cpu0": 40.0})
+    assert told.metrics["energy_j"] == 40.0
+    loose = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    assert loose.metrics == {}
+    assert "passed between the counters' readings" in loose.reason
 
 
 def test_the_first_nodes_record_keeps_what_the_others_told(record):
-    rank = {**MEASURED, "node": 0}
-    elsewhere = {**MEASURED, "node": 1, "opened_ns": 1, "closed_ns": 2}
-    measured = {"ranks": [rank, elsewhere], "nodes": [of_a_node(energy_j=5.0, power_mean_w=1.0)]}
+    rank = MEASURED._replace(node=0)
+    elsewhere = MEASURED._replace(node=1, opened_ns=1, closed_ns=2)
+    measured = WindowMeasured([rank, elsewhere], [of_a_node(energy_j=5.0, power_mean_w=1.0)])
     panel = Panel(meter("gpu0"), Scripted(), Shelf())
     line = closed(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
     assert line["metrics"]["epoch/energy_j"] == 25.0
-    assert line["energy"]["nodes"] == measured["nodes"]
+    assert line["energy"]["nodes"] == [node._asdict() for node in measured.nodes]
     assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
 
 
 def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_total(close):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
-    short = {**MEASURED, "closed_ns": MEASURED["opened_ns"] + SECOND // 2}
+    opened = WindowOpening("val", 3, 1)
+    short = MEASURED._replace(closed_ns=MEASURED.opened_ns + SECOND // 2)
     found = close(at(100, gpu0=10), at(100.5, gpu0=110), meter("gpu0"), opened=opened, measured=short, idle_w=20.0)
     assert "val/energy_j" not in found.line["metrics"]
     term = found.line["energy"]["term"]
@@ -371,14 +366,14 @@ def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_to
 
 
 def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
-    opened = {"window": "val", "epoch": 3, "steps": 2}
+    opened = WindowOpening("val", 3, 1)
     there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
     panel = Panel(meter("gpu0"), Scripted(), Shelf())
 
     def term(*others):
-        nodes = [{**of_a_node(), "term": other} for other in others]
+        nodes = [of_a_node()._replace(term=other) for other in others]
         borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-        line = closed(opened, {"ranks": [MEASURED], "nodes": nodes}, *borders, panel, record).line
+        line = closed(opened, WindowMeasured([MEASURED], nodes), *borders, panel, record).line
         return line["energy"]["term"]
 
     assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
@@ -402,10 +397,10 @@ def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
     watched = Watched()
     panel = Panel(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-    elsewhere = {**of_a_node(), "other_gpu_processes": ["process 9 also computes on gpu1"]}
-    found = closed(OPENED, {"ranks": [MEASURED], "nodes": [elsewhere]}, *borders, panel, record)
+    elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
+    found = closed(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, panel, record)
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
     assert f"epoch window 3: {here}." in found.notes
     assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
-    told = shared("n1", {"opened_ns": 100 * SECOND, "closed_ns": 104 * SECOND}, *borders, panel)
-    assert told["other_gpu_processes"] == [here.replace("1.0", "2.0")]
+    told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, panel)
+    assert told.other_gpu_processes == [here.replace("1.0", "2.0")]

@@ -1,6 +1,6 @@
-"""What is told of a worker's end, apart from the worker: tests/test_launch.py has real ones."""
+"""How the end of a training process is described; tests/run/test_launch.py has real processes."""
 
-from epochmeter.run.worker_process import hung_in, oom_kills
+from epochmeter.run.worker_process import innermost_frame, oom_kills
 
 
 def test_the_kernel_counts_its_kills():
@@ -16,6 +16,6 @@ Current thread 0x02 (most recent call first):
   File "/x/epochmeter/worker/data/loader.py", line 88 in batches
   File "/x/epochmeter/worker/loop.py", line 20 in train
 """
-    assert hung_in(told) == "batches (loader.py:88)"
-    assert hung_in(told.replace("/epochmeter/", "/theirs/")) == "select (selectors.py:415)"
-    assert hung_in("") == hung_in(told[:-9]) == ""
+    assert innermost_frame(told) == "batches (loader.py:88)"
+    assert innermost_frame(told.replace("/epochmeter/", "/theirs/")) == "select (selectors.py:415)"
+    assert innermost_frame("") == innermost_frame(told[:-9]) == ""

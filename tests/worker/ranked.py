@@ -8,9 +8,10 @@ import time
 import torch
 from torch import nn
 
+from epochmeter.shared.protocol import Proceed, WindowMeasured, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import Together
+from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.timed_dataset import Timed, batches
 from epochmeter.worker.loop import Tally, evaluate, train
 from epochmeter.worker.precision import AsIs, Plain
@@ -78,31 +79,30 @@ def loader(strategy, samples, batch, shuffled=True):
     return batches(timed, order, batch)
 
 
-class Steward:
-    """Hears what the first rank says, and lets it go on."""
+class Controller:
+    """Keeps the first rank's messages as the lines that are sent, and lets it go on."""
 
     def __init__(self):
-        self.heard = []
+        self.lines = []
 
-    def say(self, kind, **facts):
-        self.heard.append(dict(facts, kind=kind))
+    def request(self, message):
+        self.lines.append(encode(message).decode())
+        return Proceed(stop=isinstance(message, WindowMeasured))
 
-    def ask(self, kind, **facts):
-        self.say(kind, **facts)
-        return {"stop": kind == "measured"}
-
-    def progress(self, steps, now_ns):
+    def progress(self, steps, now_ns, last_loss):
         pass
 
 
 def measured(strategy, folder, trained, batches, judged):
-    """What the steward hears of EPOCHS epochs of training, each judged after."""
-    steward = Steward()
-    windows = Windows(Record(folder), Together(steward, strategy), Clock(HostTimeline()), trained, strategy, Pauses())
+    """The messages of EPOCHS epochs of training, each followed by an evaluation."""
+    controller = Controller()
+    windows = Windows(
+        Record(folder), RankedConnection(controller, strategy), Clock(HostTimeline()), trained, strategy, Pauses()
+    )
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
         windows.val(epoch, judged)
-    return steward.heard
+    return controller.lines
 
 
 def main(folder):
@@ -129,10 +129,10 @@ def main(folder):
 
     nap_s = NAP_S if strategy.rank == 1 else 0.0
     slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
-    steward = Steward()
-    together = Together(steward, strategy)
-    Windows(Record(folder), together, Clock(HostTimeline()), trained, strategy, Pauses()).epoch(0, slow)
-    said["slow"] = steward.heard
+    controller = Controller()
+    connection = RankedConnection(controller, strategy)
+    Windows(Record(folder), connection, Clock(HostTimeline()), trained, strategy, Pauses()).epoch(0, slow)
+    said["slow"] = controller.lines
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(said, file)
     strategy.leave()

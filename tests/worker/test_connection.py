@@ -10,24 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.worker.connection import Link, Together
+from epochmeter.shared.protocol import (
+    Finished,
+    Joined,
+    NodeWindow,
+    Proceed,
+    Progress,
+    TraceFailed,
+    Trained,
+    WindowClosed,
+    decode,
+    encode,
+)  # fmt: skip
+from epochmeter.worker.connection import ControllerConnection, RankedConnection
 
 SOURCE = Path(__file__).parents[2] / "src"
 HALF_A_SECOND_NS = 500_000_000
 
 
-class Steward:
-    """The other end of a real socket: reads lines, writes answers."""
+class Controller:
+    """The other end of a real socket: reads messages, writes replies."""
 
     def __init__(self, connection):
         self.connection = connection
         self.lines = connection.makefile("r", encoding="utf-8")
 
-    def heard(self):
-        return json.loads(self.lines.readline())
+    def received(self):
+        return decode(self.lines.readline())
 
-    def answers(self, **facts):
-        self.connection.sendall((json.dumps(facts) + "\n").encode())
+    def replies(self, reply):
+        self.connection.sendall(encode(reply))
 
     def gone(self):
         self.lines.close()
@@ -37,22 +49,22 @@ class Steward:
 @pytest.fixture
 def listener(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "link"))
+        listener.bind(str(tmp_path / "socket"))
         listener.listen(1)
         yield listener
 
 
 @pytest.fixture
-def link(listener):
-    return Link(listener.getsockname())
+def connection(listener):
+    return ControllerConnection(listener.getsockname())
 
 
 @pytest.fixture
-def steward(listener, link):
-    steward = Steward(listener.accept()[0])
-    assert steward.heard() == {"kind": "joined", "rank": 0, "speaks": True}
-    yield steward
-    steward.gone()
+def controller(listener, connection):
+    controller = Controller(listener.accept()[0])
+    assert controller.received() == Joined(0, True)
+    yield controller
+    controller.gone()
 
 
 def alive(pid):
@@ -63,76 +75,78 @@ def alive(pid):
         return False
 
 
-def test_what_is_said_is_a_line_of_json(link, steward):
-    link.say("note", text="zwölf\nlines")
-    assert steward.heard() == {"kind": "note", "text": "zwölf\nlines"}
+def test_a_message_is_one_line_of_json(connection, controller):
+    connection.send(TraceFailed("zwölf\nlines"))
+    assert json.loads(controller.lines.readline()) == {"kind": "TraceFailed", "reason": "zwölf\nlines"}
 
 
-def test_asking_waits_for_the_answer(link, steward):
-    answers = []
-    asking = threading.Thread(target=lambda: answers.append(link.ask("open", epoch=3)))
+def test_a_request_waits_for_the_reply(connection, controller):
+    replies = []
+    asking = threading.Thread(target=lambda: replies.append(connection.request(WindowClosed(1, 2))))
     asking.start()
-    assert steward.heard() == {"kind": "open", "epoch": 3}
-    assert answers == []
-    steward.answers(stop=True)
+    assert controller.received() == WindowClosed(1, 2)
+    assert replies == []
+    controller.replies(Proceed(stop=True))
     asking.join(5)
-    assert answers == [{"stop": True}]
+    assert replies == [Proceed(stop=True)]
 
 
-def test_a_steward_that_is_gone_ends_the_worker(link, steward):
-    steward.gone()
+def test_a_controller_that_is_gone_ends_the_worker(connection, controller):
+    controller.gone()
     with pytest.raises((SystemExit, BrokenPipeError)):
-        link.ask("open")
+        connection.request(Trained())
 
 
-def test_a_steward_that_goes_instead_of_answering_ends_the_worker(link, steward):
-    steward_goes = threading.Thread(target=lambda: (steward.heard(), steward.connection.shutdown(socket.SHUT_RDWR)))
-    steward_goes.start()
-    with pytest.raises(SystemExit, match="the steward is gone"):
-        link.ask("open")
-    steward_goes.join(5)
+def test_a_controller_that_goes_instead_of_answering_ends_the_worker(connection, controller):
+    controller_goes = threading.Thread(
+        target=lambda: (controller.received(), controller.connection.shutdown(socket.SHUT_RDWR))
+    )
+    controller_goes.start()
+    with pytest.raises(SystemExit, match="the controller is gone"):
+        connection.request(Trained())
+    controller_goes.join(5)
 
 
-def test_progress_is_told_twice_a_second_at_most(link, steward):
+def test_progress_is_told_twice_a_second_at_most(connection, controller):
     for step in range(1, 2001):  # a step each millisecond, from some moment on
-        link.progress(step, now_ns=7_000_000_000 + step * 1_000_000)
-    link.say("end")
+        connection.progress(step, now_ns=7_000_000_000 + step * 1_000_000)
+    connection.send(Finished())
     told = []
-    while (message := steward.heard())["kind"] == "progress":
-        told.append(message["steps"])
+    while isinstance(message := controller.received(), Progress):
+        told.append(message.steps)
     assert told == [1, 501, 1001, 1501]
 
 
-def test_a_steward_that_is_stopped_and_reads_nothing_holds_up_no_training(link, steward):
+def test_a_controller_that_is_stopped_and_reads_nothing_holds_up_no_training(connection, controller):
     def train():
         for step in range(1, 10_001):  # more than a socket has room for
-            link.progress(step, now_ns=step * HALF_A_SECOND_NS)
+            connection.progress(step, now_ns=step * HALF_A_SECOND_NS)
 
     training = threading.Thread(target=train, daemon=True)
     training.start()
     training.join(30)
     assert not training.is_alive()
-    told = threading.Thread(target=link.say, args=("end",), daemon=True)
+    told = threading.Thread(target=connection.send, args=(Finished(),), daemon=True)
     told.start()  # that waits until there is room for it
     steps = []
-    while (message := steward.heard())["kind"] == "progress":
-        steps.append(message["steps"])
+    while isinstance(message := controller.received(), Progress):
+        steps.append(message.steps)
     assert steps == list(range(1, len(steps) + 1)), "those that there was room for, each of them whole"
-    assert message == {"kind": "end"}
+    assert message == Finished()
 
 
-def test_what_goes_with_progress_is_asked_for_only_when_it_is_told(link, steward):
+def test_what_goes_with_progress_is_asked_for_only_when_it_is_told(connection, controller):
     asked = []
     for step in range(1, 1001):
-        link.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, facts=lambda: asked.append(1) or {"loss": 0.5})
+        connection.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, last_loss=lambda: asked.append(1) or 0.5)
     assert len(asked) == 2
-    assert [steward.heard()["loss"] for _ in asked] == [0.5, 0.5]
+    assert [controller.received().loss for _ in asked] == [0.5, 0.5]
 
 
-def test_a_slow_step_is_told_at_once(link, steward):
-    link.progress(1, now_ns=7 * HALF_A_SECOND_NS)
-    link.progress(2, now_ns=8 * HALF_A_SECOND_NS)
-    assert [steward.heard()["steps"] for _ in range(2)] == [1, 2]
+def test_a_slow_step_is_told_at_once(connection, controller):
+    connection.progress(1, now_ns=7 * HALF_A_SECOND_NS)
+    connection.progress(2, now_ns=8 * HALF_A_SECOND_NS)
+    assert [controller.received().steps for _ in range(2)] == [1, 2]
 
 
 class Ranks:
@@ -149,25 +163,26 @@ class Ranks:
         return [self.told, told] if self.rank else [told, self.told]
 
 
-def test_of_ranks_the_first_asks_once_all_have_come_and_its_answer_is_alls(link, steward):
-    steward.answers(stop=True)
-    first, second = Ranks(0, None), Ranks(1, {"stop": True})
-    assert Together(link, first).ask("closed") == {"stop": True}
+def test_of_ranks_the_first_asks_once_all_have_come_and_its_answer_is_alls(connection, controller):
+    controller.replies(Proceed(stop=True))
+    first, second = Ranks(0, None), Ranks(1, Proceed(stop=True))
+    assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == Proceed(stop=True)
     assert first.met == 1
-    assert Together(None, second).ask("closed") == {"stop": True}
-    assert steward.heard() == {"kind": "closed"}
+    assert RankedConnection(None, second).request(WindowClosed(3, 4)) == Proceed(stop=True)
+    assert controller.received() == WindowClosed(1, 2)
 
 
-def test_the_first_rank_of_each_node_asks_its_own_steward_and_all_hear_all_answers(link, steward):
-    steward.answers(node="n1")
-    second = Ranks(1, {"node": "n0"}, speaks=True)
-    assert Together(link, second).ask_all("closed") == [{"node": "n0"}, {"node": "n1"}]
+def test_the_first_rank_of_each_node_asks_its_own_controller_and_all_hear_all_answers(connection, controller):
+    other_node = NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [])
+    controller.replies(other_node)
+    second = Ranks(1, Proceed(), speaks=True)
+    assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
 
 
-def test_of_ranks_the_first_alone_tells_of_progress(link, steward):
-    for told in (Together(None, Ranks(1, None)), Together(link, Ranks(0, None))):
-        told.progress(3, now_ns=HALF_A_SECOND_NS)
-    assert steward.heard()["kind"] == "progress"
+def test_of_ranks_the_first_alone_tells_of_progress(connection, controller):
+    for ranks in (RankedConnection(None, Ranks(1, None)), RankedConnection(connection, Ranks(0, None))):
+        ranks.progress(3, now_ns=HALF_A_SECOND_NS)
+    assert controller.received() == Progress(3)
 
 
 PARENT = """

@@ -13,7 +13,8 @@ from torch.utils.data import DistributedSampler
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
-from epochmeter.results.rank_merge import merged
+from epochmeter.results.rank_merge import merge_ranks
+from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening, decode
 from epochmeter.shared.record import Record
 from epochmeter.worker import strategy as strategies
 from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
@@ -124,7 +125,11 @@ def alone(tmp_path_factory):
 
 
 def windows(heard):
-    return [merged(message["ranks"]) for message in heard if message["kind"] == "measured"]
+    return [merge_ranks(message.ranks) for message in messages(heard) if isinstance(message, WindowMeasured)]
+
+
+def messages(lines):
+    return [decode(line) for line in lines]
 
 
 def test_ranks_hear_the_first_and_know_of_all(ranks):
@@ -159,27 +164,31 @@ def test_the_losses_of_steps_and_of_windows_are_those_of_all_samples(ranks, alon
     count = EPOCHS * SAMPLES // 8
     assert list(record.losses())[:count] == pytest.approx(list(reference.losses()), rel=1e-5)
     ours, theirs = windows(first["heard"]), windows(heard)
-    assert [window["loss"] for window in ours] == pytest.approx([window["loss"] for window in theirs], rel=1e-5)
-    assert [window["accuracy"] for window in ours] == [window["accuracy"] for window in theirs]
-    assert [window["parts"]["samples"] for window in ours] == [24, 7, 24, 7]
+    assert [window.loss for window in ours] == pytest.approx([window.loss for window in theirs], rel=1e-5)
+    assert [window.accuracy for window in ours] == [window.accuracy for window in theirs]
+    assert [window.parts["samples"] for window in ours] == [24, 7, 24, 7]
 
 
 def test_the_first_rank_alone_is_heard_and_keeps_the_steps(ranks, alone):
     (first, second), record = ranks
-    assert [message["kind"] for message in first["heard"]] == ["open", "closed", "measured"] * 2 * EPOCHS
+    assert [type(message) for message in messages(first["heard"])] == [
+        WindowOpening,
+        WindowClosed,
+        WindowMeasured,
+    ] * 2 * EPOCHS
     assert second["heard"] == []
     assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
 
 
 def test_in_training_all_ranks_have_begun_before_any_has_ended(ranks):
     """An evaluation may be over in less than the other rank takes to begin: nothing passes between them there."""
-    heard = ranks[0][0]["heard"]
-    windows = [message["window"] for message in heard if message["kind"] == "open"]
-    measured = [message for message in heard if message["kind"] == "measured"]
+    heard = messages(ranks[0][0]["heard"])
+    windows = [message.window for message in heard if isinstance(message, WindowOpening)]
+    measured = [message for message in heard if isinstance(message, WindowMeasured)]
     trained = [message for window, message in zip(windows, measured, strict=True) if window == "epoch"]
     assert len(trained) == EPOCHS
     for message in trained:
-        opened, closed = zip(*((rank["opened_ns"], rank["closed_ns"]) for rank in message["ranks"]), strict=True)
+        opened, closed = zip(*((rank.opened_ns, rank.closed_ns) for rank in message.ranks), strict=True)
         assert max(opened) < min(closed)
 
 
@@ -191,12 +200,12 @@ def test_before_an_evaluation_the_first_ranks_buffers_are_alls_and_uneven_shares
 
 
 def test_a_slow_rank_stalls_itself_and_is_the_others_compute(ranks):
-    (message,) = (message for message in ranks[0][0]["slow"] if message["kind"] == "measured")
-    swift, slow = (rank["parts"] for rank in message["ranks"])
+    (message,) = (message for message in messages(ranks[0][0]["slow"]) if isinstance(message, WindowMeasured))
+    swift, slow = (rank.parts for rank in message.ranks)
     naps_s = NAPS * NAP_S
     assert naps_s <= slow["fetch_stall_s"] < naps_s + 0.1
     assert swift["fetch_stall_s"] < 0.1
     assert swift["compute_s"] > naps_s - 0.05
-    together = merged(message["ranks"])
-    assert together["rank_max"]["fetch_stall_s"] == slow["fetch_stall_s"]
-    assert together["parts"]["fetch_stall_s"] == pytest.approx((swift["fetch_stall_s"] + slow["fetch_stall_s"]) / 2)
+    together = merge_ranks(message.ranks)
+    assert together.rank_max["fetch_stall_s"] == slow["fetch_stall_s"]
+    assert together.parts["fetch_stall_s"] == pytest.approx((swift["fetch_stall_s"] + slow["fetch_stall_s"]) / 2)

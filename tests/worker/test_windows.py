@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from epochmeter.shared.protocol import Proceed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.faults import BadSampleError
@@ -21,18 +22,18 @@ NEVER = SimpleNamespace(count=0)
 """The pauses of a process that has none."""
 
 
-class Steward:
-    """The other end of the link: it hears all that is said."""
+class Controller:
+    """The other end of the connection; keeps the last request of each kind."""
 
     def __init__(self):
-        self.heard = {}
+        self.requests = {}
 
-    def ask(self, kind, **facts):
-        return self.ask_all(kind, **facts)[0]
+    def request(self, message):
+        return self.request_all(message)[0]
 
-    def ask_all(self, kind, **facts):
-        self.heard[kind] = facts
-        return [{"stop": False}]
+    def request_all(self, message):
+        self.requests[type(message)] = message
+        return [Proceed()]
 
 
 class Holed(list):
@@ -51,17 +52,20 @@ def seen(batches):
 
 @pytest.fixture
 def measure(tmp_path):
-    """measure(window, skip) -> what the steward is told of it."""
+    """measure(window, skip) -> what the controller is told of it."""
 
     def measured(window, skip):
-        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+        controller, learner = (
+            Controller(),
+            SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
+        )
         learner.learn = learner.judge = seen
         learner.learning_rate = lambda: 0.01
         samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
         loader = batches(samples, range(5), 2)
-        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), NEVER)
+        windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER)
         getattr(windows, window)(0, loader)
-        (rank,) = steward.heard["measured"]["ranks"]
+        (rank,) = controller.requests[WindowMeasured].ranks
         return rank
 
     return measured
@@ -70,25 +74,25 @@ def measure(tmp_path):
 @pytest.mark.parametrize("window", ["epoch", "val"])
 def test_samples_that_are_left_out_are_counted_and_named_in_training_and_in_evaluation(measure, window):
     told = measure(window, skip=True)
-    assert told["parts"]["skipped_samples"] == 1
-    assert told["parts"]["samples"] == 4
-    assert told["bad"] == ["2.png"]
+    assert told.parts["skipped_samples"] == 1
+    assert told.parts["samples"] == 4
+    assert told.bad == ["2.png"]
 
 
 @pytest.mark.parametrize("window", ["epoch", "val"])
 def test_where_none_may_be_left_out_none_is_counted(measure, window):
-    assert "skipped_samples" not in measure(window, skip=False)["parts"]
+    assert "skipped_samples" not in measure(window, skip=False).parts
 
 
 def test_what_the_loader_took_is_told_of_training(measure):
     parts = {"loader_read_s", "loader_preprocess_s", "fetch_stall_model_s"}
-    assert parts <= measure("epoch", skip=False)["parts"].keys()
-    assert not parts & measure("val", skip=False)["parts"].keys()
+    assert parts <= measure("epoch", skip=False).parts.keys()
+    assert not parts & measure("val", skip=False).parts.keys()
 
 
 def test_an_epoch_is_told_with_the_learning_rate_that_it_had(measure):
-    assert measure("epoch", skip=False)["parts"]["learning_rate"] == 0.01
-    assert "learning_rate" not in measure("val", skip=False)["parts"]
+    assert measure("epoch", skip=False).parts["learning_rate"] == 0.01
+    assert "learning_rate" not in measure("val", skip=False).parts
 
 
 class Steps(list):
@@ -115,16 +119,19 @@ def trained(tmp_path):
     """trained(until, epochs) -> what was told as each epoch of four steps opened, and whether it was the last."""
 
     def train(until, epochs):
-        steward, learner = Steward(), SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+        controller, learner = (
+            Controller(),
+            SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
+        )
         learner.learn, learner.learning_rate = seen, lambda: 0.01
         loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
-        windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), NEVER, until)
+        windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER, until)
         told = []
         for epoch in range(epochs):
             last = windows.epoch(epoch, loader)
-            opened, (rank,) = steward.heard["open"], steward.heard["measured"]["ranks"]
-            assert rank["parts"]["steps"] == opened["steps"]
-            told.append((opened["steps"], opened.get("partial", False), last))
+            opened, (rank,) = controller.requests[WindowOpening], controller.requests[WindowMeasured].ranks
+            assert rank.parts["steps"] == opened.steps
+            told.append((opened.steps, opened.partial, last))
         assert len(loader) == 4  # a trace is taken of whole passes
         return told
 
@@ -146,10 +153,10 @@ def test_training_ends_before_the_step_it_is_to_end_at_of_all_epochs(trained, un
 
 @pytest.mark.parametrize("name", ["epoch", "val"])
 def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
-    pauses, steward = SimpleNamespace(count=7), Steward()
+    pauses, controller = SimpleNamespace(count=7), Controller()
     learner = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
     learner.learning_rate = lambda: 0.01
-    windows = Windows(Record(tmp_path), steward, Clock(HostTimeline()), learner, Single(1), pauses)
+    windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), pauses)
 
     def stopped(batches):
         pauses.count += 1
@@ -159,6 +166,6 @@ def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
     for run in (seen, stopped, seen):
         learner.learn = learner.judge = run
         getattr(windows, name)(0, Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))]))
-        told.append(steward.heard["measured"]["ranks"][0]["paused"])
+        told.append(controller.requests[WindowMeasured].ranks[0].paused)
         pauses.count += 1  # between two windows, and of neither
     assert told == [False, True, False]

@@ -1,48 +1,68 @@
-"""What the ranks of a run measured in one window, put together."""
+"""The measurements of all ranks in one window, merged."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from epochmeter.shared.protocol import RankWindow
 
 SUMMED = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
-"""What ranks add up to; of other times the mean over ranks stands, and beside it the largest."""
-ALIKE = ("steps", "learning_rate")
-"""What all ranks have in common."""
-NAMED = 5
+"""Parts that are summed over ranks; other times are means over ranks, with the largest beside them."""
+EQUAL = ("steps", "learning_rate")
+"""Parts that are the same on all ranks."""
+MAX_BAD_SAMPLES = 5
 
 
-def merged(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One window of all ranks: its `parts`, loss and accuracy over all samples, and `rank_max` where there are several.
+class MergedWindow(NamedTuple):
+    """One window of all ranks.
 
-    It opens with the first of them and closes with the last, by the clock that those on the first node share, and was
-    paused where any of them was.
+    Attributes:
+        opened_ns: when the first rank of the first node opened it, by that node's monotonic clock.
+        closed_ns: when the last rank of the first node closed it.
+        parts: metrics by their names without prefix, over all ranks.
+        loss: mean over the samples of all ranks.
+        accuracy: the same; None if the task has none.
+        bad: the first samples that could not be read.
+        paused: whether any rank was stopped and continued.
+        rank_max: the largest of each time over ranks; empty for a single rank.
     """
-    here = [rank for rank in ranks if not rank.get("node")]
-    first = ranks[0]["parts"]
-    parts = {name: _put_together(name, [rank["parts"][name] for rank in ranks]) for name in first}
-    weight = math.fsum(rank["weight"] for rank in ranks)
-    rights = [rank["right"] for rank in ranks]
+
+    opened_ns: int
+    closed_ns: int
+    parts: dict[str, float]
+    loss: float
+    accuracy: float | None
+    bad: list[str]
+    paused: bool
+    rank_max: dict[str, float]
+
+
+def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
+    """Merge the measurements of all ranks in one window."""
+    first_node = [rank for rank in ranks if not rank.node]
+    first = ranks[0].parts
+    weight = math.fsum(rank.weight for rank in ranks)
+    right = [rank.right for rank in ranks if rank.right is not None]
     times = [name for name in first if name.endswith("_s") and name not in SUMMED]
-    largest = {name: max(rank["parts"][name] for rank in ranks) for name in times}
-    return {
-        "opened_ns": min(rank["opened_ns"] for rank in here),
-        "closed_ns": max(rank["closed_ns"] for rank in here),
-        "parts": parts,
-        "loss": math.fsum(rank["loss_sum"] for rank in ranks) / weight,
-        "accuracy": None if None in rights else sum(rights) / weight,
-        "bad": [name for rank in ranks for name in rank["bad"]][:NAMED],
-        "paused": any(rank["paused"] for rank in ranks),
-        "rank_max": largest if len(ranks) > 1 else {},
-    }
+    largest = {name: max(rank.parts[name] for rank in ranks) for name in times}
+    return MergedWindow(
+        opened_ns=min(rank.opened_ns for rank in first_node),
+        closed_ns=max(rank.closed_ns for rank in first_node),
+        parts={name: _merge(name, [rank.parts[name] for rank in ranks]) for name in first},
+        loss=math.fsum(rank.loss_sum for rank in ranks) / weight,
+        accuracy=sum(right) / weight if len(right) == len(ranks) else None,
+        bad=[name for rank in ranks for name in rank.bad][:MAX_BAD_SAMPLES],
+        paused=any(rank.paused for rank in ranks),
+        rank_max=largest if len(ranks) > 1 else {},
+    )
 
 
-def _put_together(name: str, values: Sequence[float]) -> float:
+def _merge(name: str, values: Sequence[float]) -> float:
     if name in SUMMED:
         return sum(values)
     if name.endswith("peak_bytes"):
         return max(values)
-    alone = len(values) == 1 or name in ALIKE
-    return values[0] if alone else statistics.fmean(values)
+    return values[0] if len(values) == 1 or name in EQUAL else statistics.fmean(values)

@@ -1,4 +1,4 @@
-"""What the steward does as the worker speaks: it reads the counters at the borders of windows, and says to go on."""
+"""The controller's loop over the training process's messages: it reads the counters at the borders of windows."""
 
 from __future__ import annotations
 
@@ -13,42 +13,52 @@ from epochmeter.power.meter import Meter
 from epochmeter.results.run_result import Outcome
 from epochmeter.results.summary import decides, reached
 from epochmeter.run.plan import Plan
-from epochmeter.run.window import Panel, Window, closed, shared
-from epochmeter.run.worker_process import Worker, WorkerError
+from epochmeter.run.window import Panel, Window, closed, node_window
+from epochmeter.run.worker_process import RunMessage, WorkerError, WorkerProcess
+from epochmeter.shared.protocol import (
+    Built,
+    Proceed,
+    Progress,
+    TraceFailed,
+    Trained,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+)  # fmt: skip
 from epochmeter.tracking.publisher import Tracker
 
 FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
 
 
-def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, holding: Holding,
+def listen(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: Panel, holding: Holding,
            outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
-    """Hears the worker until it has trained: reads the counters at each border, records, publishes between."""
+    """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job
     for message in messages:
-        match message["kind"]:
-            case "built":
-                plan.describe(model=message["model"], training=message["training"])
-                outcome.notes += message.get("notes", [])
+        match message:
+            case Built():
+                plan.describe(model=message.model, training=message.training)
+                outcome.notes += message.notes
                 check_metered(plan, panel.meter)
                 panel.gpu_monitor.own.update(worker.pids)
                 terminal.stage("Waiting for MLflow")
                 publish.between(FIRST_WAIT_S)
                 terminal.stage("Loading samples")
-                worker.answer()
-            case "open":
+                worker.reply()
+            case WindowOpening():
                 opened = message
                 terminal.stage("Preparing the page cache")
-                prepared = panel.supply.prepare(opened["epoch"]) if opened["window"] == "epoch" else []
-                terminal.opened(opened["window"], opened["epoch"], job["epochs"], opened["steps"])
+                prepared = panel.supply.prepare(opened.epoch) if opened.window == "epoch" else []
+                terminal.opened(opened.window, opened.epoch, job["epochs"], opened.steps)
                 before = panel.before()
-                worker.answer()
-            case "progress":
-                terminal.progress(message["steps"], message.get("loss"))
-            case "closed":
+                worker.reply()
+            case Progress():
+                terminal.progress(message.steps, message.loss)
+            case WindowClosed():
                 after = panel.after()
-                worker.answer()
-            case "measured":
+                worker.reply()
+            case WindowMeasured():
                 window = closed(opened, message, before, after, panel, plan.record)
                 said = told(window, prepared, holding.drifted())
                 plan.record.append({**window.line, **warming(job, plan.run, window.line), **said})
@@ -56,10 +66,10 @@ def listen(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel, h
                 terminal.closed()
                 terminal.measured(window.line, job["epochs"])
                 publish.between()
-                worker.answer(stop=ends(job, window.line))
-            case "trained":
+                worker.reply(Proceed(stop=ends(job, window.line)))
+            case Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
-                worker.answer()
+                worker.reply()
                 return
 
 
@@ -74,34 +84,33 @@ def told(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dic
     return {key: redacted_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
 
 
-def follow(messages: Iterator[dict], worker: Worker, plan: Plan, panel: Panel) -> None:
+def follow(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: Panel) -> None:
     """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
     for message in messages:
-        match message["kind"]:
-            case "built":
-                plan.describe(training=message["training"])
+        match message:
+            case Built():
+                plan.describe(training=message.training)
                 check_metered(plan, panel.meter)
                 panel.gpu_monitor.own.update(worker.pids)
-                worker.answer()
-            case "open":
-                if message["window"] == "epoch":
-                    panel.supply.prepare(message["epoch"])
+                worker.reply()
+            case WindowOpening():
+                if message.window == "epoch":
+                    panel.supply.prepare(message.epoch)
                 before = panel.before()
-                worker.answer()
-            case "closed":
-                worker.answer(**shared(plan.node.name, message, before, panel.after(), panel))
-            case "trained":
-                worker.answer()
+                worker.reply()
+            case WindowClosed():
+                worker.reply(node_window(plan.node.name, message, before, panel.after(), panel))
+            case Trained():
+                worker.reply()
                 return
             case _:
-                worker.answer()
+                worker.reply()
 
 
-def trace_notes(messages: Iterator[dict]) -> list[str]:
-    """What there is to say of the trace; all that counts is measured by now, so that even the worker's death is
-    no more than a note."""
+def trace_notes(messages: Iterator[RunMessage]) -> list[str]:
+    """Return why there is no profiler trace. Everything is measured by now, so that no failure fails the run."""
     try:
-        return [message["text"] for message in messages if message["kind"] == "note"]
+        return [message.reason for message in messages if isinstance(message, TraceFailed)]
     except WorkerError as error:
         return [f"no trace: {error}"]
 

@@ -39,7 +39,7 @@ from epochmeter.run.finish import concluded
 from epochmeter.run.nodes import check_alone
 from epochmeter.run.plan import Plan, desk_of, settle, warnings, withdraw
 from epochmeter.run.window import Panel, keep_powers
-from epochmeter.run.worker_process import Worker, WorkerError
+from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.record import Record
 from epochmeter.sweep.progress import ALONE, Course
 from epochmeter.tracking.publisher import publisher
@@ -159,7 +159,7 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
-def training(plan: Plan) -> AbstractContextManager[Worker]:
+def training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
     """The worker, or this node's ranks of it."""
     job, limits = plan.job, plan.job["sweep"]
     # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.

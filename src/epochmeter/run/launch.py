@@ -20,7 +20,7 @@ from typing import IO
 from epochmeter.config.errors import input_error
 from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
-from epochmeter.run.worker_process import Worker
+from epochmeter.run.worker_process import WorkerProcess
 
 ALONE = Node()
 SOURCE = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def started(
     node: Node = ALONE,
     limit_s: float | None = None,
     silence_s: float | None = None,
-) -> Iterator[Worker]:
+) -> Iterator[WorkerProcess]:
     """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
 
     Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
@@ -60,8 +60,8 @@ def started(
             command = _command(folder, python, ranks, node)
             process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
             ended = _end_of(process)
-            worker = Worker(process, log, ended, oom_kills_before, limit_s, silence_s)
-            worker.join(listener, 1 if ranks is None else ranks + 1)
+            worker = WorkerProcess(process, log, ended, oom_kills_before, limit_s, silence_s)
+            worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):
             process.wait(LEAVING_S)

@@ -15,9 +15,10 @@ from epochmeter.power.meter import Meter
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
 from epochmeter.power.power_series import Powers
 from epochmeter.power.window_energy import Consumption, Reading, consumption, reading
-from epochmeter.results.rank_merge import merged
+from epochmeter.results.rank_merge import MergedWindow, merge_ranks
 from epochmeter.results.summary import ENERGIES, percentiles
 from epochmeter.run.data_source import Supply
+from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND
 
@@ -88,49 +89,49 @@ class Told(NamedTuple):
 
 
 def closed(
-    opened: Mapping[str, Any],
-    measured: Mapping[str, Any],
+    opened: WindowOpening,
+    measured: WindowMeasured,
     before: Reading,
     after: Reading,
     panel: Panel,
     record: Record,
 ) -> Window:
-    """A window from the worker's messages that opened it and told what was measured, and its borders."""
-    name, ranks, nodes = opened["window"], measured["ranks"], measured.get("nodes", [])
-    whole = merged(ranks)
-    used = of_all(_used(whole, before, after, panel), nodes)
+    """Build a window from the training process's messages and the readings at its borders."""
+    name, ranks, nodes = opened.window, measured.ranks, measured.nodes
+    merged = merge_ranks(ranks)
+    used = of_all(_used(merged.opened_ns, merged.closed_ns, before, after, panel), nodes)
     powers = keep_powers(panel.meter, record)
     throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
     others = [
         *other_gpu_processes(panel),
-        *(f"{node['node']}: {text}" for node in nodes for text in node.get("other_gpu_processes", [])),
+        *(f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes),
     ]
     if name == "epoch":
-        phases = _phases(whole, used, powers, record, alone=len(ranks) == 1 and not nodes)
-        told = _epoch(whole, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
+        phases = _phases(merged, used, powers, record, alone=len(ranks) == 1 and not nodes)
+        told = _epoch(merged, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
     else:
-        told = _val(whole, used)
-    metrics = {**told.metrics, **panel.supply.window(name, whole["parts"]["e2e_s"])}
+        told = _val(merged, used)
+    metrics = {**told.metrics, **panel.supply.window(name, merged.parts["e2e_s"])}
     panel.gauges.forget(after.at_ns)
     flaws = {
-        "diverged": divergence(whole, record) if name == "epoch" else evaluated_as(whole["loss"]),
-        "partial": f"ended after {opened['steps']} of {opened['whole']} steps" if opened.get("partial") else "",
-        "paused": PAUSED if whole["paused"] else "",
+        "diverged": divergence(merged, record) if name == "epoch" else evaluated_as(merged.loss),
+        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
+        "paused": PAUSED if merged.paused else "",
     }
     line = {
         "window": name,
-        "epoch": opened["epoch"],
+        "epoch": opened.epoch,
         "ranks": len(ranks),
         **{flaw: True for flaw in ("partial", "paused") if flaws[flaw]},
-        "opened_ns": whole["opened_ns"],
-        "closed_ns": whole["closed_ns"],
+        "opened_ns": merged.opened_ns,
+        "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
-        | {f"rank_max/{key}": value for key, value in whole["rank_max"].items() if name == "epoch"},
+        | {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
-        | ({"nodes": nodes} if nodes else {}),
+        | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
         **told.beside,
     }
-    title = f"{name} window {opened['epoch']}"
+    title = f"{name} window {opened.epoch}"
     marks = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
@@ -144,22 +145,21 @@ def closed(
         *throttled,
         *shared_gpu,
         *told.notes,
-        *skipped(whole),
+        *skipped(merged),
         *infinite(metrics),
     ]
     notes += [f"{why}{LEAVES_OUT[flaw]}." for flaw, why in flaws.items() if why]
     return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
 
 
-def shared(name: str, closed_at: Mapping[str, int], before: Reading, after: Reading, panel: Panel) -> dict[str, Any]:
-    """What a node that is not the first tells of a window: the energy that it used, or why it cannot."""
-    used = _used(closed_at, before, after, panel)
+def node_window(name: str, message: WindowClosed, before: Reading, after: Reading, panel: Panel) -> NodeWindow:
+    """Return the energy that a node other than the first used in a window, or why there is none."""
+    used = _used(message.opened_ns, message.closed_ns, before, after, panel)
     panel.meter.drain(after.at_ns)
     panel.gauges.forget(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUMMED if key in used.metrics}
     why = " ".join(used.notes) or panel.meter.energy["reason"]
-    told = {"metrics": metrics, "joules": used.joules, "term": {**used.term}, "reason": why}
-    return {"node": name, **told, "other_gpu_processes": other_gpu_processes(panel)}
+    return NodeWindow(name, metrics, dict(used.joules), dict(used.term), why, other_gpu_processes(panel))
 
 
 def other_gpu_processes(panel: Panel) -> list[str]:
@@ -168,7 +168,7 @@ def other_gpu_processes(panel: Panel) -> list[str]:
     return panel.gpu_monitor.drain()
 
 
-def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption:
+def of_all(used: Consumption, nodes: Sequence[NodeWindow]) -> Consumption:
     """The consumption of all nodes: sums, absent where any node has none, with what that node says of it.
 
     Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'. The peak of
@@ -181,13 +181,13 @@ def of_all(used: Consumption, nodes: Sequence[Mapping[str, Any]]) -> Consumption
     for key in SUMMED:
         if key not in metrics:
             continue
-        lacking = [node for node in nodes if key not in node["metrics"]]
+        lacking = [node for node in nodes if key not in node.metrics]
         if lacking:
             del metrics[key]
-            notes += [f"no {key} of all nodes: {node['node']} has none ({node['reason']})." for node in lacking]
+            notes += [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
         else:
-            metrics[key] += sum(node["metrics"][key] for node in nodes)
-    terms = [used.term, *(node["term"] for node in nodes)]
+            metrics[key] += sum(node.metrics[key] for node in nodes)
+    terms = [used.term, *(node.term for node in nodes)]
     term = {key: _fold(key, terms) for key in used.term if all(key in each for each in terms)}
     return used._replace(metrics=metrics, notes=notes, term=term)
 
@@ -205,16 +205,16 @@ def keep_powers(meter: Meter, record: Record) -> Powers:
     return powers
 
 
-def disagreement(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+def disagreement(ranks: Sequence[RankWindow]) -> list[str]:
     """A note where the end-to-end clock of a rank and its marks differ by more than they should, of the worst."""
-    parts = max((rank["parts"] for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
+    parts = max((rank.parts for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
     share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
     return [f"its parts miss {share:.2%} of its end-to-end time."] if share > LARGEST_RESIDUAL else []
 
 
-def skipped(measured: Mapping[str, Any]) -> list[str]:
+def skipped(measured: MergedWindow) -> list[str]:
     """A note on the samples that were left out, with the first few by name."""
-    count, named = measured["parts"].get("skipped_samples", 0), measured.get("bad", [])
+    count, named = int(measured.parts.get("skipped_samples", 0)), measured.bad
     if not count:
         return []
     more = f" and {count - len(named)} more" if count > len(named) else ""
@@ -230,23 +230,23 @@ def infinite(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def divergence(measured: Mapping[str, Any], record: Record) -> str:
+def divergence(measured: MergedWindow, record: Record) -> str:
     """What to say of an epoch whose loss is no number, or infinite: the step that was the first, of all epochs'."""
-    if math.isfinite(measured["loss"]):
+    if math.isfinite(measured.loss):
         return ""
-    losses, count = record.losses(), measured["parts"]["steps"]
+    losses, count = record.losses(), int(measured.parts["steps"])
     for step in range(max(0, len(losses) - count), len(losses)):
         if not math.isfinite(losses[step]):
             return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
-    return evaluated_as(measured["loss"])
+    return evaluated_as(measured.loss)
 
 
 def evaluated_as(loss: float) -> str:
     return "" if math.isfinite(loss) else f"the loss was {loss}"
 
 
-def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: Panel) -> Consumption:
-    window_s = (measured["closed_ns"] - measured["opened_ns"]) * NANOSECOND
+def _used(opened_ns: int, closed_ns: int, before: Reading, after: Reading, panel: Panel) -> Consumption:
+    window_s = (closed_ns - opened_ns) * NANOSECOND
     between_s = (after.at_ns - before.at_ns) * NANOSECOND
     used = consumption(before, after, panel.meter, window_s, panel.idle_w)
     if not panel.meter.domains or between_s - window_s <= max(LOOSEST_S, LOOSEST_SHARE * window_s):
@@ -257,35 +257,35 @@ def _used(measured: Mapping[str, Any], before: Reading, after: Reading, panel: P
 
 
 def _epoch(
-    measured: Mapping[str, Any], used: Consumption, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
+    measured: MergedWindow, used: Consumption, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
 ) -> Told:
-    metrics = {**measured["parts"], **_scores(measured, "train_"), **used.metrics}
+    metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
     if "energy_j" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     return Told(
-        metrics={**metrics, **gauges, **percentiles(record.last_steps(measured["parts"]["steps"])), **by_phase},
+        metrics={**metrics, **gauges, **percentiles(record.last_steps(int(measured.parts["steps"]))), **by_phase},
         notes=[f"no energy {'of some phases' if by_phase else 'by phase'}: {phases.reason}"] if phases.reason else [],
         beside={"phases": phases.evidence()} if by_phase else {},
     )
 
 
-def _val(measured: Mapping[str, Any], used: Consumption) -> Told:
+def _val(measured: MergedWindow, used: Consumption) -> Told:
     totals = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
-    parts = {name: measured["parts"][name] for name in ("e2e_s", "skipped_samples") if name in measured["parts"]}
+    parts: dict[str, float] = {
+        name: measured.parts[name] for name in ("e2e_s", "skipped_samples") if name in measured.parts
+    }
     return Told({**parts, **_scores(measured), **totals})
 
 
-def _scores(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:
     """Loss, and accuracy where the task knows right from wrong."""
-    scores = {"loss": measured["loss"], "accuracy": measured["accuracy"]}
+    scores = {"loss": measured.loss, "accuracy": measured.accuracy}
     return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
 
 
-def _phases(
-    measured: Mapping[str, Any], used: Consumption, powers: Powers, record: Record, *, alone: bool
-) -> PhaseEnergy:
+def _phases(measured: MergedWindow, used: Consumption, powers: Powers, record: Record, *, alone: bool) -> PhaseEnergy:
     """The energy used during each phase, where power was sampled, and one rank trained `alone`."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
@@ -293,6 +293,6 @@ def _phases(
         return PhaseEnergy(reason=OF_RANKS)
     if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
         return PhaseEnergy(reason="no sample is of the whole total.")
-    window, steps = (measured["opened_ns"], measured["closed_ns"]), record.last_steps(measured["parts"]["steps"])
+    window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
     gross = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
     return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross, powers.response)

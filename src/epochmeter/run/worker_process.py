@@ -1,11 +1,10 @@
-"""The conversation with a running worker: what its processes say, answers to that, and how it ended.
+"""The running training process: its messages, the replies to them, and how it ended.
 
-While a window is open the steward sleeps in `select`; nothing here polls.
+While a window is open the controller sleeps in `select`; nothing here polls.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -20,51 +19,74 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from epochmeter.shared.protocol import (
+    Built,
+    Finished,
+    Joined,
+    Message,
+    Proceed,
+    Progress,
+    RankExited,
+    RankFailed,
+    Reply,
+    TraceFailed,
+    Trained,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+    decode,
+    encode,
+)  # fmt: skip
+
 PATIENCE_S = 5.0
-"""How long it may take until all are gone once one of its processes is, and why is known."""
-WHEREABOUTS_S = 2.0
-"""How long one that hangs may take to say where."""
-OF_ANOTHER = "rank"
-"""The failure of a rank that has but seen another end."""
+"""How long to wait for the reason, and for all processes to end, after one of them has ended."""
+HANG_LOCATION_S = 2.0
+"""How long to wait for the stacks of a process that hangs."""
+PEER_RANK_FAILED = "rank"
+"""The failure of a rank that only saw another rank end."""
+ProcessMessage = Joined | RankFailed | Finished | RankExited
+"""Messages on the life of a process, which are handled here."""
+RunMessage = Built | WindowOpening | Progress | WindowClosed | WindowMeasured | Trained | TraceFailed
+"""Messages for the event loop."""
 
 
 class WorkerError(Exception):
-    """The worker ended before its work: `failure` is the tag's word for how."""
+    """The training process ended too early; `failure` is the class of the failure, as in the record."""
 
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
         self.failure = failure
 
 
-class Line:
-    """A connection to one process of the worker, and what came on it."""
+class Connection:
+    """The connection to one rank, or to torchrun."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.done = False
+        self.socket = connection
+        self.finished = False
         self._unread = b""
 
-    def messages(self) -> list[dict]:
-        """Those that have come; EOFError once the process is gone, also where it left an answer unread."""
+    def messages(self) -> list[Message]:
+        """Return the messages that have arrived.
+
+        Raises:
+            EOFError: the process is gone, even if it left a reply unread.
+        """
         try:
-            received = self.connection.recv(65536)
+            received = self.socket.recv(65536)
         except ConnectionResetError:
             received = b""
         if not received:
             raise EOFError
         *lines, self._unread = (self._unread + received).split(b"\n")
-        return [json.loads(line) for line in lines]
+        return [decode(line) for line in lines]
 
     def fileno(self) -> int:
-        return self.connection.fileno()
+        return self.socket.fileno()
 
 
-class Worker:
-    """A running worker: its messages, and answers to them.
-
-    Each of its processes has a line of its own: the first rank asks, all may say that they have failed, and what
-    started them says how one of them ended.
-    """
+class WorkerProcess:
+    """The running training process, with a connection to each rank and to torchrun."""
 
     def __init__(
         self,
@@ -82,160 +104,175 @@ class Worker:
         self._process = process
         self._log = log
         self._ended = ended
-        self._oom_kills = oom_kills  # before it started
+        self._oom_kills = oom_kills  # before the process started
         self._largest_before = largest_child_bytes()
-        self._lines: list[Line] = []
-        self._first: Line | None = None
+        self._connections: list[Connection] = []
+        self._first: Connection | None = None
         self._groups = {process.pid}
         self._pids: list[int] = []
         self._troubled = False
-        self._failed: WorkerError | None = None
-        """What a rank has seen of the end of another: said where nothing better is known in time."""
+        self._peer_failure: WorkerError | None = None
+        """The error of a rank that saw another rank end; reported if that rank's own error does not arrive in time."""
 
-    def join(self, listener: socket.socket, processes: int) -> None:
-        """Takes the lines of so many processes; of fewer, where the worker ends before all have joined."""
-        while len(self._lines) < processes:
+    def accept_connections(self, listener: socket.socket, processes: int) -> None:
+        """Accept the connections of all processes; of fewer if the training process ends before."""
+        while len(self._connections) < processes:
             ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._patience_s())
             if not ready:
-                raise self._overdue()
+                raise self._timeout_error()
             if listener.fileno() not in ready:
                 break
-            connection, _ = listener.accept()
-            self._lines.append(Line(connection))
-            self._pids.append(peer(connection))
+            accepted, _ = listener.accept()
+            self._connections.append(Connection(accepted))
+            self._pids.append(peer_pid(accepted))
             with suppress(ProcessLookupError):
                 self._groups.add(os.getpgid(self._pids[-1]))
-        self._groups.discard(os.getpgrp())  # what a process in a container of its own seems to be of
-        if not self._lines:
-            raise self.death()
+        self._groups.discard(os.getpgrp())  # a process in a container of its own seems to belong to it
+        if not self._connections:
+            raise self.exit_error()
 
     @property
     def pids(self) -> list[int]:
         """Process IDs of the ranks and of their launcher."""
         return [self.pid, *self._pids]
 
-    def messages(self) -> Iterator[dict]:
-        """What the worker says, until it is done; WorkerError as soon as it fails or dies."""
-        lines = list(self._lines)
+    def messages(self) -> Iterator[RunMessage]:
+        """Yield messages until the first rank has finished.
+
+        Raises:
+            WorkerError: a process failed, ended, or sent nothing for too long.
+        """
+        connections = list(self._connections)
         while True:
-            left_s = self._left_s()
+            remaining_s = self._remaining_s()
             patience_s = PATIENCE_S if self._troubled else self._patience_s()
-            waited: list[Any] = [*lines, self._ended]
+            waited: list[Any] = [*connections, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
-            heard: list[Line] = [line for line in ready if line is not self._ended]
-            if left_s == 0 or not (ready or self._troubled):
-                raise self._overdue()
-            if not heard:
-                raise self.death() if ready or not self._failed else self._failed
-            for line in heard:
+            readable: list[Connection] = [item for item in ready if item is not self._ended]
+            if remaining_s == 0 or not (ready or self._troubled):
+                raise self._timeout_error()
+            if not readable:
+                raise self.exit_error() if ready or not self._peer_failure else self._peer_failure
+            for connection in readable:
                 try:
-                    messages = line.messages()
+                    messages = connection.messages()
                 except EOFError:
-                    lines.remove(line)
-                    self._troubled |= not line.done  # what started it is to say how it ended
+                    connections.remove(connection)
+                    self._troubled |= not connection.finished  # torchrun reports how it ended
                     continue
                 for message in messages:
-                    if message["kind"] == "done" and line is self._first:
+                    if isinstance(message, Finished) and connection is self._first:
                         return
-                    if not self._noted(message, line):
+                    if isinstance(message, ProcessMessage):
+                        self._handle_process_message(message, connection)
+                    else:
                         yield message
 
-    def answer(self, **facts: object) -> None:
-        """Lets the worker go on from what it asked."""
-        try:
-            (self._first or self._lines[0]).connection.sendall((json.dumps(facts) + "\n").encode())
-        except OSError as error:
-            raise self.death() from error
+    def reply(self, reply: Reply = Proceed()) -> None:  # noqa: B008 (immutable)
+        """Let the training process go on.
 
-    def death(self) -> WorkerError:
-        """How the worker died, once it has, or has had time to."""
+        Raises:
+            WorkerError: it is gone.
+        """
+        try:
+            (self._first or self._connections[0]).socket.sendall(encode(reply))
+        except OSError as error:
+            raise self.exit_error() from error
+
+    def exit_error(self) -> WorkerError:
+        """Wait a few seconds for the training process to end, and return how it did."""
         try:
             code = self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            return self._failed or WorkerError("killed", "the worker has left, but does not end")
-        return self._last_words() or self._ended_with(code, "the worker" if len(self._lines) < 2 else "torchrun")
+            return self._peer_failure or WorkerError("killed", "the worker has left, but does not end")
+        process = "the worker" if len(self._connections) < 2 else "torchrun"
+        return self._drain_messages() or self._code_error(code, process)
 
-    def _last_words(self) -> WorkerError | None:
-        """What it said of its end that has not been heard yet: one is noticed by an answer that cannot be given."""
-        lines = list(self._lines)
-        while ready := select.select(lines, [], [], 0)[0]:
-            for line in ready:
+    def _drain_messages(self) -> WorkerError | None:
+        """Return an error that was sent but not read yet, such as after a reply that could not be sent."""
+        connections = list(self._connections)
+        while ready := select.select(connections, [], [], 0)[0]:
+            for connection in ready:
                 try:
-                    for message in line.messages():
-                        self._noted(message, line)
+                    for message in connection.messages():
+                        if isinstance(message, ProcessMessage):
+                            self._handle_process_message(message, connection)
                 except EOFError:
-                    lines.remove(line)
+                    connections.remove(connection)
                 except WorkerError as error:
                     return error
         return None
 
     def end(self) -> None:
-        """Ends all its processes: each rank may be of a group of its own, which its children share."""
+        """End all its processes: each rank may have a process group of its own, with its children."""
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         self._process.wait()
-        for line in self._lines:
-            line.connection.close()
+        for connection in self._connections:
+            connection.socket.close()
 
-    def _left_s(self) -> float | None:
-        """How long it may still take; None without a limit."""
+    def _remaining_s(self) -> float | None:
+        """Return the time until `sweep.timeout_s`; None without a limit."""
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
     def _patience_s(self) -> float | None:
-        """How long its next word is waited for; None: for ever."""
-        return min((each for each in (self._left_s(), self._silence_s) if each is not None), default=None)
+        """Return how long to wait for the next message; None: without end."""
+        return min((limit_s for limit_s in (self._remaining_s(), self._silence_s) if limit_s is not None), default=None)
 
-    def _overdue(self) -> WorkerError:
-        """What to say of a worker that has not spoken in time."""
-        if self._left_s() == 0:
+    def _timeout_error(self) -> WorkerError:
+        if self._remaining_s() == 0:
             return WorkerError(
                 "timeout", f"the worker took longer than sweep.timeout_s={self._limit_s:g}, and was ended"
             )
+        where = self._hang_location()
         return WorkerError(
             "hung",
-            f"the worker said nothing for sweep.hung_after_s={self._silence_s:g}, and was ended{self._whereabouts()}. "
+            f"the worker said nothing for sweep.hung_after_s={self._silence_s:g}, and was ended{where}. "
             f"All it said: {self._log}",
         )
 
-    def _whereabouts(self) -> str:
-        """Where a worker that hangs is: it writes that to its log when asked to, whatever holds it up in Python."""
-        told_before = self._log.stat().st_size
+    def _hang_location(self) -> str:
+        """Return where the training process hangs: on SIGUSR1 it writes its stacks to its log."""
+        log_bytes_before = self._log.stat().st_size
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
-        until = time.monotonic() + WHEREABOUTS_S
-        while not (found := hung_in(self._log.read_text(errors="replace")[told_before:])) and time.monotonic() < until:
+        until = time.monotonic() + HANG_LOCATION_S
+        while True:
+            location = innermost_frame(self._log.read_text(errors="replace")[log_bytes_before:])
+            if location or time.monotonic() >= until:
+                return f" in {location}" if location else ""
             time.sleep(0.05)
-        return f" in {found}" if found else ""
 
-    def _noted(self, message: dict, line: Line) -> bool:
-        """Whether a message tells of a process alone; WorkerError where it tells of its end."""
-        match message["kind"]:
-            case "joined":
-                if message["speaks"]:
-                    self._first = line
-            case "failed":
-                # The worker knows that a loader process was killed, and not what for.
-                killed = message["failure"] == "killed" and oom_kills() > self._oom_kills
-                error = WorkerError("oom" if killed else message["failure"], message["message"])
-                if message["failure"] != OF_ANOTHER:
-                    raise error
-                self._failed = self._failed or WorkerError("exception", f"rank {message['rank']}: {message['message']}")
+    def _handle_process_message(self, message: ProcessMessage, connection: Connection) -> None:
+        """Handle a message on the life of a process.
+
+        Raises:
+            WorkerError: the message reports the end of the process.
+        """
+        match message:
+            case Joined():
+                if message.sends_requests:
+                    self._first = connection
+            case RankFailed():
+                # A rank knows that a DataLoader worker was killed, but not why.
+                oom = message.failure == "killed" and oom_kills() > self._oom_kills
+                if message.failure != PEER_RANK_FAILED:
+                    raise WorkerError("oom" if oom else message.failure, message.message)
+                error = WorkerError("exception", f"rank {message.rank}: {message.message}")
+                self._peer_failure = self._peer_failure or error
                 self._troubled = True
-            case "done":
-                line.done = True
-            case "ended":
-                raise self._ended_with(message["code"], f"rank {message['rank']}")
-            case _:
-                return False
-        return True
+            case Finished():
+                connection.finished = True
+            case RankExited():
+                raise self._code_error(message.code, f"rank {message.rank}")
 
-    def _ended_with(self, code: int, what: str) -> WorkerError:
-        if code > 0 and self._failed:
-            return self._failed
+    def _code_error(self, code: int, what: str) -> WorkerError:
+        if code > 0 and self._peer_failure:
+            return self._peer_failure
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            now = largest_child_bytes()  # known of it if none was larger before
+            now = largest_child_bytes()  # its own if no earlier process had more
             peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
             return WorkerError("oom", f"the kernel killed {what} for want of memory (SIGKILL{peak})")
         if code < 0:
@@ -245,28 +282,32 @@ class Worker:
         return WorkerError("exception", f"{what} ended with code {code}: {last}.{remedy} All it said: {self._log}")
 
 
-def hung_in(told: str) -> str:
-    """The place, of what faulthandler tells of a process, that is nearest to what it does: in our package, if any is.
+def innermost_frame(stacks: str) -> str:
+    """Return the innermost frame in faulthandler's output, of this package if it has one there.
 
-    Empty where it has told nothing, or not to its end.
+    Args:
+        stacks: faulthandler's output, maybe not complete yet.
+
+    Returns:
+        `function (file:line)`; empty if the output is not complete.
     """
-    _, _, frames = told.rpartition("Current thread ")
+    _, _, frames = stacks.rpartition("Current thread ")
     places = re.findall(r'^ +File "([^"]+)", line (\d+) in (.+)$', frames, re.MULTILINE)
-    ours = [place for place in places if "/epochmeter/" in place[0]]
-    if not places or not told.endswith("\n"):
+    own_places = [place for place in places if "/epochmeter/" in place[0]]
+    if not places or not stacks.endswith("\n"):
         return ""
-    file, line, function = (ours or places)[0]
+    file, line, function = (own_places or places)[0]
     return f"{function} ({Path(file).name}:{line})"
 
 
-def peer(connection: socket.socket) -> int:
-    """The process at the other end."""
+def peer_pid(connection: socket.socket) -> int:
+    """Return the process ID at the other end of a Unix socket."""
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
+    """Return how many processes the kernel has killed since boot because memory ran out."""
     try:
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:
@@ -275,12 +316,12 @@ def oom_kills() -> int:
 
 
 def largest_child_bytes() -> int:
-    """The most memory that one of this process's children, or of theirs, has had that have ended."""
+    """Return the largest peak memory of any ended child process, or of their children."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _last_line(log: Path) -> str:
-    """What it said last; where torchrun has had the last word, the last error before."""
+    """Return the last line of the log; if torchrun wrote it, the last error before."""
     lines = log.read_text(errors="replace").strip().splitlines()
     if any("ChildFailedError" in line for line in lines):
         lines = [line for line in lines if re.match(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b", line)]

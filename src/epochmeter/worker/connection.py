@@ -1,89 +1,91 @@
-"""The worker's end of the socket to the steward: a JSON object a line.
-
-The steward answers only what it is asked: `ask` waits, `say` does not.
-"""
+"""The training process's end of the socket to the controller, and its ties to the controller's life."""
 
 import contextlib
 import ctypes
 import faulthandler
-import json
 import signal
 import socket
+
+from epochmeter.shared.protocol import Joined, Progress, decode, encode
 
 PROGRESS_NS = 500 * 1000 * 1000
 PR_SET_PDEATHSIG = 1
 
 
-class Link:
-    """Joined to the steward's socket at `path` as a rank, None: as what started them; a steward that is gone ends it.
+class ControllerConnection:
+    """A process's own connection to the controller; it ends the process when the controller is gone.
 
-    Each process has a link of its own, so that whatever happens to it is heard; what is asked, the one that `speaks`
-    asks, the first rank of the node.
+    Every process has one, so that the controller notices whatever happens to it. Only the first rank of a node sends
+    requests.
     """
 
-    def __init__(self, path, rank=0, speaks=True):
+    def __init__(self, path, rank=0, sends_requests=True):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
-        self._answers = self._socket.makefile("r", encoding="utf-8")
+        self._replies = self._socket.makefile("r", encoding="utf-8")
         self._progress_ns = 0
-        self.say("joined", rank=rank, speaks=speaks)
+        self.send(Joined(rank, sends_requests))
 
-    def say(self, kind, **facts):
-        self._socket.sendall(line(kind, **facts))
+    def send(self, message):
+        """Send a message that has no reply."""
+        self._socket.sendall(encode(message))
 
-    def ask(self, kind, **facts):
-        """Says it and waits for the answer, a dict."""
-        self.say(kind, **facts)
-        answer = self._answers.readline()
-        if not answer:
-            raise SystemExit("the steward is gone")
-        return json.loads(answer)
+    def request(self, message):
+        """Send a message and return its reply.
 
-    def progress(self, steps, now_ns, facts=dict):
-        """Tells how many steps the open window has done, at most twice a second; only then `facts` are asked for.
+        Raises:
+            SystemExit: the controller is gone.
+        """
+        self.send(message)
+        reply = self._replies.readline()
+        if not reply:
+            raise SystemExit("the controller is gone")
+        return decode(reply)
 
-        What a steward that is stopped leaves no room for is not told: training waits for nobody to hear it.
+    def progress(self, steps, now_ns, last_loss=None):
+        """Send the number of steps of the open window, at most twice per second, with `last_loss()` if it is given.
+
+        Training never waits here: if the controller does not read (it may be stopped), the message is dropped.
         """
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
-            with contextlib.suppress(BlockingIOError):  # so short a line goes whole or not at all
-                self._socket.send(line("progress", steps=steps, **facts()), socket.MSG_DONTWAIT)
+            loss = last_loss() if last_loss else None
+            with contextlib.suppress(BlockingIOError):  # so short a line is sent completely or not at all
+                self._socket.send(encode(Progress(steps, loss)), socket.MSG_DONTWAIT)
 
 
-def line(kind, **facts):
-    """What is said, as it goes over the socket."""
-    return (json.dumps(dict(facts, kind=kind)) + "\n").encode("utf-8")
+class RankedConnection:
+    """The connection of all ranks: when all have arrived, the first rank of each node sends the request.
 
-
-class Together:
-    """The link of all ranks of a strategy: once all have come, the first one asks, and the answer is everyone's.
-
-    With several nodes the first of each asks its own steward, and what all stewards answer `ask_all` tells.
+    Every rank gets the reply.
     """
 
-    def __init__(self, link, strategy):
-        self._link, self._strategy = link, strategy
+    def __init__(self, connection, strategy):
+        self._connection, self._strategy = connection, strategy
         self._first = strategy.rank == 0
 
-    def ask(self, kind, **facts):
-        return self.ask_all(kind, **facts)[0]
+    def request(self, message):
+        """Return the reply of the first node's controller."""
+        return self.request_all(message)[0]
 
-    def ask_all(self, kind, **facts):
+    def request_all(self, message):
+        """Return the replies of all nodes' controllers, the first node's first."""
         self._strategy.share(None)
-        answers = self._strategy.gather(self._link.ask(kind, **facts) if self._strategy.speaks else None)
-        return [answer for answer in answers if answer is not None]
+        sends = self._strategy.speaks
+        replies = self._strategy.gather(self._connection.request(message) if sends else None)
+        return [reply for reply in replies if reply is not None]
 
-    def progress(self, steps, now_ns, facts=dict):
+    def progress(self, steps, now_ns, last_loss=None):
         if self._first:
-            self._link.progress(steps, now_ns, facts)
+            self._connection.progress(steps, now_ns, last_loss)
 
 
 def die_with_parent():
-    """Has the kernel kill this process when its parent ends, however that ends."""
+    """Make the kernel kill this process when its parent ends, for whatever reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def tell_where():
-    """Has a crash, and the steward's SIGUSR1, leave in the log what each thread was at."""
+def dump_stack_on_signal():
+    """Write the stacks of all threads to the log on a crash, and on the controller's SIGUSR1."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)

@@ -1,6 +1,6 @@
-"""Torch's own launcher of ranks, which ends with the steward and tells it how a rank ended.
+"""torchrun, except that it ends with the controller and reports how a rank ended.
 
-`python -m epochmeter.worker.torchrun ARGUMENTS` is `python -m torch.distributed.run ARGUMENTS` but for that.
+`python -m epochmeter.worker.torchrun ARGUMENTS` takes the arguments of `python -m torch.distributed.run`.
 """
 
 import os
@@ -9,17 +9,18 @@ import sys
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from epochmeter.worker.connection import Link, die_with_parent
+from epochmeter.shared.protocol import RankExited
+from epochmeter.worker.connection import ControllerConnection, die_with_parent
 
 
 def main(arguments):
     die_with_parent()
-    link = Link(os.environ["EPOCHMETER_SOCKET"], rank=None, speaks=False)
+    connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
     try:
         run.main(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        link.say("ended", rank=rank, code=failure.exitcode)
+        connection.send(RankExited(rank, failure.exitcode))
         raise
 
 

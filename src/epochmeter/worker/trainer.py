@@ -44,8 +44,8 @@ class Learner:
         return tally
 
     def last_loss(self):
-        """The loss of the last step of the pass under way: whoever asks waits for the device."""
-        return {"loss": self._tally.last_loss()}
+        """Return the loss of the last step; this waits for the device."""
+        return self._tally.last_loss()
 
     def learning_rate(self):
         """Of the optimizer's first group of parameters, now."""

@@ -1,21 +1,22 @@
-"""Measured stretches: one pass of training or of evaluation, between two readings of the steward's counters."""
+"""Windows: one epoch of training or one evaluation each, between two readings of the controller's counters."""
 
 import math
 from array import array
 
+from epochmeter.shared.protocol import RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.worker.device import memory, settle
 
 
 class Windows:
-    """Opens and closes windows in step with the steward and with all ranks, each by its own clock, on its own device.
+    """Open and close windows together with the controller and all ranks, each with its own clock and device.
 
-    The first rank keeps the steps: their times are its own, their losses the means over the samples of all. Training
-    ends before the step `until`, counted over all epochs, be that within one.
+    The first rank records the steps: their times are its own, their losses are means over the samples of all ranks.
+    Training ends before the step `until`, counted over all epochs, which may be within an epoch.
     """
 
-    def __init__(self, record, link, clock, learner, strategy, pauses, until=math.inf):
+    def __init__(self, record, connection, clock, learner, strategy, pauses, until=math.inf):
         self._record = record
-        self._link = link
+        self._connection = connection
         self._clock = clock
         self._learner = learner
         self._strategy = strategy
@@ -23,41 +24,41 @@ class Windows:
         self._until = until
 
     def epoch(self, number, loader):
-        """Trains an epoch, or what is left of one; whether it was the last."""
-        whole = len(loader)
-        left = self._until - number * whole
-        if left >= whole:
-            return self._measure("epoch", number, loader, self._learner.learn) or left == whole
-        loader.cut(left)
-        self._measure("epoch", number, loader, self._learner.learn, partial=True, whole=whole)
+        """Train an epoch, or the steps up to `until`; return whether it was the last."""
+        epoch_steps = len(loader)
+        remaining = self._until - number * epoch_steps
+        if remaining >= epoch_steps:
+            return self._measure("epoch", number, loader, self._learner.learn) or remaining == epoch_steps
+        loader.cut(remaining)
+        self._measure("epoch", number, loader, self._learner.learn, partial=True, epoch_steps=epoch_steps)
         loader.cut(None)
         return True
 
     def val(self, number, loader):
-        """Evaluates after an epoch; whether that was the last."""
+        """Evaluate after an epoch; return whether it was the last."""
         self._strategy.agree(self._learner.model)
         return self._measure("val", number, loader, self._learner.judge)
 
-    def _measure(self, name, epoch, loader, run, **told):
+    def _measure(self, name, epoch, loader, run, **partial):
         clock, device = self._clock, self._learner.device
         settle(device)
-        self._link.ask("open", window=name, epoch=epoch, steps=len(loader), **told)
+        self._connection.request(WindowOpening(name, epoch, len(loader), **partial))
         pauses = self._pauses.count
         clock.open()
         tally = run(clock.batches(loader, self._learner.move))
         clock.close()
         paused = self._pauses.count > pauses
-        times = {"opened_ns": clock.opened_ns, "closed_ns": clock.closed_ns}
-        _, *nodes = self._link.ask_all("closed", **times)
+        times = (clock.opened_ns, clock.closed_ns)
+        _, *nodes = self._connection.request_all(WindowClosed(*times))
         parts = dict(clock.parts(), samples=tally.samples, **memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
             parts.update(loaded, learning_rate=self._learner.learning_rate())
             self._keep(clock.rows, tally)
-        elif "skipped_samples" in loaded:  # what a score leaves out is told, too
+        elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        told = dict(times, node=self._strategy.node, parts=parts, bad=list(loader.bad), paused=paused, **tally.sums())
-        return self._link.ask("measured", ranks=self._strategy.gather(told), nodes=nodes)["stop"]
+        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **tally.sums())
+        return self._connection.request(WindowMeasured(self._strategy.gather(measured), nodes)).stop
 
     def _keep(self, rows, tally):
         steps = zip(*self._strategy.gather(list(zip(tally.losses(), tally.weights()))))
@@ -67,5 +68,5 @@ class Windows:
 
 
 def mean(ranks):
-    """The loss of all samples of a step, from each rank's loss and weight."""
+    """Return the mean loss over all samples of a step, from each rank's loss and weight."""
     return sum(loss * weight for loss, weight in ranks) / sum(weight for _, weight in ranks)

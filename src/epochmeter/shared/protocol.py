@@ -1,0 +1,218 @@
+"""Messages between the controller and the training process.
+
+They are JSON objects, one per line, over a Unix stream socket that the controller listens on. Each rank has its own
+connection, and so has torchrun where it starts them. Only the first rank of a node sends requests. It waits for the
+reply, and all ranks wait for it, so that nobody trains while the controller reads counters.
+
+    message           sender                      reply         meaning
+    Joined            every process               -             connected
+    Built             first rank of each node     Proceed       model and data are ready
+    WindowOpening     first rank of each node     Proceed       prepare the page cache, read the counters
+    Progress          first rank                  -             steps of the open window, at most twice per second
+    WindowClosed      first rank of each node     Proceed,      read the counters; the controller of a node that is
+                                                  NodeWindow    not the first replies with the energy of its node
+    WindowMeasured    first rank of each node     Proceed       record and publish the window; stop or go on
+    Trained           first rank of each node     Proceed       all windows are recorded
+    TraceFailed       any rank                    -             no profiler trace, and why
+    Finished          every rank                  -             the process exits with 0
+    RankFailed        any rank                    -             an exception ended the rank
+    RankExited        torchrun                    -             a rank ended without a message, for example by a signal
+"""
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+
+
+class Joined(NamedTuple):
+    """First message on a connection.
+
+    Attributes:
+        rank: of all nodes' ranks; None for torchrun.
+        sends_requests: whether it is the first rank of its node.
+    """
+
+    rank: Optional[int]
+    sends_requests: bool
+
+
+class Built(NamedTuple):
+    """The training process is ready.
+
+    Attributes:
+        model: parameters, layers and FLOPs, for the record.
+        training: device, library versions and ranks, for the record.
+        notes: remarks for the summary, such as a truncated dataset.
+    """
+
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+    notes: Sequence[str] = ()
+
+
+class WindowOpening(NamedTuple):
+    """A window (one epoch of training, or one evaluation) begins after the reply.
+
+    Attributes:
+        window: `epoch` or `val`.
+        epoch: from 0.
+        steps: of this window.
+        partial: whether the run ends before the last step of this epoch.
+        epoch_steps: of a complete epoch, if `partial`.
+    """
+
+    window: str
+    epoch: int
+    steps: int
+    partial: bool = False
+    epoch_steps: Optional[int] = None
+
+
+class Progress(NamedTuple):
+    """Steps of the open window so far, and the last loss if it is to be shown."""
+
+    steps: int
+    loss: Optional[float] = None
+
+
+class WindowClosed(NamedTuple):
+    """A window has ended. Times are of the monotonic clock of the first rank of the node."""
+
+    opened_ns: int
+    closed_ns: int
+
+
+class RankWindow(NamedTuple):
+    """One rank's measurements of one window.
+
+    Attributes:
+        opened_ns: monotonic clock of the rank's node, as `closed_ns`.
+        node: number of the node, from 0.
+        parts: metrics by their names without prefix, in seconds or as the name says.
+        bad: the first samples that could not be read.
+        paused: whether the process was stopped and continued (SIGCONT) in the window.
+        weight: number of targets that the loss is a mean of.
+        loss_sum: sum of the loss over them.
+        right: number of correct predictions; None if the task has no accuracy.
+    """
+
+    opened_ns: int
+    closed_ns: int
+    node: int
+    parts: Dict[str, float]
+    bad: List[str]
+    paused: bool
+    weight: float
+    loss_sum: float
+    right: Optional[float]
+
+
+class NodeWindow(NamedTuple):
+    """The energy that a node other than the first used in a window, measured by its controller.
+
+    Attributes:
+        node: host name.
+        metrics: energies in J and powers in W, by metric name; without those that are not available.
+        joules: energy by domain.
+        term: the window's part of the run's total: energies in J, instrument times in s.
+        reason: why energy is missing; empty if it is not.
+        other_gpu_processes: other processes that computed on the node's GPUs.
+    """
+
+    node: str
+    metrics: Dict[str, float]
+    joules: Dict[str, float]
+    term: Dict[str, float]
+    reason: str
+    other_gpu_processes: List[str]
+
+
+class WindowMeasured(NamedTuple):
+    """The measurements of a window: one entry per rank, and one per node other than the first."""
+
+    ranks: List[RankWindow]
+    nodes: List[NodeWindow]
+
+
+class Trained(NamedTuple):
+    """All windows are measured; a profiler trace may follow."""
+
+
+class TraceFailed(NamedTuple):
+    """There is no profiler trace."""
+
+    reason: str
+
+
+class Finished(NamedTuple):
+    """The process has done all its work."""
+
+
+class RankFailed(NamedTuple):
+    """An exception ended a rank.
+
+    Attributes:
+        failure: class of the failure, for the record: `oom`, `exception`, `storage`, ...
+        message: one line for the user.
+    """
+
+    failure: str
+    message: str
+    rank: int
+
+
+class RankExited(NamedTuple):
+    """A rank ended; `code` is its exit code, or the negative number of a signal."""
+
+    rank: int
+    code: int
+
+
+class Proceed(NamedTuple):
+    """Go on; `stop`: this window was the last, as the target is reached."""
+
+    stop: bool = False
+
+
+Message = Union[
+    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, Finished, RankFailed,
+    RankExited,
+]  # fmt: skip
+Reply = Union[Proceed, NodeWindow]
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, Finished,
+        RankFailed, RankExited, Proceed, NodeWindow,
+    )
+}  # fmt: skip
+
+
+def encode(message: Union[Message, Reply]) -> bytes:
+    """Return a message or a reply as one line of JSON, in bytes."""
+    return (json.dumps(dict(_fields(message), kind=type(message).__name__)) + "\n").encode("utf-8")
+
+
+def decode(line: Union[str, bytes]) -> Any:
+    """Return the message or the reply of a line.
+
+    Raises:
+        ValueError: the line is no JSON.
+        KeyError: the kind is unknown.
+        TypeError: fields are missing or unknown.
+    """
+    fields = json.loads(line)
+    kind = KINDS[fields.pop("kind")]
+    if kind is WindowMeasured:
+        ranks = [RankWindow(**rank) for rank in fields.pop("ranks")]
+        fields = dict(fields, ranks=ranks, nodes=[NodeWindow(**node) for node in fields.pop("nodes")])
+    return kind(**fields)  # type: ignore[call-overload]
+
+
+def _fields(message: Any) -> Dict[str, Any]:
+    """The fields of a message as JSON types; JSON has no named tuples."""
+    return {
+        name: [_fields(item) if hasattr(item, "_fields") else item for item in value]
+        if isinstance(value, (list, tuple))
+        else value
+        for name, value in message._asdict().items()
+    }
