@@ -1,4 +1,4 @@
-# `make help` lists what can be done. Each target does the set-up it needs, once.
+# `make help` lists the targets. Each target installs the packages it needs when it is first used.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,62 +9,66 @@ UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
 BENCHES := overhead ranks start residual memory loader stalls what_if staging energy phases report sweep
 
-# A process a core, up to four: each makes a project of its own to copy from, which takes it seconds.
-# ARGS="-n0 tests/config/test_job.py" runs a file in one process, as a debugger needs it.
-SHARED_OUT := -n logical --maxprocesses 4 --dist loadscope
-# What pytest exits with where ARGS choose no test of a kind.
-NONE_CHOSEN := 5
+# One process per core, at most four: each process spends seconds on its own copy of the project.
+# ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
+PARALLEL := -n logical --maxprocesses 4 --dist loadscope
+# Exit status of pytest if ARGS select none of the tests.
+NONE_SELECTED := 5
 
-# On a Jetson the steward has a light environment of its own, and NVIDIA's torch stays where it is.
+# requirements.lock has the packages for training, requirements-dev.lock those of all extras. On a Jetson, training uses
+# NVIDIA's torch outside .venv; requirements-board.lock has the packages for the controlling process.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
-extra   = $(if $(JETSON),.venv/.with-$(1))
+extra   = .venv/.with-$(1)
+# A sweep ends with a report. On a Jetson it has no HTML page, as some boards have no wheels for the page's packages.
+PAGE   := $(if $(JETSON),,$(call extra,report))
 
-help: ## say what can be done
+help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
 	@echo; echo 'Arguments go in ARGS:  make train ARGS="model=lenet batch=32"'
 
 ##### Run
 
-train: setup ## train as configured and show what it cost
+train: setup ## train once as configured, then show times and energy per epoch
 	$(PYTHON) src/train.py $(ARGS)
 
-sweep: setup ## train once for each combination (ARGS="batch=8,16,32 workers=0,4")
+sweep: setup $(PAGE) ## train once for each combination of values (ARGS="batch=8,16,32 workers=0,4")
 	$(PYTHON) src/train.py -m $(or $(ARGS),$(SWEEP))
 
-ui: setup $(call extra,ui) ## open the runs in MLflow: two processes rather than fifteen
+# One server process and no job execution: 2 processes in place of 15.
+ui: setup $(call extra,ui) ## show the runs in MLflow
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
 
-tensorboard: setup $(call extra,tensorboard) ## open the runs of tracking.tensorboard=true in TensorBoard
+tensorboard: setup $(call extra,tensorboard) ## show the runs made with tracking.tensorboard=true in TensorBoard
 	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
 
-report: setup ## say what the last sweep tells (ARGS="sweep=..."), and make its page
+report: setup $(PAGE) ## evaluate the last sweep (ARGS="sweep=...") and write its HTML report
 	$(PYTHON) src/report.py $(ARGS)
 
-doctor: setup ## say what this machine can measure and set, and why not
+doctor: setup ## list what this machine can measure and set, with reasons and remedies
 	$(PYTHON) src/doctor.py $(ARGS)
 
-slurm-demo: setup $(call extra,slurm) ## show a fleet on this machine: a real Slurm of two nodes, and a sweep on them
+slurm-demo: setup $(call extra,slurm) ## run a sweep on a real Slurm cluster of two nodes on this machine
 	PYTHONPATH=src:tests $(PYTHON) benchmarks/fleet.py $(ARGS)
 
-publish: setup ## write the runs' folders to MLflow, adding what it lacks
+publish: setup ## add to MLflow the runs and metrics that it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
-bench: setup $(call extra,dev) ## print the benchmarks' tables (ARGS=--short: only see that they work)
+bench: setup $(call extra,dev) ## run the benchmarks and print their tables (ARGS=--short: a quick check)
 	@failed=(); for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py $(ARGS) || \
 	failed+=($$bench); done; [[ -z $${failed[*]} ]] || { echo >&2 "error: failed: $${failed[*]}"; exit 1; }
 
-faults: setup $(call extra,dev) ## hurt runs in every way, and print what is left of it (hours; ARGS="--each 1")
+faults: setup $(call extra,dev) ## inject faults into runs and count lost results (hours; ARGS="--each 1")
 	PYTHONPATH=src:tests $(PYTHON) benchmarks/faults.py $(ARGS)
 
 ##### Check
 
 test: setup $(call extra,dev) ## run the tests
-	$(PYTHON) -m pytest $(SHARED_OUT) $(ARGS)
+	$(PYTHON) -m pytest $(PARALLEL) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTHON) -m pytest -m 'system and not alone' $(SHARED_OUT) $(ARGS) || [[ $$? == $(NONE_CHOSEN) ]]
-	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_CHOSEN) ]]
+	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 lint: setup $(call extra,dev) ## check style, format and types
 	.venv/bin/ruff check
@@ -73,63 +77,72 @@ lint: setup $(call extra,dev) ## check style, format and types
 
 ##### Set up
 
-setup: .venv/.synced .venv/.compiled mlflow.db ## make the environment and the database (the other targets do it too)
+setup: .venv/.synced .venv/.compiled mlflow.db ## create .venv and the database (other targets do this too)
+
+packages = ls -d .venv/lib/python*/site-packages/*.dist-info | wc -l
 
 .venv/.synced: $(LOCK)
+	@echo 'Installing the packages of $(LOCK) into .venv (once; $(if $(JETSON),0.1,3) GB to download, minutes) ...'
 	@$(MAKE) --quiet $(UV)
-	@$(PYTHON) -c '' 2>/dev/null || $(UV) venv --quiet --clear --python '>=3.10,<3.14' .venv || { echo >&2 \
-	'epochmeter needs Python 3.10 to 3.13: none was found and none could be fetched.' \
-	'Install one (Debian, Ubuntu: apt-get install python3; anywhere: uv python install 3.12) and try again.'; exit 1; }
-	$(UV) pip sync --python $(PYTHON) --require-hashes --compile-bytecode $(LOCK)
-	@[[ -z '$(JETSON)' ]] || echo \
-	'This is a Jetson: torch comes from NVIDIA, for the Python that trains (/usr/bin/python3; another: device.python=...).'
+	@$(PYTHON) -c '' 2>/dev/null || $(UV) venv --quiet --clear --python '>=3.10,<3.14' .venv || { printf >&2 '%s\n' \
+	'error: epochmeter needs Python 3.10 to 3.13; none was found or could be downloaded' \
+	'  hint: install one (Debian, Ubuntu: apt-get install python3; anywhere: uv python install 3.12), then try again'; exit 1; }
+	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes --compile-bytecode $(LOCK)
+	@echo "Installed $$($(packages)) packages."
+	@[[ -z '$(JETSON)' ]] || echo 'Training uses the torch of /usr/bin/python3 (another Python: device.python=...).'
 	@touch $@
 
-# What a Jetson gets later, when it is first asked for, at the versions of the whole lock: all but torch.
-.venv/.with-%: .venv/.synced requirements.lock
-	$(UV) pip install --python $(PYTHON) --require-hashes --no-build --compile-bytecode \
-	--constraint requirements.lock --requirement pyproject.toml --extra $* || { echo >&2 \
-	'This board is too old for what "make $(MAKECMDGOALS)" needs. Copy multirun/ to a epochmeter on another machine,' \
-	'and there: make publish ui'; exit 1; }
+# `dev` is everything that the tests use: all extras, except on a Jetson.
+extras = $(if $(filter dev-,$*-$(JETSON)),--all-extras,--extra $*)
+
+.venv/.with-%: .venv/.synced requirements-dev.lock
+	@echo 'Installing the packages of the extra "$*" into .venv (once) ...'
+	@$(MAKE) --quiet $(UV)
+	@$(UV) pip install --quiet --python $(PYTHON) --require-hashes --no-build --compile-bytecode \
+	--constraint requirements-dev.lock --requirement pyproject.toml $(extras) || { printf >&2 '%s\n' \
+	'error: the packages for `make $(MAKECMDGOALS)` could not be installed; some have no wheels for old boards' \
+	'  hint: copy multirun/ to epochmeter on another machine, then run there: make publish ui'; exit 1; }
+	@echo "Installed: .venv has $$($(packages)) packages."
 	@touch $@
 
-# Compiled here, since PYTHONDONTWRITEBYTECODE would have every start compile anew.
+# Compiled here, because Python compiles at every start if PYTHONDONTWRITEBYTECODE is set.
 .venv/.compiled: .venv/.synced $(wildcard src/*.py src/hydra_plugins/*.py $(addprefix src/epochmeter/,*.py */*.py */*/*.py))
 	@$(PYTHON) -m compileall -q src || true
 	@touch $@
 
 mlflow.db: | .venv/.synced
-	PYTHONPATH=src $(PYTHON) -m epochmeter.tracking.client
+	@PYTHONPATH=src $(PYTHON) -m epochmeter.tracking.client >/dev/null
 
 .uv/bin/uv:
-	@python3 -m pip --version >/dev/null || { echo >&2 \
-	'epochmeter installs with uv, which is not here and cannot be had: there is no python3 with pip.' \
-	'Install pip (Debian, Ubuntu: apt-get install python3-pip) or uv (https://docs.astral.sh/uv), and try again.'; exit 1; }
-	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target .uv uv
+	@python3 -m pip --version >/dev/null || { printf >&2 '%s\n' \
+	'error: the package installer uv is missing and cannot be installed, as there is no python3 with pip' \
+	'  hint: install pip (Debian, Ubuntu: apt-get install python3-pip) or uv (https://docs.astral.sh/uv), then try again'; exit 1; }
+	@PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target .uv uv
 
-lock: | $(UV) ## resolve the dependencies anew
-	$(call compile,--all-extras,requirements.lock)
-	$(call compile,,requirements-board.lock)
+lock: | $(UV) ## upgrade the locked versions of all dependencies
+	$(call compile,--upgrade --all-extras,requirements-dev.lock)
+	$(call compile,--constraint requirements-dev.lock --extra train --extra energy,requirements.lock)
+	$(call compile,--constraint requirements-dev.lock,requirements-board.lock)
 
-compile = $(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+compile = $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command 'make lock' $(1) pyproject.toml -o $(2)
 
-# The newest Python of a board's version that runs: a board's own, pyenv's, or none.
+# The newest working Python of a board's version: the system's, pyenv's, or none.
 board_python = $(shell for python in /usr/bin/python$(1) ~/.pyenv/versions/$(1).*/bin/python; do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
 stack = $(if $(call board_python,$(1)),$(MAKE) --no-print-directory .py$(subst .,,$(1))/.synced,\
-	echo 'No Python $(1) here: what needs one is skipped.')
+	echo 'No Python $(1) on this machine: tests that need it are skipped.')
 
-py36: ## make the environment of JetPack 4, where there is a Python 3.6
+py36: ## create the environment of JetPack 4 if Python 3.6 is installed
 	@$(call stack,3.6)
 
-py38: ## make the environment of JetPack 5, where there is a Python 3.8 (4 GB)
+py38: ## create the environment of JetPack 5 if Python 3.8 is installed (4 GB)
 	@$(call stack,3.8)
 
-py310: ## make the environment of JetPack 6, where there is a Python 3.10 (5 GB)
+py310: ## create the environment of JetPack 6 if Python 3.10 is installed (5 GB)
 	@$(call stack,3.10)
 
-# By pip, as uv knows no Python that old.
+# By pip, because uv does not support Python 3.6.
 .py36/.synced: tests/system/python36.txt
 	$(call board_python,3.6) -m venv --clear .py36
 	.py36/bin/python -m pip install --quiet pip==21.3.1
@@ -142,17 +155,17 @@ py310: ## make the environment of JetPack 6, where there is a Python 3.10 (5 GB)
 	$(UV) pip install --quiet --python .py$*/bin/python --no-deps --requirement $<
 	@touch $@
 
-jtop: setup $(call extra,jetson) ## on a Jetson: add the client of jtop's service, which sets power modes without sudo
+jtop: setup $(call extra,jetson) ## on a Jetson: install the client of jtop's service, which sets power modes without sudo
 
-slurm: setup $(call extra,slurm) ## on a Jetson that is a node of a cluster: add what its jobs start by
+slurm: setup $(call extra,slurm) ## install submitit, for sweeps on a Slurm cluster
 
-optuna: setup $(call extra,optuna) ## on a Jetson: add what a search is made by (hydra/sweeper=optuna)
+optuna: setup $(call extra,optuna) ## install Optuna, for searches (hydra/sweeper=optuna)
 
-clean: ## remove what can be made again: environments, caches
+clean: ## remove environments and caches
 	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-clean-runs: ## remove every run: folders, artifacts and the database (asks first)
+clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	@read -rp 'Remove all runs in multirun/, mlruns/ and mlflow.db? [y/N] ' answer && [[ $$answer == [yY] ]]
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*

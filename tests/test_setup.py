@@ -1,11 +1,12 @@
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-board.lock"]
+LOCKS = [ROOT / f"requirements{name}.lock" for name in ("-dev", "", "-board")]
 
 
 def locked(lock: Path) -> dict[str, list[str]]:
@@ -31,9 +32,20 @@ def test_a_board_gets_neither_torch_nor_pandas_but_what_the_steward_imports():
     assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
 
 
-def test_both_locks_agree():
-    everything, board = map(locked, LOCKS)
-    assert {name: everything[name] for name in board} == board
+def test_training_installs_no_packages_of_tests_and_reports():
+    packages = locked(ROOT / "requirements.lock")
+    assert {"torch", "torchvision", "mlflow-skinny", "zeus"} <= packages.keys()
+    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "mlflow", "plotly", "tensorboard"} & packages.keys()
+
+
+def versions(locks: dict[str, list[str]], names: Iterable[str]) -> dict[str, list[str]]:
+    return {name: locks[name] for name in names}
+
+
+def test_all_locks_agree():
+    everything, training, board = map(locked, LOCKS)
+    assert versions(everything, training) == training
+    assert versions(training, board) == board
 
 
 def test_help_explains_every_target():
@@ -53,10 +65,17 @@ def dry_run(*goals: str, jetson: bool) -> str:
     [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui"), ("tensorboard", "tensorboard"),
      ("jtop", "jetson"), ("slurm", "slurm"), ("optuna", "optuna")],
 )  # fmt: skip
-def test_a_jetson_gets_what_a_goal_needs_beside_the_light_environment_at_the_locked_versions(goal, extra):
-    install = rf"pip install .*--require-hashes .*--constraint requirements\.lock .*--extra {extra}\b"
-    assert re.search(install, dry_run(goal, jetson=True).replace("\\\n", ""))
-    assert "--extra" not in dry_run(goal, jetson=False)
+@pytest.mark.parametrize("jetson", [True, False])
+def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson):
+    extras = "--all-extras" if extra == "dev" and not jetson else rf"--extra {extra}\b"
+    install = rf"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*{extras}"
+    assert re.search(install, dry_run(goal, jetson=jetson).replace("\\\n", ""))
+
+
+@pytest.mark.parametrize("goal", ["sweep", "report"])
+def test_the_html_report_is_not_installed_on_a_jetson(goal):
+    assert "--extra report" in dry_run(goal, jetson=False)
+    assert "--extra" not in dry_run(goal, jetson=True)
 
 
 def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
@@ -65,8 +84,11 @@ def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on
     assert told == []
 
 
-def test_training_on_a_jetson_needs_the_light_environment_alone():
-    assert "--extra" not in dry_run("train", jetson=True)
+@pytest.mark.parametrize(("jetson", "lock"), [(True, "requirements-board.lock"), (False, "requirements.lock")])
+def test_training_installs_one_lock_and_no_extra(jetson, lock):
+    steps = dry_run("train", jetson=jetson)
+    assert f"--compile-bytecode {lock}" in steps
+    assert "--extra" not in steps
 
 
 @pytest.mark.parametrize("board", ["agx", "agx_orin", "nano", "nx", "orin_nano", "orin_nx", "thor"])
