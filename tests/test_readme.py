@@ -1,0 +1,44 @@
+"""The commands in README.md: they compose, their values are valid, and the targets of make exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from epochmeter.config.suggestions import check_names
+from epochmeter.config.validation import check
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", README, re.MULTILINE)
+
+
+def first_value(override):
+    """Return an override with the first value of a sweep: `batch=8,16` -> `batch=8`."""
+    key, _, value = override.partition("=")
+    value = value if "(" in value else value.partition(",")[0]
+    return f"{key}={value}"
+
+
+def test_the_readme_has_commands():
+    assert len(COMMANDS) >= 10
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_composes_to_a_valid_configuration(order, command):
+    typed = [first_value(each) for each in shlex.split(command) if each != "-m"]
+    searched = [each for each in typed if "(" not in each and not each.startswith(("hydra/", "hydra."))]
+    composed = order(*searched)
+    check_names(composed.overrides, composed.choices)
+    check(composed.job)
+
+
+def test_the_make_targets_of_the_readme_exist():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", README)) <= targets
+
+
+def test_the_links_of_the_readme_lead_to_files():
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
+    assert [link for link in links if not (ROOT / link).exists()] == []
