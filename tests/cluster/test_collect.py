@@ -44,7 +44,7 @@ def test_a_run_ended_as_its_record_says(run, ledger, capsys):
     assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
     assert outcome.no_energy == "no meter here"
     assert ledger[0]["told"]
-    assert capsys.readouterr().out == "run 0 whole on b1.\n"
+    assert capsys.readouterr().out == "run 0 completed on b1\n"
 
 
 def test_a_failure_is_told_as_the_node_told_it(run):
@@ -57,13 +57,13 @@ def test_a_failure_is_told_as_the_node_told_it(run):
 @pytest.mark.parametrize(
     ("state", "ended", "kind", "why"),
     [
-        ("NODE_FAIL", "failed", "node", "its node b1 dropped out"),
-        ("TIMEOUT", "failed", "timeout", "its time on b1 was up: give hydra.launcher.time= more"),
-        ("OUT_OF_MEMORY", "failed", "oom", "more memory than Slurm gave it on b1"),
+        ("NODE_FAIL", "failed", "node", "its node b1 failed"),
+        ("TIMEOUT", "failed", "timeout", "its time limit on b1"),
+        ("OUT_OF_MEMORY", "failed", "oom", "its memory limit on b1"),
         ("CANCELLED", "killed", "stopped", "it was canceled"),
-        ("PREEMPTED", "killed", "stopped", "make way for another job"),
-        ("GONE", "failed", "node", "Slurm no longer knows of it"),
-        ("FAILED", "failed", "killed", "its process ended without a word"),
+        ("PREEMPTED", "killed", "stopped", "preempted"),
+        ("GONE", "failed", "node", "Slurm no longer lists it"),
+        ("FAILED", "failed", "killed", "without an error message"),
     ],
 )
 def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, ended, kind, why):
@@ -71,7 +71,7 @@ def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, en
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.kind) == (ended, kind)
     assert why in outcome.failure
-    assert outcome.failure.endswith(f"(Slurm's job 17_0: {state})")
+    assert outcome.failure.endswith(f"(Slurm job 17_0: {state})")
     assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
     assert not record.is_whole()
 
@@ -140,7 +140,7 @@ def test_a_job_that_ended_before_it_went_on_is_told_by_its_own_end_and_not_by_th
     order, record = sent_again("NODE_FAIL")
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.kind) == ("failed", "node")
-    assert outcome.failure == "it had not begun when its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert outcome.failure == "before the run began, its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17", (
         "of the attempt that it is of"
     )
@@ -150,7 +150,7 @@ def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
     order, record = sent_again("NODE_FAIL")
     record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
     (record.folder / "summary.json").unlink()
-    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert learned(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
     assert ledger[0]["told"]
 
@@ -158,7 +158,7 @@ def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
 def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
     order, record = sent_again("NODE_FAIL")
     (record.folder / "summary.json").unlink()
-    assert learned(order, Terminal()).failure == "its node b1 dropped out (Slurm's job 18: NODE_FAIL)"
+    assert learned(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
 
 
 def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_before(sent_again, ledger, capsys):
@@ -166,12 +166,12 @@ def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_b
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
     assert ledger[0]["told"]
-    assert capsys.readouterr().out == "run 0 whole before on b1.\n"
+    assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 
 def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
     order, record = sent_again("NODE_FAIL", state="whole", failure=None)
-    assert learned(order, Terminal()).failure.startswith("it had not begun when its node b1 dropped out")
+    assert learned(order, Terminal()).failure.startswith("before the run began, its node b1 failed")
     assert record.is_whole()
 
 
@@ -182,14 +182,14 @@ def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.kind) == ("failed", "job")
     assert outcome.failure.startswith(
-        "error: `batch=0` is not valid hint: give 1 (Slurm's job 17_0: FAILED). All it said: "
+        "error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: see its log, "
     )
     assert not record.folder.exists()
 
 
 def test_a_job_without_a_log_points_at_a_folder_that_is_not_shared(run):
     order, _ = run("FAILED", begun=False)
-    assert "left no log: is" in learned(order, Terminal()).failure
+    assert "is shared with its node" in learned(order, Terminal()).failure
 
 
 def test_a_job_that_was_canceled_before_it_began_says_so(run):
@@ -197,7 +197,7 @@ def test_a_job_that_was_canceled_before_it_began_says_so(run):
     outcome = learned(order, Terminal())
     assert (outcome.state, outcome.failure) == (
         "killed",
-        "it had not begun when it was canceled (Slurm's job 17_0: CANCELLED)",
+        "before the run began, it was canceled (Slurm job 17_0: CANCELLED)",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run and of a sweep, in a terminal of 80 columns."""
+"""Output at the end of a run and of a sweep, in a terminal of 80 columns."""
 
 import io
 
@@ -10,7 +10,7 @@ from epochmeter.results.run_result import Outcome
 
 ROW = {"e2e_s": 12.3456, "fetch_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
 LEARNED = {"train_loss": 0.51234, "train_accuracy": 0.91234}
-REHEARSAL = "REHEARSAL, no result of what was asked: device=nano asked for, this machine is device=cpu."
+REHEARSAL = "REHEARSAL, not a result of the requested configuration: device=nano requested, this machine is device=cpu."
 
 
 @pytest.fixture
@@ -50,51 +50,69 @@ def concluded(terminal, windows, outcome=None, warmup=1, of_sweep=False):
     terminal.concluded(windows, job, outcome or Outcome(0, []), of_sweep)
 
 
-def test_the_table_of_a_run_has_the_parts_of_each_epoch_and_their_steady_means(terminal, rows):
+def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
     outcome = Outcome(0, [], metrics=steady(energy_j=123.456))
     concluded(terminal, [epoch(0, energy_j=100.04), epoch(1, energy_j=123.456)], outcome)
-    assert rows() == [
-        "e2e fetch copy compute overhead energy",
-        "epoch s stall s s s s J loss accuracy",
-        "0 warm-up 12.346 3.211 0.500 8.000 0.635 100.0 0.5123 0.9123",
-        "1 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 0.9123",
-        "steady 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 0.9123",
-        "Bottleneck: compute-bound; 26 % data stall.",
+    assert [row for row in rows() if row] == [
+        "time data copy compute overhead energy train train",
+        "epoch s stall s s s s J loss acc %",
+        "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 100.0 0.5123 91.2",
+        "2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2",
+        "mean 2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2",
+        "% of time 100 26 4.1 65 5.1",
+        "Bottleneck: compute-bound, 65 % of epoch time. Data stalls: 26 %.",
     ]
 
 
-def test_energy_that_was_not_measured_is_a_dash_and_the_reason_is_told(terminal, rows):
-    concluded(terminal, [epoch(0)], Outcome(0, [], no_energy="meter=none: the job asks for no energy."))
-    assert rows()[2] == "0 warm-up 12.346 3.211 0.500 8.000 0.635 - 0.5123 0.9123"
-    assert rows()[3] == "No measured energy: meter=none: the job asks for no energy."
+def test_mean_row_names_the_epochs_that_it_averages(terminal, lines):
+    skipping = [epoch(0), epoch(1), {**epoch(2), "paused": True}, epoch(3)]
+    concluded(terminal, skipping, Outcome(0, [], metrics=steady()))
+    first = [line.rpartition("  ")[0][:12].strip() for line in lines()]
+    assert first[2:7] == ["1 (warm-up)", "2", "3 (paused)", "4", "mean of 2"]
 
 
-def test_of_a_task_that_knows_no_right_and_wrong_the_losses_alone_are_shown(terminal, rows):
+def test_energy_that_was_not_measured_has_no_column_but_a_warning_with_a_hint(terminal, rows):
+    concluded(terminal, [epoch(0)], Outcome(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate."))
+    assert "energy" not in rows()[0]
+    assert rows()[2] == "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 91.2"
+    assert rows()[-2:] == [
+        "warning: energy was not measured: No CPU counter here",
+        "hint: Give meter.tdp_w for an estimate.",
+    ]
+
+
+def test_energy_that_was_not_requested_is_no_warning(terminal, lines):
+    concluded(terminal, [], Outcome(0, [], no_energy="meter=none: the job asks for no energy."))
+    assert lines() == ["Energy was not measured (meter=none)."]
+
+
+def test_a_task_without_accuracy_shows_losses_only(terminal, rows):
     numbers = epoch(0)
     del numbers["metrics"]["epoch/train_accuracy"]
     concluded(terminal, [numbers, {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25}}])
     assert rows()[:3] == [
-        "e2e fetch copy compute overhead energy val",
-        "epoch s stall s s s s J loss loss",
-        "0 warm-up 12.346 3.211 0.500 8.000 0.635 - 0.5123 0.2500",
+        "time data copy compute overhead train val",
+        "epoch s stall s s s s loss loss",
+        "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 0.2500",
     ]
 
 
-def test_an_estimate_has_a_column_of_its_own_and_is_never_shown_as_measured(terminal, rows):
+def test_estimated_energy_has_a_column_of_its_own(terminal, rows):
     concluded(terminal, [epoch(0, estimated_energy_j=800.0)])
-    assert rows()[0] == "e2e fetch copy compute overhead energy estimated"
-    assert rows()[2].endswith("- 0.5123 0.9123 800.0")
+    assert rows()[0] == "time data copy compute overhead estimated train train"
+    assert rows()[2].endswith("800.0 0.5123 91.2")
 
 
-def test_the_accuracy_of_each_evaluation_stands_beside_its_epoch(terminal, lines):
-    concluded(terminal, [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75)], Outcome(0, [], metrics=steady()))
+def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
+    windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
+    concluded(terminal, windows, Outcome(0, [], metrics=steady()))
     assert lines()[0].split()[-1] == "val"
-    assert [line.split()[-1] for line in lines()[2:4]] == ["0.5000", "0.7500"]
+    assert [line.split()[-1] for line in lines()[2:6]] == ["50.0", "75.0", "85.0", "80.0"]
 
 
-def test_an_epoch_whose_evaluation_never_came_has_a_dash_for_it(terminal, lines):
+def test_an_epoch_without_evaluation_has_a_dash(terminal, lines):
     concluded(terminal, [epoch(0), val(0, 0.5), epoch(1)])
-    assert [line.split()[-1] for line in lines()[2:4]] == ["0.5000", "-"]
+    assert [line.split()[-1] for line in lines()[2:4]] == ["50.0", "-"]
 
 
 def test_a_run_of_seconds_with_evaluations_fits_80_columns(terminal, lines):
@@ -112,30 +130,30 @@ def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
     rows = [line.split() for line in lines() if "3601.234" in line]
     assert [row.count("3601.234") for row in rows] == [len(ROW)] * 3
     assert [row.count("98765.4") for row in rows] == [1, 1, 1]
-    assert [row[-1] for row in rows[:2]] == ["0.1234", "0.5678"]
+    assert [row[-1] for row in rows[:2]] == ["12.3", "56.8"]
 
 
 def test_a_long_sentence_is_one_line_that_can_be_copied(terminal, lines):
     why = "x" * 300
     concluded(terminal, [], Outcome(0, [], state="failed", failure=why))
-    assert lines() == [f"Failed: {why}"]
+    assert lines() == [f"error: {why}"]
 
 
-def test_brackets_in_what_was_typed_are_shown_as_typed(terminal, lines):
+def test_brackets_in_overrides_are_printed_as_they_are(terminal, lines):
     concluded(terminal, [], Outcome(0, [], state="failed", failure="device.rails=[red] [/] is wrong"))
-    assert lines() == ["Failed: device.rails=[red] [/] is wrong"]
+    assert lines() == ["error: device.rails=[red] [/] is wrong"]
 
 
-def test_a_rehearsal_says_so_in_its_first_line_and_in_its_last(terminal, lines, tmp_path):
-    reasons = ["device=nano asked for, this machine is device=cpu"]
+def test_a_rehearsal_is_named_in_the_first_and_last_line(terminal, lines, tmp_path):
+    reasons = ["device=nano requested, this machine is device=cpu"]
     terminal.begun("nano lenet digits", tmp_path, reasons, ["a warning"])
     concluded(terminal, [epoch(0)], Outcome(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all"))
     assert lines()[0] == lines()[-1] == REHEARSAL
     assert lines()[1] == f"nano lenet digits  ->  {tmp_path}"
-    assert lines()[2] == "a warning"
+    assert lines()[2] == "warning: a warning"
 
 
-def test_a_true_run_has_no_word_of_rehearsal(terminal, lines, tmp_path):
+def test_a_run_as_configured_is_not_called_a_rehearsal(terminal, lines, tmp_path):
     terminal.begun("cpu lenet digits", tmp_path, [], [])
     concluded(terminal, [epoch(0)])
     assert "REHEARSAL" not in "\n".join(lines())
@@ -143,45 +161,56 @@ def test_a_true_run_has_no_word_of_rehearsal(terminal, lines, tmp_path):
 
 def test_a_run_ends_with_the_links_that_open_it(terminal, lines):
     concluded(terminal, [], Outcome(0, [], run_link="http://run", compare_link="http://all"))
-    assert [line.split()[-1] for line in lines()[:2]] == ["http://run", "http://all"]
+    assert [line.split() for line in lines()] == [["View:", "http://run"], ["Compare:", "http://all"]]
 
 
-def test_a_run_of_a_sweep_leaves_what_holds_for_all_to_the_sweeps_end(terminal, lines):
+def test_a_run_ends_with_its_folder_and_the_command_that_serves_a_local_link(terminal, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    concluded(terminal, [], Outcome(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1"))
+    assert lines() == ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1"]
+
+
+def test_a_run_of_a_sweep_prints_nothing_that_the_sweep_prints_at_its_end(terminal, lines):
     outcome = Outcome(0, [], no_energy="no sensor", compare_link="http://all", rehearsal=["device=nano"])
     concluded(terminal, [], outcome, of_sweep=True)
     assert lines() == []
 
 
-def test_the_table_of_a_sweep_shows_what_varied_the_states_and_the_means(terminal, rows):
+def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
     fine = Outcome(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4))
     before = Outcome(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True)
     terminal.sweep([fine, before])
-    assert [row for row in rows() if row] == [
-        "e2e fetch compute energy samples",
-        "run batch state s stall s s J /s",
-        "0 8 whole 12.346 3.211 8.000 10.0 480",
-        "1 16 whole before 12.346 3.211 8.000 - 481",
+    assert [row for row in rows() if row][:4] == [
+        "time data stall compute energy samples",
+        "run batch state s stall s % s J /s",
+        "0 8 completed 12.346 3.211 26.0 8.000 10.0 480",
+        "1 16 skipped 12.346 3.211 26.0 8.000 - 481",
     ]
+    assert rows()[-1].startswith("skipped: ")
 
 
-def test_each_failure_of_a_sweep_has_its_line_after_the_table(terminal, lines):
+def test_failures_of_a_sweep_follow_its_table(terminal, lines):
     outcomes = [
         Outcome(0, ["batch=8"]),
-        Outcome(1, ["batch=16"], state="failed", failure="the worker was killed by SIGKILL"),
+        Outcome(1, ["batch=16"], state="failed", failure="the training process was killed. Use less memory."),
         Outcome(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
     ]
     terminal.sweep(outcomes)
-    assert [line.split()[2] for line in lines()[-6:-3]] == ["whole", "failed", "killed"]
-    assert lines()[-3:-1] == ["run 1 failed: the worker was killed by SIGKILL", "run 2 killed: stopped by Ctrl-C"]
+    assert [line.split()[2] for line in lines()[3:6]] == ["completed", "failed", "killed"]
+    assert lines()[-4:-1] == [
+        "error: run 1 failed: the training process was killed",
+        "  hint: Use less memory.",
+        "error: run 2 killed: stopped by Ctrl-C",
+    ]
     assert "run the same command again" in lines()[-1]
 
 
 def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
     terminal.sweep([Outcome(number, [f"batch={number}"], state="failed", failure="no torch") for number in range(3)])
-    assert [line for line in lines() if "no torch" in line] == ["runs 0, 1, 2 failed: no torch"]
+    assert [line for line in lines() if "no torch" in line] == ["error: runs 0, 1, 2 failed: no torch"]
 
 
-def test_a_sweep_tells_once_what_holds_for_all_its_runs(terminal, lines):
+def test_a_sweep_prints_once_what_applies_to_all_its_runs(terminal, lines):
     same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano asked for"]}
     terminal.sweep([Outcome(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
     text = "\n".join(lines())
@@ -196,7 +225,7 @@ def test_nothing_of_a_sweep_over_many_keys_is_cut(terminal, lines):
     terminal.sweep(outcomes)
     text = "\n".join(lines())
     assert "…" not in text
-    for whole in ("MODE_30W", "power_limit", "workers", "whole before", "12.346", "samples"):
+    for whole in ("MODE_30W", "power_limit", "workers", "skipped", "12.346", "samples"):
         assert whole in text
 
 
@@ -207,13 +236,13 @@ def test_a_file_gets_no_progress_line(terminal, lines):
     assert lines() == []
 
 
-def test_a_path_is_shown_as_one_would_type_it_from_here(tmp_path, monkeypatch):
+def test_paths_are_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert shown_path(tmp_path / "multirun" / "0") == "multirun/0"
     assert shown_path(tmp_path.parent) == str(tmp_path.parent)
 
 
-def test_where_a_steady_epochs_samples_came_from_is_said_as_far_as_it_is_known(terminal, lines):
+def test_data_loading_of_the_mean_epoch_is_printed(terminal, lines):
     known = {
         "steady/loader_read_s": 0.18,
         "steady/loader_preprocess_s": 0.537,
@@ -223,16 +252,11 @@ def test_where_a_steady_epochs_samples_came_from_is_said_as_far_as_it_is_known(t
         "steady/cached_share_after": 1.0,
     }
     concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=known))
-    _, _, said = " ".join(lines()).partition("Data of ")
-    assert said.startswith(
-        "a steady epoch: 0.180 s reading, 0.537 s preprocessing (in all processes together), 26.8 MB read from its "
-        "disk, by whatever process, at 68.4 MB/s, 0% in the page cache before, 100% after."
-    )
-
-
-def test_where_nothing_is_known_of_the_samples_nothing_is_said(terminal, lines):
-    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, []))
-    assert "Data of" not in " ".join(lines())
+    assert (
+        "DataLoader workers: 0.180 s reading, 0.537 s preprocessing per epoch, summed over workers. "
+        "Disk: 26.8 MB read at 68.4 MB/s per epoch, by all processes. "
+        "Dataset in the page cache: 0.0 % before the epoch, 100 % after it."
+    ) in " ".join(lines())
 
 
 @pytest.fixture
@@ -245,7 +269,7 @@ def watched(monkeypatch, capsys):
     return terminal
 
 
-def test_the_loss_stands_beside_the_progress_where_it_is_asked_for(watched):
+def test_progress_line_has_the_loss_if_requested(watched):
     watched.opened("epoch", 0, 6, 90)
     watched.progress(45, 2.30259)
     assert "loss 2.3026" in watched.seen()
@@ -257,36 +281,28 @@ def test_the_loss_stands_beside_the_progress_where_it_is_asked_for(watched):
     assert "loss" not in drawn
 
 
-def test_the_samples_a_second_between_two_steps_are_a_line_of_their_own(terminal, lines):
+def test_throughput_between_two_steps_has_a_line_of_its_own(terminal, lines):
     known = {"throughput/samples_per_s": 512.345, "throughput/steps": 1000.0}
     concluded(terminal, [{**epoch(0), "partial": True}], Outcome(0, [], metrics=known))
     assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
-    assert [line for line in lines() if line.startswith("0 in part")]
+    assert [line for line in lines() if line.startswith("1 (partial)")]
 
 
-def test_a_sweep_has_a_column_for_them_where_any_run_has_them(terminal, rows):
+def test_sweep_has_a_throughput_column_if_any_run_measured_it(terminal, rows):
     outcomes = [
         Outcome(number, [f"batch={batch}"], metrics={"throughput/samples_per_s": rate})
         for number, batch, rate in ((0, 8, 10.04), (1, 16, 20.0))
     ]
     terminal.sweep(outcomes)
-    assert "0 8 whole - - - - - 10.0" in rows()
+    assert "0 8 completed - - - - - 10.0" in rows()
     assert "throughput" in " ".join(rows())
 
 
-def test_a_target_that_was_reached_is_told_with_what_it_took_and_what_reached_it(terminal, lines):
+def test_reached_target_is_printed_with_time_and_energy(terminal, lines):
     cost = {"total/epochs_to_target": 1.0, "total/time_to_target_s": 28.5, "total/energy_to_target_j": 130.16}
     windows = [epoch(0), {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25, "val/accuracy": 0.975}}]
     concluded(terminal, windows, Outcome(0, [], metrics=cost))
-    said = "The target was reached after 1 epoch, in 28.500 s and 130.2 J (val/loss 0.2500, val/accuracy 0.9750)."
-    assert said in " ".join(lines())
-
-
-def test_without_evaluation_or_energy_the_target_is_told_by_the_training_alone(terminal, lines):
-    cost = {"total/epochs_to_target": 2.0, "total/time_to_target_s": 28.5}
-    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=cost))
-    said = "after 2 epochs, in 28.500 s (epoch/train_loss 0.5123, epoch/train_accuracy 0.9123)."
-    assert said in " ".join(lines())
+    assert "Target reached after 1 epoch: 28.500 s, 130.2 J (" in " ".join(lines())
 
 
 class Watch:
@@ -312,19 +328,19 @@ def train(terminal, watch, epochs, seconds):
         watch.now_s += seconds
 
 
-def test_in_a_file_each_epoch_has_a_line_with_the_time_that_is_left(terminal, lines, watch):
+def test_a_file_has_one_line_per_epoch_with_the_remaining_time(terminal, lines, watch):
     train(terminal, watch, 3, seconds=30.0)
-    told = "30.000 s, 3.211 s stalled, 340.0 J, loss 0.5123, accuracy 0.9123"
+    numbers = "30.000 s, data stall 10.7 %, 340.0 J, loss 0.5123, accuracy 91.2 %"
     assert lines() == [
-        f"epoch 0 of 3: {told}; about 1 min left",
-        f"epoch 1 of 3: {told}; about 30 s left",
-        f"epoch 2 of 3: {told}",
+        f"epoch 1/3: {numbers}; about 1 min left",
+        f"epoch 2/3: {numbers}; about 30 s left",
+        f"epoch 3/3: {numbers}",
     ]
 
 
-def test_of_epochs_of_a_blink_there_is_a_line_now_and_then(terminal, lines, watch):
+def test_short_epochs_have_at_most_one_line_per_second(terminal, lines, watch):
     train(terminal, watch, 10, seconds=0.2)
-    assert [line[:7] for line in lines()] == ["epoch 2", "epoch 5", "epoch 8"]
+    assert [line[:7] for line in lines()] == ["epoch 3", "epoch 6", "epoch 9"]
 
 
 def test_an_evaluation_has_no_line_of_its_own(terminal, lines, watch):
@@ -335,7 +351,7 @@ def test_an_evaluation_has_no_line_of_its_own(terminal, lines, watch):
 
 
 @pytest.mark.parametrize(("dumb", "drawn"), [(False, True), (True, False)])
-def test_a_terminal_that_cannot_go_back_has_lines_without_escape_codes(monkeypatch, watch, dumb, drawn):
+def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb, drawn):
     monkeypatch.setenv("TERM", "dumb" if dumb else "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
@@ -344,15 +360,15 @@ def test_a_terminal_that_cannot_go_back_has_lines_without_escape_codes(monkeypat
     terminal = Terminal()
     train(terminal, watch, 2, seconds=30.0)
     assert ("\x1b[" in out.getvalue()) is drawn
-    assert ("epoch 0 of 2: 30.000 s" in out.getvalue()) is not drawn
-    assert ("epoch 1 of 2, training; about 1 min left" in out.getvalue()) is drawn
+    assert ("epoch 1/2: 30.000 s" in out.getvalue()) is not drawn
+    assert ("epoch 2/2 training; about 1 min left" in out.getvalue()) is drawn
 
 
-def test_a_run_begins_with_its_name_and_folder_and_what_to_expect_where_that_is_known(terminal, lines, tmp_path):
+def test_a_run_begins_with_its_name_folder_and_eta(terminal, lines, tmp_path):
     terminal.begun("lenet digits cpu", tmp_path / "0", [], [])
-    terminal.begun("run 1 (2 of 2): batch=16", tmp_path / "1", [], [], forecast="it takes about 40 s")
+    terminal.begun("[2/2] run 1: batch=16", tmp_path / "1", [], [], forecast="ETA: this run about 40 s")
     assert lines() == [
         f"lenet digits cpu  ->  {tmp_path / '0'}",
-        f"run 1 (2 of 2): batch=16  ->  {tmp_path / '1'}",
-        "it takes about 40 s",
+        f"[2/2] run 1: batch=16  ->  {tmp_path / '1'}",
+        "ETA: this run about 40 s",
     ]

@@ -8,7 +8,7 @@ NOON = datetime(2026, 11, 20, 12, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0.2, "about 1 s"),
         (40.4, "about 40 s"),
@@ -21,22 +21,22 @@ NOON = datetime(2026, 11, 20, 12, 0, 0)
         (2 * 86_400 + 4 * 3600, "about 2 days 4 h"),
     ],
 )
-def test_a_time_is_said_as_roughly_as_it_is_known(seconds, said):
-    assert about(seconds) == said
+def test_durations_are_rounded(seconds, text):
+    assert about(seconds) == text
 
 
-def test_a_longer_time_is_said_with_the_time_of_day_that_it_leads_to():
+def test_long_durations_have_the_time_of_day_at_their_end():
     assert ahead(40, NOON) == "about 40 s"
-    assert ahead(720, NOON) == "about 12 min, to 12:12"
-    assert ahead(13 * 3600, NOON) == "about 13 h, to 2026-11-21 01:00"
+    assert ahead(720, NOON) == "about 12 min (until 12:12)"
+    assert ahead(13 * 3600, NOON) == "about 13 h (until 2026-11-21 01:00)"
 
 
-def test_what_is_typical_is_the_median_and_of_nothing_there_is_none():
+def test_typical_duration_is_the_median():
     assert typical([1, 100, 3]) == 3
     assert typical([]) is None
 
 
-def test_what_is_left_is_told_by_those_before_without_the_first_which_warms_up():
+def test_remaining_time_excludes_the_first_epoch_if_there_is_another():
     assert left_s([], 0.0, 3) is None
     assert left_s([100.0], 130.0, 2) == 60
     assert left_s([100.0, 130.0, 140.0], 150.0, 5) == 50

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from epochmeter.config import errors
+
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 """Root, to whom a file's permissions apply as to everyone else."""
 
@@ -45,7 +47,7 @@ def failed(project, **overrides):
     assert "Traceback" not in done.stdout + done.stderr
     summary = project.record().summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("failed", "exception")
-    assert f"Failed: {summary['failure']['message']}\n" in done.stdout
+    assert errors.line(summary["failure"]["message"]) in done.stdout
     return summary["failure"]["message"]
 
 
@@ -103,7 +105,7 @@ def test_a_dataset_that_may_not_be_read_is_told_with_what_to_do(project):
     done = project.run("train", *project.quick(), before=UNPRIVILEGED if os.geteuid() == 0 else ())
     digits.chmod(0o755)
     assert done.returncode == 1
-    assert f"Failed: dataset folder {digits} cannot be read: [Errno 13] Permission denied" in done.stdout
+    assert f"error: dataset folder {digits} cannot be read: [Errno 13] Permission denied" in done.stdout
     assert "Check its permissions" in done.stdout
 
 

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from epochmeter.config import errors
+
 pytestmark = pytest.mark.system
 ROOM = 600 << 20
 ROOMY, HUGE = 16, 1437
@@ -43,5 +45,5 @@ def test_a_batch_that_does_not_fit_fails_alone_with_the_largest_that_did_and_the
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (the worker's peak was ")
     assert failure["message"].endswith(f" wanted); the largest that fitted in this sweep is batch={ROOMY}.")
-    assert f"Failed: {failure['message']}" in done.stdout
+    assert errors.line(failure["message"]) in done.stdout
     assert after.is_whole()

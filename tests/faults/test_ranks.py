@@ -49,7 +49,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(project, begun, rank):
     running[rank].send_signal(signal.SIGKILL)
     said = ended(project, command, record, time.monotonic())
     assert command.returncode == 1
-    assert f"Failed: rank {rank} was killed by SIGKILL" in said
+    assert f"error: rank {rank} was killed by SIGKILL" in said
     assert record.summary()["failure"] == {"kind": "killed", "message": f"rank {rank} was killed by SIGKILL"}
     assert record.summary()["metrics"]["total/epochs"] >= 1
 
@@ -58,7 +58,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(project, begun, rank):
 def test_torchrun_that_is_killed_takes_its_ranks_along(project, begun):
     command, record, running = begun(workers=1)
     running["torchrun"].send_signal(signal.SIGKILL)
-    assert "Failed: torchrun was killed by SIGKILL" in ended(project, command, record, time.monotonic())
+    assert "error: torchrun was killed by SIGKILL" in ended(project, command, record, time.monotonic())
 
 
 @pytest.mark.system
@@ -74,7 +74,7 @@ def test_ranks_do_not_outlive_a_steward_that_is_killed(project, begun):
 def test_ctrl_c_ends_a_run_of_ranks_in_order(project, begun):
     command, record, _ = begun()
     command.send_signal(signal.SIGINT)
-    assert "Killed: stopped by Ctrl-C" in ended(project, command, record, time.monotonic())
+    assert "Stopped by Ctrl-C" in ended(project, command, record, time.monotonic())
     assert command.returncode == 130
 
 
@@ -85,7 +85,7 @@ def test_a_rank_that_hangs_ends_the_run_once_the_others_have_waited_long_enough(
     out, _ = command.communicate(timeout=60)
     said = " ".join(out.split())
     assert command.returncode == 1
-    assert re.search(r"Failed: rank 0: .*(Timed out|Rank 1)", said), said
+    assert re.search(r"error: rank 0: .*(Timed out|Rank 1)", said), said
     assert project.at_work_in(record.folder) == []
 
 
@@ -133,5 +133,5 @@ def test_a_rank_that_cannot_begin_tells_why(project):
     asked = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
     done = project.run("train", *asked)
     assert done.returncode == 1
-    assert "Failed: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
+    assert "error: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
     assert project.at_work_in(project.record().folder) == []

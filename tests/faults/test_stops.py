@@ -26,7 +26,7 @@ def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
         time.sleep(0.05)
     out, err = command.communicate(timeout=60)
     assert command.returncode == 130
-    assert "Killed: stopped by Ctrl-C" in out
+    assert "Stopped by Ctrl-C" in out
     assert "Traceback" not in out + err
     assert record.summary()["state"] == "killed"
     assert record.summary()["failure"] == {"kind": "stopped", "message": "stopped by Ctrl-C"}
@@ -74,7 +74,7 @@ def test_other_signals_end_a_run_as_ctrl_c_does(project, number):
     os.killpg(command.pid, number)
     out, err = command.communicate(timeout=60)
     assert command.returncode == 128 + number
-    assert "Killed: stopped by a signal" in out
+    assert "Stopped by a signal" in out
     assert "Traceback" not in out + err
     assert record.summary()["state"] == "killed"
     assert project.at_work_in(record.folder) == []

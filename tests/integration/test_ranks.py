@@ -64,11 +64,11 @@ def test_mlflow_has_the_largest_parts_too(two):
 def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
     done, said = strategy(project, "dp")
     assert done.returncode == 0, said
-    assert project.record().run()["rehearsal"] == ["strategy=dp asked for, this machine has no GPU to train on"]
+    assert project.record().run()["rehearsal"] == ["strategy=dp requested, this machine has no GPU"]
     assert "rank_max/e2e_s" not in project.record().windows()[0]["metrics"]
     done, said = strategy(project, "dp", rehearse="false")
     assert done.returncode == 1
-    assert "this machine has no GPU to train on. rehearse=false refuses that" in said
+    assert "this machine has no GPU hint: `rehearse=false` does not allow this" in said
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,13 @@ def again(swept, project):
 def table(output):
     """The rows of the sweep's own table: run number -> how it ended."""
     rows = output[output.index("\nrun") :].splitlines()
-    found = (re.match(r"(\d+) .*?(whole before|whole|reused|failed|killed)", row) for row in rows)
+    found = (re.match(r"(\d+) .*?(completed|skipped|reused|failed|killed)", row) for row in rows)
     return {match[1]: match[2] for match in found if match}
 
 
 def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_and_its_last(swept):
     assert swept.done.returncode == 0, swept.done.stderr
-    assert table(swept.done.stdout) == {"0": "whole"}
+    assert table(swept.done.stdout) == {"0": "completed"}
     lines = swept.done.stdout.splitlines()
     assert lines[0].startswith("REHEARSAL")
     assert lines[-1] == lines[0]
@@ -44,7 +44,7 @@ def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_
 def test_a_sweep_that_is_whole_is_not_measured_again_but_shown(again):
     before = again.record().run()
     done = again.run("train", *again.asked)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole before"})
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "skipped"})
     assert again.record().run() == before
     assert len(again.sweeps()) == 1
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
@@ -52,7 +52,7 @@ def test_a_sweep_that_is_whole_is_not_measured_again_but_shown(again):
 
 def test_sweep_again_measures_anew_in_a_new_folder(again):
     done = again.run("train", *again.asked, "sweep.again=true")
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert len(again.sweeps()) == 2
     assert len({record.run()["record_id"] for record in again.records()}) == 2
 
@@ -61,7 +61,7 @@ def test_a_changed_default_is_a_changed_job(again):
     defaults = again.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
     done = again.run("train", *again.asked)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert again.record().job()["seed"] == 1
     assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
 
@@ -73,7 +73,7 @@ def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again)
     for cut in ("epochs.jsonl", "job.json", "steps.bin"):
         (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
     done = again.run("train", *again.asked)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "whole"})
+    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert again.record().is_whole()
     assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
     assert len(again.sweeps()) == 1
@@ -82,13 +82,13 @@ def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again)
 def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_again(project):
     asked = project.quick("-m", **{"model.channels": "3,1"})
     first = project.run("train", *asked)
-    assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "whole"})
-    assert re.search(r"^run 0 failed: .*cannot take the images, .*, of dataset digits", first.stdout, re.M)
+    assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "completed"})
+    assert re.search(r"^error: run 0 failed: .*cannot take the images, .*, of dataset digits", first.stdout, re.M)
     failed, whole = project.records()
     assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
 
     second = project.run("train", *asked)
-    assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "whole before"})
+    assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "skipped"})
     assert len(project.sweeps()) == 1
     assert (failed.folder / "attempt1" / "summary.json").exists()
     assert not (whole.folder / "attempt1").exists()
@@ -148,10 +148,10 @@ def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed
     taken = points(project)
     assert [repeat for _, (_, repeat) in sorted(taken.items())] == [0, 0, 0, 1, 1, 1]
     assert len(set(taken.values())) == 6
-    assert re.search(r"^run 3 \(4 of 6\): repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
+    assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
     (project.records()[4].folder / "whole.json").unlink()
     again = project.run("train", *asked)
-    assert table(again.stdout) == {**dict.fromkeys("01235", "whole before"), "4": "whole"}
+    assert table(again.stdout) == {**dict.fromkeys("01235", "skipped"), "4": "completed"}
     assert points(project) == taken
     assert len(project.sweeps()) == 1
 
@@ -160,7 +160,7 @@ def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed
 def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
     assert project.run("train", *stubbed("sweep.repeats=2", batch="1,2")).returncode == 0
     again = project.run("train", "-m", "repeat=0,1", *stubbed(batch="1,2")[1:])
-    assert table(again.stdout) == dict.fromkeys("0123", "whole before")
+    assert table(again.stdout) == dict.fromkeys("0123", "skipped")
     assert points(project) == {0: (1, 0), 1: (2, 0), 2: (1, 1), 3: (2, 1)}
     assert len(project.sweeps()) == 1
 
@@ -175,7 +175,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     ]  # fmt: skip
     assert f"batch=2: reused from multirun/{old.name}/1\n" in grown.stdout
     assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
-    assert table(grown.stdout) == {"0": "whole", "1": "reused", "2": "reused"}
+    assert table(grown.stdout) == {"0": "completed", "1": "reused", "2": "reused"}
 
     told = project.run("report", f"sweep={new.name}", "tracking=none")
     assert told.returncode == 0, told.stderr
@@ -185,7 +185,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     assert project.run("train", *stubbed(batch="4,2,1")).returncode == 0
     assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
     again = project.run("train", *stubbed("sweep.again=true", batch="2,1"))
-    assert table(again.stdout) == {"0": "whole", "1": "whole"}
+    assert table(again.stdout) == {"0": "completed", "1": "completed"}
 
 
 @pytest.mark.system
@@ -193,16 +193,18 @@ def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbe
     asked = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
     done = project.run("train", *asked)
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
-    assert done.stdout.splitlines()[-1].startswith("The sweep ended, with 2 of 4 runs left: 2 failed, and sweep.max_")
+    message, hint = done.stdout.splitlines()[-2:]
+    assert message.startswith("error: the sweep stopped after 2 failed runs (`sweep.max_failures=2`); 2 of 4 runs")
+    assert hint.startswith("  hint: ")
     assert done.stderr == ""
     mended = [f"device.python={stub.program(project.root)}" if "python" in each else each for each in asked]
-    assert table(project.run("train", *mended).stdout) == dict.fromkeys("0123", "whole")
+    assert table(project.run("train", *mended).stdout) == dict.fromkeys("0123", "completed")
 
 
 @pytest.mark.system
 def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stubbed):
     done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
-    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "whole"})
+    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "completed"})
     failed, _ = project.records()
     why = "the worker took longer than sweep.timeout_s=10, and was ended"
     assert failed.summary()["failure"] == {"kind": "timeout", "message": why}
@@ -232,5 +234,5 @@ def test_what_was_measured_while_mlflow_was_away_is_shown_by_the_same_command_th
     assert elsewhere.returncode == 0, elsewhere.stderr
     assert project.shown("status") == []
     again = project.run("train", *asked)
-    assert "whole before" in again.stdout
+    assert "skipped" in again.stdout
     assert project.shown("status") == ["FINISHED"]

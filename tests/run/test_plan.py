@@ -65,7 +65,7 @@ def test_any_machine_can_train_on_its_cpu(order, nano):
 
 def test_a_device_that_this_machine_is_not_is_rehearsed_on_what_there_is(order):
     settled = plan.settle(order("device=nano"))
-    assert settled.run["rehearsal"] == ["device=nano asked for, this machine is device=cpu"]
+    assert settled.run["rehearsal"] == ["device=nano requested, this machine is device=cpu"]
     assert settled.job["device"]["name"] == "nano"
     assert settled.job["device"]["accelerator"] == "auto"
 
@@ -80,7 +80,7 @@ def test_a_rehearsal_tells_of_all_that_was_asked_for_and_not_applied(order, rapl
     nowhere = plan.settle(order("device=nano", "power_limit=10"))
     assert len(nowhere.run["rehearsal"]) == 2
     with_a_limit = plan.settle(order("device=nano", "power_limit=10", f"machine.root={rapl}"))
-    assert with_a_limit.run["rehearsal"][1] == "power_limit=10 asked for, not applied"
+    assert with_a_limit.run["rehearsal"][1] == "power_limit=10 requested, not applied"
 
 
 def test_a_power_limit_that_is_there_is_turned_to_and_nothing_is_rehearsed(order, rapl):
@@ -154,7 +154,7 @@ def test_one_knob_that_is_lacking_leaves_the_others_alone_and_says_so(order, rap
     assert settled.turns == {}
     assert settled.run["rehearsal"] == [
         "clocks=locked: this machine has no jetson_clocks",
-        "power_limit=100 asked for, not applied",
+        "power_limit=100 requested, not applied",
     ]
 
 
@@ -169,17 +169,17 @@ def test_the_rule_that_picked_a_power_mode_is_said(order, tmp_path):
 def test_a_recording_played_is_no_measurement_of_this_machine(order, tmp_path):
     (tmp_path / "power.csv").touch()
     settled = plan.settle(order("meter=replay", f"meter.file={tmp_path}/power.csv"))
-    assert settled.run["rehearsal"] == ["meter=replay asked for: the energy is that of a recording"]
+    assert settled.run["rehearsal"] == ["meter=replay requested: the energy is that of a recording"]
 
 
 def test_rehearse_true_touches_nothing_and_says_so(order, rapl):
     settled = plan.settle(order("power_limit=100", "rehearse=true", f"machine.root={rapl}"))
-    assert settled.run["rehearsal"] == ["power_limit=100 asked for, not applied", "rehearse=true"]
+    assert settled.run["rehearsal"] == ["power_limit=100 requested, not applied", "rehearse=true"]
 
 
 @pytest.mark.parametrize("typed", ["device=nano", "power_limit=100"])
 def test_rehearse_false_refuses_what_this_machine_is_not(order, typed):
-    with pytest.raises(ValueError, match=rf"^{typed}\b.*this machine .*rehearse=false refuses that"):
+    with pytest.raises(ValueError, match=rf"^{typed}\b.*this machine .*\n  hint: `rehearse=false`"):
         plan.settle(order(typed, "rehearse=false"))
 
 
@@ -274,7 +274,7 @@ def test_what_was_measured_on_another_model_of_gpu_is_another_measurement(order,
 )
 def test_fewer_gpus_than_ranks_are_a_rehearsal_on_what_there_is(order, node, monkeypatch, typed, visible, there):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    said = f"{' '.join(typed[:2]).removesuffix(' device=cpu')} asked for, this machine has {there} to train on"
+    said = f"{' '.join(typed[:2]).removesuffix(' device=cpu')} requested, this machine has {there}"
     assert plan.settle(order(f"machine.root={node}", *typed)).run["rehearsal"] == [said]
     with pytest.raises(ValueError, match=said):
         plan.settle(order(f"machine.root={node}", *typed, "rehearse=false"))
@@ -399,9 +399,9 @@ def test_a_loss_that_is_shown_is_waited_for_where_a_gpu_computes_it(order):
 def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatch):
     monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
     (said,) = plan.settle(order("storage=sd")).run["rehearsal"]
-    assert said.startswith("storage=sd asked for, ")
+    assert said.startswith("storage=sd requested, ")
     assert said.endswith("lies on a medium that is nvme")
-    with pytest.raises(ValueError, match=r"storage=sd asked for, .*rehearse=false refuses that"):
+    with pytest.raises(ValueError, match=r"storage=sd requested, .*\n  hint: `rehearse=false`"):
         plan.settle(order("storage=sd", "rehearse=false"))
 
 

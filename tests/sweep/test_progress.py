@@ -1,4 +1,4 @@
-"""How far a sweep has come, when it will have come to its end, and when it is ended before."""
+"""Progress of a sweep: labels, ETA and stop after failures."""
 
 from datetime import datetime
 
@@ -15,50 +15,51 @@ def outcome(number, lasted_s=None, state="whole", **facts):
     return Outcome(number, [], state=state, began_s=100.0, ended_s=lasted_s and 100.0 + lasted_s, **facts)
 
 
-def test_a_run_is_told_by_its_number_its_place_and_what_varies():
-    assert Course(POINTS).place(2) == "run 2 (3 of 4): batch=32"
+def test_label_has_position_number_and_varied_keys():
+    assert Course(POINTS).place(2) == "[3/4] run 2: batch=32"
 
 
-def test_a_single_run_and_one_whose_sweep_notes_no_points_have_no_place():
+def test_single_run_has_no_label():
     assert ALONE.place(0) == ""
     assert ALONE.forecast(0, NOON) == ""
 
 
-def test_before_any_run_was_measured_nothing_is_foretold():
+def test_no_eta_before_the_first_completed_run():
     assert Course(POINTS).forecast(0, NOON) == ""
     assert Course(POINTS, [outcome(0, earlier=True), outcome(1, state="failed")]).forecast(2, NOON) == ""
 
 
-def test_the_end_of_a_run_and_of_all_is_foretold_by_the_median_of_those_that_were_whole():
+def test_eta_uses_the_median_of_completed_runs():
     course = Course(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
-    assert course.forecast(3, NOON) == "it takes about 11 min, to 12:11"
+    assert course.forecast(3, NOON) == "ETA: this run about 11 min (until 12:11)"
     assert Course(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
-        "it takes about 10 min, to 12:10; the 3 that are left about 30 min, to 12:30"
+        "ETA: this run about 10 min (until 12:10), all 3 remaining runs about 30 min (until 12:30)"
     )
 
 
-def test_runs_that_were_whole_before_take_no_time():
+def test_skipped_runs_do_not_count_in_the_eta():
     points = POINTS._replace(whole=frozenset({0, 2}))
     assert Course(points, [outcome(0, earlier=True), outcome(1, 600)]).forecast(1, NOON) == (
-        "it takes about 10 min, to 12:10; the 2 that are left about 20 min, to 12:20"
+        "ETA: this run about 10 min (until 12:10), all 2 remaining runs about 20 min (until 12:20)"
     )
 
 
-def test_the_device_rests_since_the_last_run_that_was_measured():
+def test_cooldown_begins_at_the_end_of_the_last_measured_run():
     assert ALONE.rests_since_s is None
     ran = [outcome(0, 600), outcome(1, 720), outcome(2, earlier=True)]
     assert Course(POINTS, ran).rests_since_s == 820
 
 
-def test_a_sweep_is_ended_by_so_many_failures_and_says_how_to_go_on():
+def test_sweep_stops_after_max_failures_with_a_hint():
     failed = [outcome(0, 5, "failed"), outcome(1, 5), outcome(2, 5, "failed")]
     assert Course(POINTS, failed).ending(None) == ""
     assert Course(POINTS, failed).ending(3) == ""
-    assert Course(POINTS, failed).ending(2) == (
-        "The sweep ended, with 1 of 4 runs left: 2 failed, and sweep.max_failures=2. Mend why, or raise that, and give "
-        "the same command: it goes on, and what is whole is not measured again."
-    )
+    message = Course(POINTS, failed).ending(2)
+    assert message.startswith("error: ")
+    assert "`sweep.max_failures=2`" in message
+    assert "1 of 4 runs were not started" in message
+    assert "\n  hint: " in message
 
 
-def test_a_sweep_whose_last_run_was_the_last_to_fail_has_simply_come_to_its_end():
+def test_failure_of_the_last_run_stops_nothing():
     assert Course(POINTS, [outcome(number, 5, "failed") for number in range(4)]).ending(4) == ""

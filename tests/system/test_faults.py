@@ -78,7 +78,7 @@ def test_a_record_that_fills_its_storage_keeps_what_it_has_and_fails_the_run_in_
     measured = len(record.windows())
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert re.search(r"^Failed: .*No space left on device", out, re.MULTILINE)
+    assert re.search(r"^error: .*No space left on device", out, re.MULTILINE)
     assert "Traceback" not in out + err
     assert len(record.windows()) >= measured >= 1
     assert not record.is_whole()
@@ -90,7 +90,7 @@ def test_a_storage_without_room_for_the_dataset_is_told_with_what_it_needs(proje
     done = project.run("train", *project.quick(**{"storage.root": card}))
     assert done.returncode == 1
     assert re.search(
-        rf"^Failed: {card} has no room: dataset digits needs 7\.4 MB \(1797 files in blocks of 4096 bytes\), and "
+        rf"^error: {card} has no room: dataset digits needs 7\.4 MB \(1797 files in blocks of 4096 bytes\), and "
         r"1\.0 MB are free",
         done.stdout,
         re.MULTILINE,

@@ -82,14 +82,14 @@ def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fle
     }
     assert fleet.shown("status") == [], "this project's own database is left alone"
     for node, number in (("n0", 0), ("n1", 1)):
-        assert f"{node}: run {number} ({number + 1} of 2): device={KINDS[node]}" in told
-        assert f"run {number} whole on {node}." in told
-    assert len(re.findall(r"^\d .*whole", told, re.M)) == 2, "the table of the sweep"
+        assert f"{node}: [{number + 1}/2] run {number}: device={KINDS[node]}" in told
+        assert f"run {number} completed on {node}" in told
+    assert len(re.findall(r"^\d .*completed", told, re.M)) == 2, "the table of the sweep"
 
     # They were rehearsed, this being no board: their nodes are asked again, and would measure the same.
     code, again = said(fleet.send(**how))
     assert code == 0, again
-    assert [f"run {number} whole before on n{number}." in again for number in (0, 1)] == [True, True]
+    assert [f"run {number} skipped on n{number}" in again for number in (0, 1)] == [True, True]
     assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
     assert len(runs(server)) == 2
 
@@ -98,7 +98,7 @@ def test_what_was_measured_as_it_was_asked_for_is_not_sent_again(fleet):
     assert said(fleet.send(device="cpu"))[0] == 0
     before = fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split()
     code, again = said(fleet.send(device="cpu"))
-    assert (code, again.count("whole before")) == (0, 1)
+    assert (code, again.count("skipped")) == (0, 1)
     assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == before
 
 
@@ -149,16 +149,16 @@ def test_a_node_that_drops_out_ends_its_run_as_failed_which_is_then_measured_ane
     finally:
         fleet.cluster.come_back("n1")
     assert code == 1, told
-    assert "run 0 whole on n0." in told
+    assert "run 0 completed on n0" in told
     lost = fleet.records()[1]
     assert lost.summary()["state"] == "failed"
-    assert "its node n1 dropped out (Slurm's job" in lost.summary()["failure"]["message"]
+    assert "its node n1 failed (Slurm job" in lost.summary()["failure"]["message"]
     assert sorted(fleet.shown("status")) == ["FAILED", "FINISHED"]
 
     code, told = said(fleet.send(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow"))
     assert code == 0, told
     assert [record.is_whole() for record in fleet.records()] == [True, True]
-    assert re.search(r"^0 .*whole before", told, re.M)
+    assert re.search(r"^0 .*skipped", told, re.M)
 
 
 def test_a_shared_node_meters_no_energy_that_is_not_its_jobs_alone(fleet):

@@ -10,6 +10,7 @@ from epochmeter.cluster.submissions import Ledger, has_begun
 from epochmeter.config.job import Order
 from epochmeter.config.secrets import redacted_tree
 from epochmeter.console.console import Terminal, shown_path
+from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_result import Outcome
 from epochmeter.results.run_status import said
@@ -24,14 +25,14 @@ PUBLISHING_S = 300.0
 """How long a run's way to a server may take: one that many publish to at once is slow."""
 
 ENDS = {
-    "NODE_FAIL": ("node", "its node {node} dropped out"),
-    "TIMEOUT": ("timeout", "its time on {node} was up: give hydra.launcher.time= more"),
-    "DEADLINE": ("timeout", "its deadline has passed"),
-    "OUT_OF_MEMORY": ("oom", "it had more memory than Slurm gave it on {node}: give hydra.launcher.mem= more"),
+    "NODE_FAIL": ("node", "its node {node} failed"),
+    "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
+    "DEADLINE": ("timeout", "it exceeded its deadline"),
+    "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}; raise `hydra.launcher.mem`"),
     "CANCELLED": ("stopped", "it was canceled"),
-    "PREEMPTED": ("stopped", "it had to make way for another job"),
+    "PREEMPTED": ("stopped", "it was preempted by another job"),
     "BOOT_FAIL": ("node", "its node {node} did not start"),
-    slurm.GONE: ("node", "it left no end, and Slurm no longer knows of it"),
+    slurm.GONE: ("node", "Slurm no longer lists it, and it wrote no result"),
 }
 """Why a run has not said how it ended, by the state of its job."""
 
@@ -55,8 +56,7 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
         outcome.ended_as(record)
         publish(record, order.job["tracking"], outcome)
     ledger.note({order.number: {"told": True}})
-    before = " before" if outcome.earlier else ""
-    terminal.say(f"run {order.number} {outcome.state}{before}" + (f" on {entry['node']}." if entry["node"] else "."))
+    terminal.say(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
     return outcome
 
 
@@ -76,8 +76,8 @@ def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> No
 
 def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None:
     """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
-    kind, why = ENDS.get(entry["state"], ("killed", "its process ended without a word"))
-    outcome.fails(kind, f"{why.format(**entry)} (Slurm's job {entry['job']}: {entry['state']})")
+    kind, why = ENDS.get(entry["state"], ("killed", "its process ended without an error message"))
+    outcome.fails(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
     job, run = record.job(), record.run()
     record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
 
@@ -87,12 +87,12 @@ def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
     job, state = entry["job"], entry["state"]
     if state in ENDS and state != slurm.GONE:
         kind, why = ENDS[state]
-        return kind, f"it had not begun when {why.format(**entry)} (Slurm's job {job}: {state})"
+        return kind, f"before the run began, {why.format(**entry)} (Slurm job {job}: {state})"
     log = logs / f"{job}_0_log.out"
     if not log.exists():
-        return "job", f"its job {job} ended ({state}) and left no log: is {shown_path(logs)} shared with its node?"
+        return "job", f"job {job} ended ({state}) without a log\n  hint: check that {shown_path(logs)} is shared with its node"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("submitit ")] or ["it said nothing"]
+    lines = [line for line in lines if not line.startswith("submitit ")] or ["no output"]
     errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]
     last = " ".join(line.strip() for line in lines[errors[0] :]) if errors else lines[-1]
-    return "job", f"{last} (Slurm's job {job}: {state}). All it said: {shown_path(log)}"
+    return "job", f"{last} (Slurm job {job}: {state})\n  hint: see its log, {shown_path(log)}"

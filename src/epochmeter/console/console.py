@@ -1,4 +1,4 @@
-"""What a person sees of a run and of a sweep in the terminal."""
+"""Messages, progress and results of runs and sweeps in the terminal."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from epochmeter.shared.record import Record
 from epochmeter.tracking.views import LOCAL
 
 LINE_S = 1.0
+"""Minimum time between the lines of two epochs in a file, in seconds."""
+SEVERITIES = ("error: ", "warning: ", "note: ")
 _warned_of: set[str] = set()
 """Git commits of reused runs for which a warning was printed."""
-SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
-"""What to do for a link to this machine's own MLflow."""
+SERVER_COMMAND = "make ui, then "
+"""Printed before a link to the MLflow server of this machine, which has to be started."""
 
 
 class Voice(logging.Handler):
-    """Has the warnings of meters, from whatever thread, printed above the progress line."""
+    """Prints logged warnings, from any thread, above the progress line."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__()
@@ -45,14 +47,14 @@ class Voice(logging.Handler):
 
 
 class Terminal:
-    """Prints as a run goes on: a progress line where a person watches, a line for each epoch in a file.
+    """Prints the progress and the results of runs.
 
-    Of epochs that take less than `LINE_S` some have none.
+    An interactive terminal has a progress line. A file has one line per epoch, at most one every `LINE_S` seconds.
     """
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
-        # Drawn when the worker tells of progress, never by a thread of its own: it would share the worker's cores.
+        # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -66,8 +68,8 @@ class Terminal:
         )
         self._stage: Stage | None = None
         self._opened_s: list[float] = []
-        """When each epoch opened."""
-        self._told_s = 0.0
+        """When each epoch began."""
+        self._printed_s = 0.0
         self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("epochmeter").handlers = [Voice(self)]
 
@@ -80,109 +82,146 @@ class Terminal:
             self._stage.begin(what)
 
     def say(self, text: str, style: str = "") -> None:
-        """Prints a text, if there is any, wrapped at words where a person reads it; links, and all in a file, stay in
-        one piece."""
-        if not text:
-            return
-        text = redacted(text)
-        self.console.print(escape(text), style=style, soft_wrap="://" in text or not self.console.is_terminal)
+        """Print a text, if it is not empty.
+
+        An interactive terminal wraps it at words, except lines with a link or a hint, so that these can be copied.
+        """
+        for line in redacted(text).splitlines():
+            is_copied = "://" in line or "hint: " in line
+            self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
-        self.say(text, style="yellow")
+        """Print a warning; texts that begin with another severity keep it."""
+        if text:
+            self.say(text if text.startswith(SEVERITIES) else f"warning: {text}", style="yellow")
 
     def begun(
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
-        """The first lines of a run; `forecast` is when it will have ended, where that is known."""
+        """Print the first lines of a run.
+
+        Args:
+            name: The run's name.
+            folder: Its folder.
+            rehearsal: The reasons why it is a rehearsal; empty if it is not.
+            warnings: Messages on its configuration.
+            forecast: When it will end; empty if not known.
+        """
         self.stage()
         self._rehearsal(rehearsal)
         self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
-        if forecast:
-            self.say(forecast, style="dim")
+        self.say(forecast, style="dim")
         for warning in warnings:
             self.warn(warning)
 
     def was_whole(self, folder: Path, of_sweep: bool) -> None:
-        """A run that an earlier command measured, and its record; a sweep's stands in the sweep's table."""
+        """Print that a run is completed already; the table of a sweep lists it."""
         if not of_sweep:
-            self.say(f"Whole before: {shown_path(folder)}. sweep.again=true measures it anew.")
+            self.say(f"Already completed: {shown_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
     def reused(self, name: str, record: Record) -> None:
         """Print that a completed run is reused, with a warning per git commit if that differs from the current one.
 
         Args:
-            name: the run's name.
-            record: the completed run.
+            name: The run's name.
+            record: The completed run.
         """
         self.say(f"{name}: reused from {shown_path(record.folder)}")
         then, now = commit_of(record), commit(ROOT)
         if then and now and then != now and then not in _warned_of:
             _warned_of.add(then)
             self.warn(
-                f"warning: reused runs were measured at git commit {then[:12]}, this is {now[:12]}; "
-                "a run's identity does not cover code\n  hint: sweep.again=true measures them again"
+                f"warning: reused runs were measured at git commit {then[:12]}, the current one is {now[:12]}\n"
+                "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
             )
 
     def applied(self, settings: Mapping[str, str]) -> None:
-        """What was really set, by the keys that asked for it."""
+        """Print the device settings that were changed, by their configuration keys."""
         for key, setting in settings.items():
-            self.say(f"{key} is now {setting}, and will be put back.")
+            self.say(f"{key} set to {setting} (restored after the run)")
 
     def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+        """Begin the progress line of a window.
+
+        Args:
+            window: `epoch` or `val`.
+            epoch: The epoch, counted from 0.
+            epochs: The number of epochs.
+            steps: The number of steps of the window.
+        """
         self.stage()
-        verb = {"epoch": "training", "val": "evaluating"}[window]
-        what = f"epoch {epoch} of {epochs}, {verb}{self._left(epochs - epoch - (window == 'val'))}"
+        activity = {"epoch": "training", "val": "evaluating"}[window]
+        description = f"epoch {epoch + 1}/{epochs} {activity}{self._left(epochs - epoch - (window == 'val'))}"
         if window == "epoch":
             now_s = time.monotonic()
             self._opened_s.append(now_s)
-            self._told_s = self._told_s or now_s
-        self._progress.reset(self._task, description=what, total=steps, loss="")
+            self._printed_s = self._printed_s or now_s
+        self._progress.reset(self._task, description=description, total=steps, loss="")
         self._progress.start()
         self._progress.refresh()
 
     def progress(self, steps: int, loss: float | None = None) -> None:
-        told = "" if loss is None else f"loss {loss:.4f}"
-        self._progress.update(self._task, completed=steps, loss=told, refresh=True)
+        """Update the progress line: the steps so far, and the loss if `show_loss=true`."""
+        text = "" if loss is None else f"loss {loss:.4f}"
+        self._progress.update(self._task, completed=steps, loss=text, refresh=True)
 
     def closed(self) -> None:
+        """End the progress line and the running stage."""
         self.stage()
         self._progress.stop()
 
     def measured(self, line: Mapping[str, Any], epochs: int) -> None:
-        """A window's line, where no progress is drawn: an epoch's own numbers, and how long the others will take."""
+        """Print an epoch's metrics and the remaining time in one line, if there is no progress line.
+
+        Args:
+            line: A window of the record.
+            epochs: The number of epochs.
+        """
         now_s = time.monotonic()
-        if draws(self.console) or line["window"] != "epoch" or now_s - self._told_s < LINE_S:
+        if draws(self.console) or line["window"] != "epoch" or now_s - self._printed_s < LINE_S:
             return
-        self._told_s = now_s
-        forms = {"e2e_s": "{:.3f} s", "fetch_stall_s": "{:.3f} s stalled", "energy_j": "{:.1f} J",
-                 "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.4f}"}  # fmt: skip
-        known = [(form, line["metrics"].get(f"epoch/{name}")) for name, form in forms.items()]
-        told = ", ".join(form.format(value) for form, value in known if value is not None)
+        self._printed_s = now_s
+        metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
+        if metrics.get("e2e_s") and "fetch_stall_s" in metrics:
+            metrics["stall"] = metrics["fetch_stall_s"] / metrics["e2e_s"]
+        forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
+                 "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
+        values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         left = self._left(epochs - line["epoch"] - 1)
-        self.say(f"epoch {line['epoch']} of {epochs}: {told}{left}")
+        self.say(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{left}")
 
     def _left(self, epochs: int) -> str:
-        """How long so many epochs will take; nothing where there are none, or nothing to tell from."""
+        """The time that further epochs will take; empty for none, or if it cannot be estimated."""
         seconds = left_s(self._opened_s, time.monotonic(), epochs)
         return f"; {about(seconds)} left" if seconds else ""
 
     def concluded(self, windows: Sequence[Mapping], job: Mapping[str, Any], outcome: Outcome, of_sweep: bool) -> None:
-        """The last lines of a run: its table and how it failed; where it is shown, a sweep tells once."""
+        """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
+
+        Args:
+            windows: The windows of its record.
+            job: Its configuration.
+            outcome: How it ended.
+            of_sweep: Whether it is a run of a sweep, which prints the last part for all its runs.
+        """
         if any(window["window"] == "epoch" for window in windows):
             self._whole(tables.epochs(windows, outcome.metrics, job["warmup_epochs"]))
-            self.say(tables.bottleneck(outcome.metrics, in_memory=job["dataset"]["layout"] != "files"))
+            self.console.print()
+            self.say(tables.bottleneck(outcome.metrics, in_memory=job["dataset"]["layout"] != "files"), style="bold")
             self.say(tables.data(outcome.metrics), style="dim")
             self.say(tables.throughput(outcome.metrics))
             self.say(tables.target(windows, outcome.metrics), style="green")
         for note in outcome.notes:
-            self.warn(note)
+            self.warn(note if note.startswith(SEVERITIES) else f"note: {note}")
         self.failed(outcome)
         if not of_sweep:
             self._closing([outcome])
 
     def failed(self, outcome: Outcome) -> None:
+        """Print why a run failed or was stopped, if it was."""
         if outcome.failure:
-            self.say(f"{outcome.state.capitalize()}: {outcome.failure}", style="red")
+            text = errors.line(outcome.failure)
+            self.say(text.replace("error: stopped", "Stopped", 1) if outcome.state == "killed" else text, style="red")
 
     def refused(self, outcome: Outcome) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
@@ -192,19 +231,27 @@ class Terminal:
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
-            self.say(f"REHEARSAL, no result of what was asked: {'; '.join(reasons)}.", style="bold yellow")
+            self.say(f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}.", style="bold yellow")
 
     def sweep(self, outcomes: Sequence[Outcome], answer: Sequence[str] = ()) -> None:
-        """The table of a sweep: what varied, how each run ended, what it took; then failures, the answer and links."""
+        """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more.
+
+        Args:
+            outcomes: How its runs ended.
+            answer: The lines of its answer.
+        """
         self.console.print()
         self._whole(tables.sweep(outcomes))
-        alike: dict[tuple[str, str], list[int]] = {}
+        self.console.print()
+        if any(tables.state_name(outcome) == "skipped" for outcome in outcomes):
+            self.say("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
+        numbers: dict[tuple[str, str], list[int]] = {}
         for outcome in outcomes:
             if outcome.failure:
-                alike.setdefault((outcome.state, outcome.failure), []).append(outcome.number)
-        for (state, failure), (first, *more) in alike.items():
+                numbers.setdefault((outcome.state, outcome.failure), []).append(outcome.number)
+        for (state, failure), (first, *more) in numbers.items():
             runs = f"runs {', '.join(map(str, [first, *more]))}" if more else f"run {first}"
-            self.say(f"{runs} {state}: {failure}", style="red")
+            self.say(errors.line(failure).replace("error: ", f"error: {runs} {state}: ", 1), style="red")
         if any(outcome.state != "whole" for outcome in outcomes):
             self.say("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
@@ -212,26 +259,38 @@ class Terminal:
         self._closing(outcomes)
 
     def _whole(self, table: Table) -> None:
-        """Prints a table as wide as it is: in a narrow terminal its lines run on, and no number is cut short."""
+        """Print a table at its full width: a narrow terminal wraps its lines, and no number is cut."""
         unbounded = self.console.options.update(max_width=10_000)
         table.width = self.console.measure(table, options=unbounded).maximum
         self.console.print(table, crop=False)
 
     def _closing(self, outcomes: Sequence[Outcome]) -> None:
-        """What holds for all of them: why there is no energy, where they are shown, and that they are rehearsals."""
+        """Print what applies to all runs: why energy was not measured, folders, links, and that they are rehearsals."""
         for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
-            self.say(f"No measured energy: {reason}")
+            self._no_energy(reason)
         for text in dict.fromkeys(outcome.unpublished for outcome in outcomes if outcome.unpublished):
             self.warn(text)
-        runs = [outcome.run_link for outcome in outcomes if outcome.run_link]
-        if len(runs) == 1:
-            self.say(f"Run      {runs[0]}")
-        links = [outcome.compare_link for outcome in outcomes if outcome.compare_link and not outcome.rehearsal]
-        for link in dict.fromkeys(links or [outcome.compare_link for outcome in outcomes if outcome.compare_link]):
-            self.say(f"Compare  {link}")
-            if link.startswith(LOCAL):
-                self.say(f"         {SERVED}")
+        folders = [outcome.folder for outcome in outcomes if outcome.folder]
+        links = {"View": [outcome.run_link for outcome in outcomes if outcome.run_link]}
+        if len(links["View"]) > 1:
+            links["View"] = []
+        compared = [outcome for outcome in outcomes if outcome.compare_link]
+        measured = [outcome for outcome in compared if not outcome.rehearsal]
+        links["Compare"] = [outcome.compare_link for outcome in measured or compared if outcome.compare_link]
+        if folders:
+            self.console.print()
+            for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
+                self.say(f"{'Results:':<9}{shown_path(folder)}")
+        for title, addresses in links.items():
+            for link in dict.fromkeys(addresses):
+                self.say(f"{title + ':':<9}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+
+    def _no_energy(self, reason: str) -> None:
+        if reason.startswith("meter=none"):
+            self.say("Energy was not measured (meter=none).", style="dim")
+        else:
+            self.warn(errors.line(reason).replace("error: ", "warning: energy was not measured: ", 1))
 
 
 def commit_of(record: Record) -> str | None:
@@ -243,6 +302,6 @@ def commit_of(record: Record) -> str | None:
 
 
 def shown_path(path: Path) -> str:
-    """A path as a person would type it from here."""
+    """Return a path relative to the current folder if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,4 +1,4 @@
-"""How long what is under way will still take, from how long its like has taken so far: never more than about."""
+"""Estimates of the remaining time, from the times of earlier epochs or runs."""
 
 from __future__ import annotations
 
@@ -11,36 +11,47 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
 def typical(seconds: Sequence[float]) -> float | None:
-    """The median; None where there is nothing to tell from."""
+    """Return the median; None without any value."""
     return statistics.median(seconds) if seconds else None
 
 
 def left_s(opened_s: Sequence[float], now_s: float, count: int) -> float | None:
-    """How long so many more will take of what has opened at these times, one after another, and is still so now.
+    """Estimate how long further epochs will take, in seconds.
 
-    The first warms up, and counts only while there is no other; None where nothing was opened yet.
+    The first epoch includes the warm-up and counts only if there is no other.
+
+    Args:
+        opened_s: When each epoch so far began; the last one is still running.
+        now_s: The time now, by the same clock.
+        count: The number of further epochs.
+
+    Returns:
+        The estimate; None if no epoch has begun.
     """
-    lasted_s = [end - begin for begin, end in pairwise([*opened_s, now_s])]
-    usual_s = typical(lasted_s[1:] or lasted_s)
-    return None if usual_s is None else count * usual_s
+    durations_s = [end - begin for begin, end in pairwise([*opened_s, now_s])]
+    typical_s = typical(durations_s[1:] or durations_s)
+    return None if typical_s is None else count * typical_s
 
 
 def about(seconds: float) -> str:
-    """A time as one says it of the future: `about 40 s`, `about 12 min`, `about 3 h 20 min`, `about 2 days 4 h`."""
+    """Return a rounded duration: `about 40 s`, `about 12 min`, `about 3 h 20 min`, `about 2 days 4 h`."""
     if round(seconds) < MINUTE_S:
         return f"about {max(1, round(seconds))} s"
     minutes = round(seconds / MINUTE_S)
     if minutes < HOUR_S // MINUTE_S:
         return f"about {minutes} min"
-    hours, rest = divmod(minutes, HOUR_S // MINUTE_S)
+    hours, minutes = divmod(minutes, HOUR_S // MINUTE_S)
     if hours < DAY_S // HOUR_S:
-        return f"about {hours} h" + (f" {rest} min" if rest else "")
+        return f"about {hours} h" + (f" {minutes} min" if minutes else "")
     days, hours = divmod(round(seconds / HOUR_S), DAY_S // HOUR_S)
     return f"about {days} day{'s' if days > 1 else ''}" + (f" {hours} h" if hours else "")
 
 
 def ahead(seconds: float, now: datetime) -> str:
-    """The same, with the time of day that it then is, and its day where that is another: `about 12 min, to 14:32`."""
+    """Return a rounded duration and the time of day at its end, with the date if it is another day.
+
+    Example: `about 12 min (until 14:32)`.
+    """
     end = now + timedelta(seconds=seconds)
-    day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
-    return about(seconds) + (f", to {day}{end:%H:%M}" if seconds >= MINUTE_S else "")
+    date = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
+    return about(seconds) + (f" (until {date}{end:%H:%M})" if seconds >= MINUTE_S else "")

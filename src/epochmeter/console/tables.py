@@ -1,7 +1,8 @@
-"""What is told at the end of a run and of a sweep, as functions of what was measured."""
+"""Tables and sentences at the end of a run and of a sweep, as functions of the measurements."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,70 +10,87 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import find_bottleneck, part_seconds, sentence
+from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_name, part_seconds, percent
 from epochmeter.results.run_result import Outcome
+from epochmeter.shared.record import is_partial, is_steady
 
 ABSENT = "-"
-COLUMNS = {
-    "e2e\ns": ("e2e_s", "{:.3f}"),
-    "fetch\nstall s": ("fetch_stall_s", "{:.3f}"),
-    "copy\ns": ("copy_s", "{:.3f}"),
-    "compute\ns": ("compute_s", "{:.3f}"),
-    "overhead\ns": ("overhead_s", "{:.3f}"),
-    "energy\nJ": ("energy_j", "{:.1f}"),
-    "loss": ("train_loss", "{:.4f}"),
-    "accuracy": ("train_accuracy", "{:.4f}"),
+TIMES = ("e2e_s", "fetch_stall_s", "copy_s", "compute_s", "overhead_s")
+"""Columns whose means are also printed in percent of the epoch's time."""
+EPOCH_COLUMNS = {
+    "e2e_s": ("time\ns", "{:.3f}"),
+    "fetch_stall_s": ("data\nstall s", "{:.3f}"),
+    "copy_s": ("copy\ns", "{:.3f}"),
+    "compute_s": ("compute\ns", "{:.3f}"),
+    "overhead_s": ("overhead\ns", "{:.3f}"),
+    "energy_j": ("energy\nJ", "{:.1f}"),
+    "estimated_energy_j": ("estimated\nenergy J", "{:.1f}"),
+    "train_loss": ("train\nloss", "{:.4f}"),
+    "train_accuracy": ("train\nacc %", "{:.1%}"),
 }
-ESTIMATE = {"estimated\nenergy J": ("estimated_energy_j", "{:.1f}")}
+VAL_COLUMNS = {"loss": ("val\nloss", "{:.4f}"), "accuracy": ("val\nacc %", "{:.1%}")}
+OPTIONAL = ("energy_j", "estimated_energy_j", "train_accuracy")
+"""Columns that are left out if no epoch has a value."""
 SWEEP_COLUMNS = {
-    "e2e\ns": ("steady/e2e_s", "{:.3f}"),
-    "fetch\nstall s": ("steady/fetch_stall_s", "{:.3f}"),
-    "compute\ns": ("steady/compute_s", "{:.3f}"),
-    "energy\nJ": ("steady/energy_j", "{:.1f}"),
-    "samples\n/s": ("steady/samples_per_s", "{:.0f}"),
+    "steady/e2e_s": ("time\ns", "{:.3f}"),
+    "steady/fetch_stall_s": ("data\nstall s", "{:.3f}"),
+    "stall": ("stall\n%", "{:.1%}"),
+    "steady/compute_s": ("compute\ns", "{:.3f}"),
+    "steady/energy_j": ("energy\nJ", "{:.1f}"),
+    "steady/samples_per_s": ("samples\n/s", "{:.0f}"),
+    "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
 }
-THROUGHPUT = {"throughput\n/s": ("throughput/samples_per_s", "{:.1f}")}
-DATA = {
-    "loader_read_s": "{:.3f} s reading",
-    "loader_preprocess_s": "{:.3f} s preprocessing (in all processes together)",
-    "read_bytes": "{} read from its disk, by whatever process",
-    "read_bytes_per_s": "at {}/s",
-    "cached_share_before": "{:.0%} in the page cache before",
-    "cached_share_after": "{:.0%} after",
+OPTIONAL_IN_SWEEP = ("steady/energy_j", "throughput/samples_per_s")
+SCORES = {
+    "epoch/train_loss": "training loss {:.4f}",
+    "epoch/train_accuracy": "training accuracy {:.1%}",
+    "val/loss": "validation loss {:.4f}",
+    "val/accuracy": "validation accuracy {:.1%}",
 }
-SCORES = ("epoch/train_loss", "epoch/train_accuracy", "val/loss", "val/accuracy")
-STATES = {"whole": "green", "failed": "red", "killed": "yellow"}
+STATES = {"whole": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
+"""State of a run -> its name in the terminal and its color."""
 
 
 def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
-    """The closing table: a row an epoch, and their steady means."""
+    """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time.
+
+    Args:
+        windows: The windows of the run's record.
+        metrics: The run's metrics, of which `steady/` is used.
+        warmup: The number of warm-up epochs.
+    """
     rows = [window for window in windows if window["window"] == "epoch"]
-    estimated = any("epoch/estimated_energy_j" in row["metrics"] for row in rows)
-    columns = COLUMNS | ESTIMATE if estimated else COLUMNS
-    score = "accuracy"
-    if not any("epoch/train_accuracy" in row["metrics"] for row in rows):  # a task that knows no right and wrong
-        score = "loss"
-        columns = {title: column for title, column in columns.items() if title != "accuracy"}
-    judged = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
-    table = Table("epoch", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-    for title in [*columns, *([f"val\n{score}"] if judged else [])]:
+    columns = {
+        name: column
+        for name, column in EPOCH_COLUMNS.items()
+        if name not in OPTIONAL or any(f"epoch/{name}" in row["metrics"] for row in rows)
+    }
+    score = "accuracy" if "train_accuracy" in columns else "loss"
+    scores = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
+    val_columns = [VAL_COLUMNS[score]] if scores else []
+    table = Table("\nepoch", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+    for title, _ in [*columns.values(), *val_columns]:
         table.add_column(title, justify="right")
     for row in rows:
-        cells = [_cell(row["metrics"], f"epoch/{name}", form) for name, form in columns.values()]
-        scored = _cell({"value": judged.get(row["epoch"])}, "value", "{:.4f}")
-        warming = row["epoch"] < warmup or row.get("warmup")
-        why = {"in part": row.get("partial"), "paused": row.get("paused"), "warm-up": warming}
-        note = next((word for word, holds in why.items() if holds), "")
-        table.add_row(f"{row['epoch']} {note}".strip(), *cells, *([scored] if judged else []))
-    if any(name.startswith("steady/") for name in metrics):
-        table.add_section()
-        steady = [_cell(metrics, f"steady/{name}", form) for name, form in columns.values()]
-        table.add_row("steady", *steady, *([""] if judged else []), style="bold")
+        cells = [_cell(row["metrics"].get(f"epoch/{name}"), form) for name, (_, form) in columns.items()]
+        cells += [_cell(scores.get(row["epoch"]), form) for _, form in val_columns]
+        table.add_row(_epoch_title(row, warmup), *cells)
+    if not any(name.startswith("steady/") for name in metrics):
+        return table
+    averaged = [row["epoch"] for row in rows if row["epoch"] >= warmup and is_steady(row)]
+    known = [score for epoch in averaged if (score := scores.get(epoch)) is not None]
+    cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
+    cells += [_cell(statistics.fmean(known) if known else None, form) for _, form in val_columns]
+    table.add_section()
+    table.add_row(_mean_title(averaged), *cells, style="bold")
+    if e2e_s := metrics.get("steady/e2e_s"):
+        shares = {name: metrics[f"steady/{name}"] / e2e_s for name in TIMES if f"steady/{name}" in metrics}
+        table.add_row("% of time", *(_number(percent(shares[name])) if name in shares else "" for name in columns))
     return table
 
 
 def bottleneck(metrics: Mapping[str, float], in_memory: bool) -> str:
-    """Return the bottleneck of a run's mean epoch as a sentence; empty if it is not known.
+    """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known.
 
     Args:
         metrics: The run's metrics.
@@ -80,63 +98,117 @@ def bottleneck(metrics: Mapping[str, float], in_memory: bool) -> str:
     """
     e2e_s = metrics.get("steady/e2e_s")
     found = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
-    return sentence([found]) if found else ""
+    if not found:
+        return ""
+    fractions = " and ".join(percent(found.fractions[part]) for part in found.parts)
+    text = f"Bottleneck: {found.label}, {fractions} of epoch time."
+    stalls = [stall for stall in STALLS if stall in found.fractions]
+    if not stalls:
+        return text
+    kinds = ", ".join(f"{part_name(stall)} {percent(found.fractions[stall])}" for stall in stalls)
+    return f"{text} Data stalls: {percent(found.data_stall)}" + (f" ({kinds})." if len(stalls) > 1 else ".")
 
 
 def data(metrics: Mapping[str, float]) -> str:
-    """Where a steady epoch's samples came from, as far as that is known."""
-    known = {name: metrics.get(f"steady/{name}") for name in DATA}
-    told = [
-        form.format(decimal(int(value)) if "bytes" in name else value)
-        for name, form in DATA.items()
-        if (value := known[name]) is not None and not (name == "read_bytes_per_s" and value < 1)
-    ]
-    return f"Data of a steady epoch: {', '.join(told)}." if told else ""
+    """Return how the samples of the mean epoch were loaded, as far as it was measured."""
+
+    def bytes_of(name: str) -> str:
+        return decimal(int(metrics[f"steady/{name}"]))
+
+    def known(name: str) -> float | None:
+        return metrics.get(f"steady/{name}")
+
+    work = {"reading": known("loader_read_s"), "preprocessing": known("loader_preprocess_s")}
+    loader = ", ".join(f"{seconds:.3f} s {kind}" for kind, seconds in work.items() if seconds is not None)
+    disk = f"{bytes_of('read_bytes')} read" if known("read_bytes") is not None else ""
+    if disk and (known("read_bytes_per_s") or 0) >= 1:
+        disk += f" at {bytes_of('read_bytes_per_s')}/s"
+    cached = {"before the epoch": known("cached_share_before"), "after it": known("cached_share_after")}
+    cache = ", ".join(f"{percent(share)} {when}" for when, share in cached.items() if share is not None)
+    sentences = {
+        "DataLoader workers: {} per epoch, summed over workers.": loader,
+        "Disk: {} per epoch, by all processes.": disk,
+        "Dataset in the page cache: {}.": cache,
+    }
+    return " ".join(form.format(text) for form, text in sentences.items() if text)
 
 
 def throughput(metrics: Mapping[str, float]) -> str:
-    """What was measured between the two steps that were asked for."""
+    """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
     if "throughput/samples_per_s" not in metrics:
         return ""
-    asked = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
-    return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**asked)
+    values = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
+    return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**values)
 
 
 def target(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> str:
-    """When the target was reached, by what, and what it cost; nothing where it was not, or none was set."""
+    """Return the time and energy to the quality target, and the score that reached it; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:
         return ""
     epochs = int(metrics["total/epochs_to_target"])
     cost = f"{metrics['total/time_to_target_s']:.3f} s"
     if "total/energy_to_target_j" in metrics:
-        cost += f" and {metrics['total/energy_to_target_j']:.1f} J"
+        cost += f", {metrics['total/energy_to_target_j']:.1f} J"
     # An evaluation decides, where there is one; it follows its epoch.
-    decided = [window["metrics"] for window in windows if window["epoch"] == epochs - 1][-1]
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in decided.items() if name in SCORES)
-    after = f"{epochs} epoch{'s' if epochs > 1 else ''}"
-    return f"The target was reached after {after}, in {cost} ({scores})."
+    deciding = [window["metrics"] for window in windows if window["epoch"] == epochs - 1][-1]
+    scores = ", ".join(form.format(deciding[name]) for name, form in SCORES.items() if name in deciding)
+    scores = scores.replace("%", " %")
+    return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost} ({scores})."
 
 
 def sweep(outcomes: Sequence[Outcome]) -> Table:
-    """The table of a sweep: what varied, how each run ended, and what it took."""
+    """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
     varied = _varied(outcomes)
-    between = any("throughput/samples_per_s" in outcome.metrics for outcome in outcomes)
-    columns = SWEEP_COLUMNS | (THROUGHPUT if between else {})
-    table = Table("run", *varied, "state", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for title in columns:
+    columns = {
+        name: column
+        for name, column in SWEEP_COLUMNS.items()
+        if name not in OPTIONAL_IN_SWEEP or any(name in outcome.metrics for outcome in outcomes)
+    }
+    titles = [f"\n{title}" for title in ("run", *varied, "state")]
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+    for title, _ in columns.values():
         table.add_column(title, justify="right")
     for outcome in outcomes:
         keys = dict(_pair(override) for override in outcome.overrides)
-        cells = [_cell(outcome.metrics, name, form) for name, form in columns.values()]
+        metrics = {**outcome.metrics, "stall": _stall(outcome.metrics)}
+        cells = [_cell(metrics.get(name), form) for name, (_, form) in columns.items()]
         table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
     return table
 
 
+def state_name(outcome: Outcome) -> str:
+    """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
+    if outcome.reused:
+        return "reused"
+    return "skipped" if outcome.earlier else STATES[outcome.state][0]
+
+
+def _epoch_title(row: Mapping[str, Any], warmup: int) -> str:
+    """The number of an epoch, counted from 1, and why it is not part of the means."""
+    flags = {
+        "partial": is_partial(row),
+        "paused": row.get("paused"),
+        "warm-up": row["epoch"] < warmup or row.get("warmup"),
+    }
+    flag = next((f" ({name})" for name, is_set in flags.items() if is_set), "")
+    return f"{row['epoch'] + 1}{flag}"
+
+
+def _mean_title(averaged: Sequence[int]) -> str:
+    """The label of the mean over epochs: `mean 2-6`, or `mean of 4` if some epochs between them are left out."""
+    if not averaged:
+        return "mean"
+    first, last = averaged[0] + 1, averaged[-1] + 1
+    if last - first + 1 != len(averaged):
+        return f"mean of {len(averaged)}"
+    return f"mean {first}-{last}" if last > first else f"mean {first}"
+
+
 def _varied(outcomes: Sequence[Outcome]) -> list[str]:
-    """The keys that are not the same in all of a sweep's runs."""
-    typed = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
-    keys = dict.fromkeys(key for pairs in typed for key in pairs)
-    return [key for key in keys if len({pairs.get(key) for pairs in typed}) > 1]
+    """The keys that differ between the runs of a sweep."""
+    overrides = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
+    keys = dict.fromkeys(key for pairs in overrides for key in pairs)
+    return [key for key in keys if len({pairs.get(key) for pairs in overrides}) > 1]
 
 
 def _pair(override: str) -> tuple[str, str]:
@@ -144,14 +216,21 @@ def _pair(override: str) -> tuple[str, str]:
     return key, value
 
 
+def _stall(metrics: Mapping[str, float]) -> float | None:
+    """The data stall as a fraction of the mean epoch's time."""
+    stall_s, e2e_s = metrics.get("steady/fetch_stall_s"), metrics.get("steady/e2e_s")
+    return None if stall_s is None or not e2e_s else stall_s / e2e_s
+
+
 def _state(outcome: Outcome) -> str:
-    color = STATES[outcome.state]
-    if outcome.reused:  # the run's own line has said from where
-        return f"[{color}]reused[/]"
-    rehearsal = " [yellow]rehearsal[/]" if outcome.rehearsal else ""
-    return f"[{color}]{outcome.state}[/]{' before' if outcome.earlier else ''}{rehearsal}"
+    rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
+    return f"[{STATES[outcome.state][1]}]{state_name(outcome)}[/]{rehearsal}"
 
 
-def _cell(metrics: Mapping[str, float | None], name: str, form: str) -> str:
-    value = metrics.get(name)
-    return ABSENT if value is None else form.format(value)
+def _cell(value: float | None, form: str) -> str:
+    return ABSENT if value is None else _number(form.format(value))
+
+
+def _number(text: str) -> str:
+    """A number without its percent sign, as the unit is in the column's title."""
+    return text.removesuffix("%").rstrip()

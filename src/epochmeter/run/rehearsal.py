@@ -19,19 +19,19 @@ def rehearsals(
     storage, `demands` are the knobs asked for, None if none is to be touched, `fewer` tells of GPUs that are lacking.
     """
     job, device = order.job, order.choices["device"]
-    reasons = [f"device={device} asked for, this machine is device={found}"] if found else []
+    reasons = [f"device={device} requested, this machine is device={found}"] if found else []
     if medium:
-        reasons.append(f"storage={order.choices['storage']} asked for, {medium}")
+        reasons.append(f"storage={order.choices['storage']} requested, {medium}")
     if job["meter"]["name"] == "replay":
-        reasons.append("meter=replay asked for: the energy is that of a recording")
+        reasons.append("meter=replay requested: the energy is that of a recording")
     reasons += [fewer] if fewer else []
     lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}
     reasons += lacks.values()
     if reasons or demands is None:
         left = [key for key, none in UNTOUCHED.items() if job[key] != none and key not in lacks]
-        reasons += [f"{key}={job[key]} asked for, not applied" for key in left]
+        reasons += [f"{key}={job[key]} requested, not applied" for key in left]
     if reasons and job["rehearse"] is False:
-        raise ValueError(f"{'; '.join(reasons)}. rehearse=false refuses that; leave it out to rehearse.")
+        raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
     if job["rehearse"] is True:
         reasons.append("rehearse=true")
     return reasons
@@ -43,7 +43,7 @@ def lack_of_gpus(strategy: Mapping[str, Any], there: int) -> str | None:
     if ranks == 1 or there >= (ranks or 2) or (there == 0 and "launcher" in strategy):
         return None
     asked = f"strategy={strategy['name']}" + (f" strategy.ranks={ranks}" if ranks else "")
-    return f"{asked} asked for, this machine has {there or 'no'} GPU{'s' if there > 1 else ''} to train on"
+    return f"{asked} requested, this machine has {there or 'no'} GPU{'s' if there > 1 else ''}"
 
 
 def as_here(order: Order) -> Order:

@@ -1,4 +1,4 @@
-"""A sweep under way: how far it has come, how long it will still take, and whether it is to go on."""
+"""Progress of a sweep: the number of runs so far, the estimated end, and whether too many have failed."""
 
 from __future__ import annotations
 
@@ -12,51 +12,72 @@ from epochmeter.sweep.sweep_folder import Points
 
 
 class Course(NamedTuple):
-    """The runs of a sweep: what they are, as far as that is known, and how those ended that have; none of a single."""
+    """The progress of a sweep.
+
+    Attributes:
+        points: The runs of the sweep, as far as they are known; none for a single run.
+        outcomes: How the runs so far ended.
+    """
 
     points: Points = Points()
     outcomes: Sequence[Outcome] = ()
 
     def place(self, number: int) -> str:
-        """Which run this is, of how many, and what tells it from the others; nothing where that is not known."""
+        """Return the label of a run: `[2/4] run 1: batch=16`; empty if the runs of the sweep are not known."""
         if number >= self.total:
             return ""
-        keys = " ".join(override for override in self.points.typed[number] if override in self.points.varied)
-        return f"run {number} ({number + 1} of {self.total})" + (f": {keys}" if keys else "")
+        varied = " ".join(override for override in self.points.typed[number] if override in self.points.varied)
+        return f"[{number + 1}/{self.total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
-        """When this run will end, and the last, by the median of those that were measured to their end so far; nothing
-        before."""
+        """Return when a run and the sweep will end, by the median time of the runs that this process completed.
+
+        Args:
+            number: The number of the run that begins now.
+            now: The current time.
+
+        Returns:
+            A text; empty before the first completed run.
+        """
         now = now or datetime.now()
-        whole = [outcome for outcome in self.outcomes if outcome.state == "whole" and not outcome.earlier]
-        usual_s = typical([outcome.lasted_s for outcome in whole if outcome.lasted_s is not None])
-        if usual_s is None or number >= self.total:
+        completed = [outcome for outcome in self.outcomes if outcome.state == "whole" and not outcome.earlier]
+        typical_s = typical([outcome.lasted_s for outcome in completed if outcome.lasted_s is not None])
+        if typical_s is None or number >= self.total:
             return ""
-        left = sum(other not in self.points.whole for other in range(number, self.total))
-        one = f"it takes {ahead(usual_s, now)}"
-        return one + (f"; the {left} that are left {ahead(left * usual_s, now)}" if left > 1 else "")
+        remaining = sum(other not in self.points.whole for other in range(number, self.total))
+        this_run = f"ETA: this run {ahead(typical_s, now)}"
+        if remaining < 2:
+            return this_run
+        return f"{this_run}, all {remaining} remaining runs {ahead(remaining * typical_s, now)}"
 
     @property
     def total(self) -> int:
+        """The number of runs of the sweep; 0 if not known."""
         return len(self.points.typed)
 
     @property
     def rests_since_s(self) -> float | None:
-        """When the last run ended that was measured, by the monotonic clock; None where this process measured none."""
+        """When the last measured run ended, by the monotonic clock; None if this process has measured none."""
         return next((outcome.ended_s for outcome in reversed(self.outcomes) if outcome.ended_s is not None), None)
 
     def ending(self, most: int | None) -> str:
-        """Why the sweep ends before its last run: so many have failed; nothing while it is to go on."""
+        """Return the message with which a sweep stops early; empty if it continues.
+
+        Args:
+            most: The number of failed runs at which it stops, `sweep.max_failures`; None for no limit.
+        """
         failed = sum(outcome.state == "failed" for outcome in self.outcomes)
-        left = self.total - len(self.outcomes)
-        if most is None or failed < most or (self.total and not left):
+        remaining = self.total - len(self.outcomes)
+        if most is None or failed < most or (self.total and not remaining):
             return ""
-        of_all = f", with {left} of {self.total} runs left" if self.total else ""
+        skipped = f"; {remaining} of {self.total} runs were not started" if self.total else ""
         return (
-            f"The sweep ended{of_all}: {failed} failed, and sweep.max_failures={most}. Mend why, or raise that, and "
-            "give the same command: it goes on, and what is whole is not measured again."
+            f"error: the sweep stopped after {failed} failed run{'s' if failed > 1 else ''} "
+            f"(`sweep.max_failures={most}`){skipped}\n"
+            "  hint: fix the cause or raise `sweep.max_failures`, then run the same command again: "
+            "completed runs are skipped"
         )
 
 
 ALONE = Course()
-"""That of a run that is none of a sweep."""
+"""The progress of a single run."""
