@@ -39,7 +39,9 @@ def test_a_run_ends_with_its_table_and_the_links_that_open_it(whole):
     assert rows == ["epoch", "1", "2", "mean"]
     (run_id,) = whole.shown("run_uuid")
     assert re.search(rf"^View: +make ui, then http://127.0.0.1:5000/.*{run_id}", whole.done.stdout, re.MULTILINE)
-    assert re.search(r"^Compare: +make ui, then http://127.0.0.1:5000/.*viewStateShareKey=", whole.done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^Compare: +make ui, then http://127.0.0.1:5000/.*viewStateShareKey=", whole.done.stdout, re.MULTILINE
+    )
 
 
 def test_a_record_is_all_its_files_and_nothing_half_written(whole):
@@ -107,7 +109,9 @@ def test_a_device_that_this_machine_is_not_is_rehearsed_and_says_so_first_and_la
     done = project.run("train", *project.quick(device="nano", power_limit=10))
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
-    assert lines[0].startswith("REHEARSAL, not a result of the requested configuration: device=nano requested, this machine is device=")
+    assert lines[0].startswith(
+        "REHEARSAL, not a result of the requested configuration: device=nano requested, this machine is device="
+    )
     assert lines[-1] == lines[0]
     run = project.record().run()
     assert (run["choices"]["device"], len(run["rehearsal"]), run["power_limit_applied"]) == ("nano", 2, None)

@@ -90,7 +90,10 @@ def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
         return kind, f"before the run began, {why.format(**entry)} (Slurm job {job}: {state})"
     log = logs / f"{job}_0_log.out"
     if not log.exists():
-        return "job", f"job {job} ended ({state}) without a log\n  hint: check that {shown_path(logs)} is shared with its node"
+        return (
+            "job",
+            f"job {job} ended ({state}) without a log\n  hint: check that {shown_path(logs)} is shared with its node",
+        )
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("submitit ")] or ["no output"]
     errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]

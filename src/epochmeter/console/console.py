@@ -231,7 +231,9 @@ class Terminal:
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
-            self.say(f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}.", style="bold yellow")
+            self.say(
+                f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}.", style="bold yellow"
+            )
 
     def sweep(self, outcomes: Sequence[Outcome], answer: Sequence[str] = ()) -> None:
         """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more.
