@@ -1,12 +1,13 @@
-"""Says what this machine can measure and set, from where and how often; and if not, why, and what
-would change that.
+"""List the quantities that this machine can measure and the settings that it can change.
 
     python src/doctor.py                         a table
-    python src/doctor.py format=json             the same for machines: a list of objects
-    python src/doctor.py device=nano             what a job for that device would find here
-    python src/doctor.py device=cpu meter=rapl   what one by that meter would
+    python src/doctor.py format=json             a list of JSON objects
+    python src/doctor.py device=nano             for runs with another device
+    python src/doctor.py device=cpu meter=rapl   for runs with another meter
 
-Exit code: 0, however little there is to measure; 1 where what was asked for is none.
+For everything that is not available the table has the reason and a hint. Nothing is changed.
+
+Exit code: 0, or 1 if the command is invalid.
 """
 
 import json
@@ -30,8 +31,16 @@ if TYPE_CHECKING:
     from epochmeter.doctor import Row
 
 
+THIS_MACHINE, MEASUREMENTS, SETTINGS = "This machine", "Measurements", "Settings"
+SECTIONS = {
+    **dict.fromkeys(("device", "storage"), THIS_MACHINE),
+    **dict.fromkeys(("power limit", "clocks", "fan"), SETTINGS),
+}
+"""Quantity -> title of its section in the table; all others are measurements."""
+
+
 def main(config: DictConfig) -> None:
-    # What follows is imported late: --help and --cfg answer at once.
+    # Imported late, so that --help and --cfg are fast.
     from epochmeter.doctor import examine
     from epochmeter.machine import host
 
@@ -50,7 +59,7 @@ def main(config: DictConfig) -> None:
 
 
 def on(config: DictConfig, found: str) -> dict[str, Any]:
-    """What was asked, as plain values; composed once more for the device found where none was named."""
+    """Return the configuration as plain values, composed again for the detected device if `device=auto`."""
     chosen = HydraConfig.get()
     if chosen.runtime.choices["device"] == "auto":
         others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
@@ -59,36 +68,45 @@ def on(config: DictConfig, found: str) -> dict[str, Any]:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration as plain values."""
+    """Return a configuration as plain values."""
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def show(rows: Iterable["Row"]) -> None:
-    """The table; reasons and remedies wrap, so that it fits a narrow terminal."""
+    """Print the table, in sections; the last column wraps, so that it fits a narrow terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("quantity", "here", "every", "from where, and what it covers; or why not", box=None, pad_edge=False)
+    sections: dict[str, list[Row]] = {THIS_MACHINE: [], MEASUREMENTS: [], SETTINGS: []}
     for row in rows:
-        here = "[green]yes[/]" if row.offered else "[yellow]no[/]"
-        every = "" if row.period_s is None else f"{row.period_s:.3g} s"
-        table.add_row(escape(row.quantity), here, every, escape(told(row)))
+        is_left = row.quantity.startswith("not restored")
+        sections[SETTINGS if is_left else SECTIONS.get(row.quantity, MEASUREMENTS)].append(row)
+    table = Table("", "available", "period", "source and coverage, or why not", box=None, pad_edge=False)
+    for number, (title, members) in enumerate(sections.items()):
+        if number:
+            table.add_row()
+        table.add_row(f"[bold]{title}[/]")
+        for row in members:
+            available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
+            period = "" if row.period_s is None else f"{row.period_s:.3g} s"
+            table.add_row(escape(row.quantity), available, period, escape(details(row)))
     Console(highlight=False).print(table)
 
 
-def told(row: "Row") -> str:
-    """All that a row says behind its first columns."""
+def details(row: "Row") -> str:
+    """Return the text of a row's last column."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
-        row.period_range_s and "samples {:.2g} to {:.2g} s apart, median on the left".format(*row.period_range_s),
-        row.sampling_core_fraction is not None and f"sampling takes {row.sampling_core_fraction:.1%} of a core",
-        row.now and f"now {row.now}",
-        row.choices and f"can be {row.choices}",
-        row.why,
+        row.period_range_s and "measured periods {:.2g} to {:.2g} s, here the median".format(*row.period_range_s),
+        row.sampling_core_fraction is not None and f"sampling uses {row.sampling_core_fraction:.1%} of a core",
+        row.now and f"current value {row.now}",
+        row.choices and f"possible values {row.choices}",
     ]
-    said = "; ".join(fact.removesuffix(".") for fact in facts if fact)
-    return f"{said}\nwhat would help: {row.remedy}" if row.remedy else said
+    known = "; ".join(fact.removesuffix(".") for fact in facts if fact)
+    why = errors.line(row.why).removeprefix("error: ").replace("\n  hint:", "\nhint:") if row.why else ""
+    hint = f"hint: {row.remedy}" if row.remedy else ""
+    return "\n".join(filter(None, (known, why, hint)))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
     assert 0.005 < float(every[0]) < 0.5
     assert every[1] == "s"
     assert "5W (id:1)" in " ".join(shown.stdout.split())
-    assert re.search(r"sampling takes \d+\.\d% of a core", " ".join(shown.stdout.split()))
+    assert re.search(r"sampling uses \d+\.\d% of a core", " ".join(shown.stdout.split()))
 
 
 def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_stub):  # noqa: F811
@@ -240,7 +240,7 @@ def test_an_estimate_is_no_measurement(tmp_path, examined):
 def test_a_device_that_this_machine_is_not_would_be_a_rehearsal(tmp_path, examined):
     told = examined(f"machine.root={tmp_path}", "device=nano")
     assert told["device"]["offered"] is False
-    assert told["device"]["why"].endswith("device=nano was asked for, this machine is device=cpu: runs are rehearsals")
+    assert told["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
     assert "INA3221" in told["energy"]["why"], "its own meter was asked"
 
 
@@ -250,10 +250,10 @@ def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_pat
         str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
     )
     desk.keep(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
-    left = examined(f"machine.root={tree.root}", "device=nano")["left turned: nvpmodel"]
-    assert left["why"].startswith("left at 5W (id:1) by a run that was killed")
+    left = examined(f"machine.root={tree.root}", "device=nano")["not restored: nvpmodel"]
+    assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert "train.py device=nano" in left["why"]
-    assert left["remedy"] == "the next run puts back MAXN (id:0); by hand: sudo nvpmodel -m 0"
+    assert left["remedy"] == "the next run restores MAXN (id:0); to restore it now: sudo nvpmodel -m 0"
 
 
 @pytest.mark.parametrize(("torch", "offered"), [('"2.4.0"', True), ("null", False)])
@@ -264,7 +264,7 @@ def test_a_trace_needs_torch_in_the_python_that_trains(tmp_path, examined, torch
     told = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
     assert told["trace"]["offered"] is offered
     if not offered:
-        assert told["trace"]["why"] == f"nothing trains: {python} has no torch"
+        assert told["trace"]["why"] == f"training is not possible: {python} has no torch"
         assert "device.python=/path" in told["trace"]["remedy"]
 
 
@@ -285,7 +285,7 @@ def test_what_is_cached_of_anothers_files_is_not_known(tmp_path, rows, bound_by_
     told = rows(f"storage.root={tmp_path / 'data'}", before=bound_by_modes)["page cache"]
     assert told["offered"] is False
     assert "another user's files" in told["why"]
-    assert told["remedy"].startswith("make them yours: sudo chown")
+    assert told["remedy"].startswith("take ownership: sudo chown")
 
 
 def test_reads_of_what_lies_in_memory_reach_no_disk(examined):

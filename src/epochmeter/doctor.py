@@ -1,4 +1,4 @@
-"""What this machine offers to measure and to set, quantity by quantity; what it does not, why, and what would help."""
+"""What this machine can measure and set; for everything else the reason and a hint."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from epochmeter.run.launch import check_interpreter
 from epochmeter.shared.units import NANOSECOND
 
 LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
-"""How long the meter is sampled, in seconds: the longer time for power sensors that average longer."""
+"""How long the meter is sampled, in seconds; the longer time is for sensors with a longer averaging time."""
 QUANTITIES = {
     "cpu_utilization": ("CPU utilization", "all cores"),
-    "gpu_utilization": ("GPU utilization", "the GPU used"),
-    "gpu_clock_mean_hz": ("GPU clock", "the GPU used"),
-    "ram_peak_bytes": ("memory", "RAM of the whole machine"),
+    "gpu_utilization": ("GPU utilization", "the GPUs used"),
+    "gpu_clock_mean_hz": ("GPU clock", "the GPUs used"),
+    "ram_peak_bytes": ("memory", "RAM of the machine"),
     "temperature_max_c": ("temperature", "the hottest sensor"),
-    "throttling": ("throttling", "what slows the machine down"),
+    "throttling": ("throttling", "why clock rates are reduced"),
 }
-"""What the gauges' quantities are called, and what they cover."""
+"""Quantity of a gauge -> its name and coverage."""
 
 
 class Row(NamedTuple):
-    """One quantity: whether it is to be had here, and all there is to know of that; None: nothing to say."""
+    """A quantity that can be measured or a setting that can be changed; None where a field does not apply."""
 
     quantity: str
     offered: bool
@@ -60,14 +60,18 @@ class Row(NamedTuple):
     """The shortest and the longest measured period, if `period_s` is their median."""
     sampling_core_fraction: float | None = None
     """The fraction of a core that sampling power takes."""
-    why: str | None = None  # it is not to be had, or is less than was asked for
+    why: str | None = None
+    """Why it is not available, or not as requested."""
     remedy: str | None = None
+    """How to make it available."""
 
 
 def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
-    """Asks this machine for all that a job with this device, meter, dataset and storage could use of it.
+    """Check every quantity and setting for a configuration.
 
-    `found` is the device that this machine is.
+    Args:
+        job: The configuration: device, meter, dataset, storage and machine.
+        found: The name of the device that this machine is.
     """
     root, device = job["machine"]["root"], job["device"]
     facts = host.facts(root)
@@ -94,28 +98,28 @@ def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
 
 
 def device_row(device: Mapping[str, Any], found: str, here: bool, gpus: list[Gpu]) -> Row:
-    """The device asked for, and whether this machine is one."""
+    """Whether this machine is the requested device."""
     if not here:
-        asked = f"device={device['name']} was asked for, this machine is device={found}: runs are rehearsals"
-        return Row("device", False, why=asked, remedy="leave device out, or run it on such a machine")
+        why = f"device={device['name']} requested, this machine is device={found}: runs are rehearsals"
+        return Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
     models = ", ".join(str(gpu.get("model", gpu["vendor"])) for gpu in gpus)
     title = " with ".join(filter(None, (device["title"], models)))
     return Row("device", True, f"device={device['name']}", covers=title)
 
 
 def left(desk: Desk) -> Iterator[Row]:
-    """The knobs that killed runs have left turned."""
+    """The settings that killed runs did not restore."""
     for number, text in enumerate(desk.damaged(), 1):
         why, _, remedy = text.partition("\nhint: ")
-        yield Row(f"left turned ({number})", False, why=why, remedy=remedy)
+        yield Row(f"not restored ({number})", False, why=why, remedy=remedy)
     for memo in desk.left():
-        by = f"left at {memo.ours or 'an unknown setting'} by a run that was killed ({memo.when}: {memo.command})"
-        remedy = f"the next run puts back {memo.was}; by hand: {memo.by_hand}"
-        yield Row(f"left turned: {memo.knob}", False, why=by, remedy=remedy)
+        why = f"a killed run left it at {memo.ours or 'an unknown setting'} ({memo.when}: {memo.command})"
+        remedy = f"the next run restores {memo.was}; to restore it now: {memo.by_hand}"
+        yield Row(f"not restored: {memo.knob}", False, why=why, remedy=remedy)
 
 
 def energy(meter: Meter, name: str) -> Iterator[Row]:
-    """The total, and each domain's power, by looking for a moment at what the meter tells."""
+    """The total energy and the power of each domain, from sampling the meter for a moment."""
     source, covers, reason = (meter.energy[key] or "" for key in ("source", "covers", "reason"))
     if source == "none":
         yield Row("energy", False, why=reason)
@@ -126,7 +130,7 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
     cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
     after = reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
-    told = consumption(before, after, meter, seconds)
+    used = consumption(before, after, meter, seconds)
     powers = meter.drain(after.at_ns)
 
     def row(quantity: str, joules: float | None, names: Sequence[str], source: str, covers: str, why: str) -> Row:
@@ -141,14 +145,14 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
         text = f"{source} (meter={name})"
         return Row(quantity, offered, text, period_s, covers, watts, period_range_s=range_s, why=why or None)
 
-    total = meter.total(told.joules)
-    lacking = "" if total is not None else "a part of it tells nothing"
+    total = meter.total(used.joules)
+    lacking = "" if total is not None else "one of its domains has no reading"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
     whole = row("energy", total, [*meter.domains], source, parts, reason or lacking)
     yield whole._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
     for domain, part in meter.domains.items():
-        joules = told.joules.get(domain)
-        lacking = "" if joules is not None else told.lost.get(domain, "it stands still, or cannot be read")
+        joules = used.joules.get(domain)
+        lacking = "" if joules is not None else used.lost.get(domain, "the counter does not advance, or cannot be read")
         yield row(f"power: {domain}", joules, [domain], part.source, part.covers, lacking)
 
 
@@ -160,7 +164,7 @@ def periods_s(powers: Powers, name: str, since_ns: int) -> list[float]:
 
 
 def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
-    """A knob: where it stands, where it can be turned to, and whether this user may."""
+    """A device setting: its current value, its possible values, and whether this user may change it."""
     try:
         found = find()
         if not found:
@@ -172,7 +176,7 @@ def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
             source=f"{found.name}, {how}" if how else found.name,
             now=found.get(),
             choices=found.choices(),
-            why=None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not set it here",
+            why=None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not change it",
             remedy=remedy,
         )
     except (OSError, RuntimeError, ValueError) as error:
@@ -181,7 +185,7 @@ def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
 
 
 def gauges(gpus: list[str], root: str) -> Iterator[Row]:
-    """Means and peaks of what the machine does."""
+    """Utilization, clock, memory, temperature and throttling."""
     with closing(open_gauges(gpus=gpus, root=root)) as opened:
         sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.missing()}
     for quantity, (name, covers) in QUANTITIES.items():
@@ -193,23 +197,23 @@ def gauges(gpus: list[str], root: str) -> Iterator[Row]:
 
 
 def page_cache(folder: Path) -> Row:
-    """Whether it can be known what of the dataset is in the page cache: only of files that are this user's."""
+    """Whether Linux reports the page-cache residency of the dataset: only for files that this user may write."""
     first = next(files(folder), None)
     if first and cached_share([first]) is None:
-        why = f"what is cached of another user's files is not told: {folder}"
-        return Row("page cache", False, why=why, remedy=f"make them yours: sudo chown -R $USER {folder}")
-    return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ', once it is made'}")
+        why = f"Linux does not report which pages of another user's files are cached: {folder}"
+        return Row("page cache", False, why=why, remedy=f"take ownership: sudo chown -R $USER {folder}")
+    return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
 def storage(folder: Path, asked: Mapping[str, Any]) -> Row:
-    """What the dataset lies on, or would, and whether that is what was asked for."""
+    """The storage device of the dataset, and whether it is the requested one."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
     covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
     if asked["medium"] and not serves(asked["medium"], disk):
-        why = f"storage={asked['name']} was asked for, and this is {disk.medium}: runs are rehearsals"
-        remedy = "name a folder of the medium: storage.root="
+        why = f"storage={asked['name']} requested, but this is {disk.medium}: runs are rehearsals"
+        remedy = "set `storage.root=` to a folder on that storage"
         return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
     return Row("storage", True, disk.medium, covers=covers)
 
@@ -218,15 +222,15 @@ def disk_reads(folder: Path) -> Row:
     """The block device whose reads are counted."""
     disk = disk_of(folder)
     if disk.reason:
-        return Row("disk reads", False, why=disk.reason, remedy="a dataset on a disk: storage.root=")
+        return Row("disk reads", False, why=disk.reason, remedy="set `storage.root=` to a folder on a disk")
     return Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
 
 
 def trace(python: str | None) -> Row:
-    """Whether the interpreter that trains has torch, whose profiler takes the trace; torch itself is not imported."""
+    """Whether the interpreter that trains has torch, whose profiler records the trace. Torch is not imported here."""
     try:
         check_interpreter(python)
     except InputError as error:
         (problem,) = error.problems
-        return Row("trace", False, why=f"nothing trains: {problem.what}", remedy=problem.hint)
-    return Row("trace", True, "torch's profiler", covers="a few steps after the last epoch")
+        return Row("trace", False, why=f"training is not possible: {problem.what}", remedy=problem.hint)
+    return Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")

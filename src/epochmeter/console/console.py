@@ -31,8 +31,10 @@ LINE_S = 1.0
 SEVERITIES = ("error: ", "warning: ", "note: ")
 _warned_of: set[str] = set()
 """Git commits of reused runs for which a warning was printed."""
+SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
+"""How to open a link to the MLflow server of this machine."""
 SERVER_COMMAND = "make ui, then "
-"""Printed before a link to the MLflow server of this machine, which has to be started."""
+"""The same before a link."""
 
 
 class Voice(logging.Handler):

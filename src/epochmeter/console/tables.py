@@ -78,7 +78,7 @@ def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], w
     if not any(name.startswith("steady/") for name in metrics):
         return table
     averaged = [row["epoch"] for row in rows if row["epoch"] >= warmup and is_steady(row)]
-    known = [score for epoch in averaged if (score := scores.get(epoch)) is not None]
+    known = [value for epoch in averaged if (value := scores.get(epoch)) is not None]
     cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
     cells += [_cell(statistics.fmean(known) if known else None, form) for _, form in val_columns]
     table.add_section()
