@@ -1,11 +1,12 @@
-"""Makes the pictures of the README, as a browser shows them: docs/mlflow.png, the saved view of energy and time of the
-runs of this project, and docs/report.png, the top of a report's page.
+"""Take the README's screenshots with a browser.
 
-    python docs/picture.py                              starts a server for the time it takes
-    python docs/picture.py --url http://127.0.0.1:5000  uses one that runs
-    python docs/picture.py --report report.html         of a report's page
+docs/mlflow.png shows the saved view of energy and time in MLflow; docs/report.png shows the top of a report page.
 
-Needs chromium, or what `playwright install chromium` fetches.
+    python docs/picture.py                              mlflow.png; starts a temporary MLflow server
+    python docs/picture.py --url http://127.0.0.1:5000  mlflow.png; uses a running MLflow server
+    python docs/picture.py --report report.html         report.png
+
+Needs Chromium (`playwright install chromium`).
 """
 
 from __future__ import annotations
@@ -48,26 +49,26 @@ WITHOUT_ASSISTANT = """
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="a tracking server that shows the runs; by default one is started here")
-    parser.add_argument("--report", type=Path, help="the page of a report, in place of MLflow's view")
-    parser.add_argument("--output", type=Path)
-    asked = parser.parse_args()
-    if asked.report:
-        photograph_report(asked.report, asked.output or REPORT)
+    parser.add_argument("--url", help="address of a running MLflow server (default: start one)")
+    parser.add_argument("--report", type=Path, help="a report page to take instead of MLflow's view")
+    parser.add_argument("--output", type=Path, help="image file to write (default: docs/mlflow.png or docs/report.png)")
+    options = parser.parse_args()
+    if options.report:
+        photograph_report(options.report, options.output or REPORT)
         return
-    asked.output = asked.output or PICTURE
-    if asked.url:
-        shown = photograph(asked.url, asked.output)
+    options.output = options.output or PICTURE
+    if options.url:
+        shown = photograph(options.url, options.output)
     else:
-        runs(open_store(uri=LOCAL))  # made here if it is missing: a server would lay its artifacts elsewhere
+        runs(open_store(uri=LOCAL))  # create a missing database here: a server would put its artifacts elsewhere
         with server(ROOT) as url:
-            shown = photograph(url, asked.output)
-    print(f"{asked.output}: the newest of {shown} runs, {SIZE['width']} x {SIZE['height']}")
+            shown = photograph(url, options.output)
+    print(f"{options.output}: the newest of {shown} runs, {SIZE['width']} x {SIZE['height']}")
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """A plain `mlflow ui` in a folder, while it is needed; its whole process group ends with it."""
+    """Run `mlflow ui` in a folder and yield its address; end its process group afterwards."""
     url = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "mlflow", "ui", "--workers", "1", "--port", url.rpartition(":")[2]]
     own = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
@@ -96,7 +97,7 @@ def wait_for(url: str, process: subprocess.Popen) -> None:
             return
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError(f"no server at {url} within {START_LIMIT_S} s. Start one with `mlflow ui` and name it: --url")
+    raise RuntimeError(f"no server at {url} after {START_LIMIT_S} s; start `mlflow ui` and pass its address: --url")
 
 
 def free_port() -> int:
@@ -106,25 +107,25 @@ def free_port() -> int:
 
 
 def runs(store: Store) -> int:
-    """How many runs the view shows: those that measured something, to their end."""
-    found = len(store.client.search_runs([store.experiment_id], views.SHOWN))
-    if not found:
-        raise SystemExit(f"{store.uri} has no finished run to show. Make some first: make sweep")
-    return found
+    """Return the number of completed runs in the view."""
+    count = len(store.client.search_runs([store.experiment_id], views.SHOWN))
+    if not count:
+        raise SystemExit(f"error: {store.uri} has no completed run to show\n  hint: run `make sweep` first")
+    return count
 
 
 def photograph(url: str, picture: Path) -> int:
-    """Takes the picture, and returns how many runs its view holds."""
+    """Take the screenshot of MLflow's view; return the number of runs in the view."""
     store = open_store(uri=url)
-    found = runs(store)
+    count = runs(store)
     views.save(store)
     with page(views.link(store)) as shown:
         shown.screenshot(path=picture)
-    return found
+    return count
 
 
 def photograph_report(report: Path, picture: Path) -> None:
-    """Takes the picture of the top of a report's page."""
+    """Take the screenshot of the top of a report page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -142,14 +143,14 @@ def launched(playwright: Playwright) -> Browser:
 
 
 def text(address: str) -> str:
-    """What a page says when it is drawn."""
+    """Return the text of a rendered page."""
     with page(address) as shown:
         return shown.inner_text("body")
 
 
 @contextmanager
 def page(address: str) -> Iterator[Page]:
-    """A page of MLflow in a browser of its own, drawn."""
+    """Open a page of MLflow in a new browser and yield it when it is rendered."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
