@@ -171,7 +171,7 @@ def test_a_mig_slice_is_reported_without_energy_counter(tmp_path, examined, nvml
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0f4e1d2c-aaaa")
     told = examined(f"machine.root={root}", "device=cuda")
     assert told["energy"]["offered"] is False
-    assert told["energy"]["why"].startswith("A MIG slice is used, and a slice has no energy counter of its own")
+    assert "MIG slice has no energy counter" in told["energy"]["why"]
 
 
 def test_power_modes_that_need_a_reboot_are_listed_separately(tmp_path, examined):
@@ -218,7 +218,7 @@ def test_a_counter_kept_for_root_is_told_with_the_command_that_opens_it(tmp_path
     (root / RAPL / "energy_uj").chmod(0)
     told = rows(f"machine.root={root}", before=bound_by_modes)
     assert told["energy"]["offered"] is False
-    assert "energy_uj is kept for root" in told["energy"]["why"]
+    assert "energy_uj" in told["energy"]["why"]
     assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in told["energy"]["why"]
 
 

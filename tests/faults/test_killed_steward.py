@@ -124,7 +124,8 @@ def test_what_somebody_has_set_since_is_left_theirs(board, desk, steward):
     said = []
     put_back(desk, said.append)
     assert board.read(LIMIT) == "80000000"
-    assert "somebody else set it to 80 W: left so. It was 95 W." in said[0]
+    assert "not restored to 95 W" in said[0]
+    assert "changed it to 80 W" in said[0]
     assert desk.left() == []
 
 

@@ -20,7 +20,7 @@ def board(tmp_path, monkeypatch):
     return board
 
 
-def test_on_jetpack_4_the_kernel_lets_go_of_the_fan_and_takes_it_again(board):
+def test_kernel_control_of_the_fan_is_switched_off_and_on(board):
     fan = open_fan(board.with_kernel_fan().root)
     fan.set("manual 255")
     assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == (
@@ -31,7 +31,7 @@ def test_on_jetpack_4_the_kernel_lets_go_of_the_fan_and_takes_it_again(board):
     assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == ("77", "1")
 
 
-def test_from_jetpack_5_on_the_service_that_would_fight_it_is_stopped_and_started_again(board):
+def test_fan_service_is_stopped_and_started(board):
     fan = open_fan(board.with_service_fan().root)
     fan.set("manual 255")
     assert board.read(DUTY) == "255"
@@ -40,7 +40,7 @@ def test_from_jetpack_5_on_the_service_that_would_fight_it_is_stopped_and_starte
     assert (board.root / "nvfancontrol").exists()
 
 
-def test_a_fan_that_nobody_sets_is_put_back_to_its_duty(board):
+def test_manual_fan_is_restored_to_its_duty(board):
     fan = open_fan(board.with_service_fan().root)
     (board.root / "nvfancontrol").unlink()
     assert fan.get() == "manual 77"
@@ -49,7 +49,7 @@ def test_a_fan_that_nobody_sets_is_put_back_to_its_duty(board):
     assert board.read(DUTY) == "77"
 
 
-def test_the_profile_is_the_one_that_the_services_file_names(board):
+def test_profile_is_that_of_the_service_file(board):
     fan = open_fan(board.with_service_fan().root)
     board.put(**{"etc/nvfancontrol.conf": "FAN_DEFAULT_PROFILE cool"})
     assert fan.get() == "cool 77"
@@ -65,22 +65,22 @@ def test_the_profile_is_the_one_that_the_services_file_names(board):
         (Board.with_service_fan, "manual 77", "echo 77 | sudo tee {root}/sys/class/hwmon/hwmon2/pwm1"),
     ],
 )
-def test_the_command_by_hand_hands_the_fan_back_to_whose_it_was(board, machine, setting, command):
+def test_manual_command_restores_the_controller_of_the_fan(board, machine, setting, command):
     assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
 
 
-def test_after_a_reboot_a_fan_is_back_with_its_service_whatever_duty_that_sets_by_now(board):
+def test_fan_service_is_restored_after_a_reboot(board):
     fan = open_fan(board.with_service_fan().root)
     desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     memo = desk.note("fan", [], fan.get(), fan.by_hand(fan.get()))
     desk.keep(memo._replace(ours="manual 255", boot_id="the boot before"))
     board.put(**{DUTY: 91})
-    said = []
-    put_back(desk, said.append)
-    assert [text.partition(":")[0] for text in said] == ["restored fan to quiet 77"]
+    messages = []
+    put_back(desk, messages.append)
+    assert [text.partition(":")[0] for text in messages] == ["restored fan to quiet 77"]
     assert desk.left() == []
 
 
-def test_a_machine_without_a_fan_has_no_such_knob(board):
+def test_machine_without_a_fan_has_no_knob(board):
     board.put(**{"sys/class/hwmon/hwmon1/name": "ina3221", "sys/class/hwmon/hwmon1/pwm1": 1})
     assert open_fan(board.root) is None

@@ -1,4 +1,4 @@
-"""Limits that are files of the kernel's: RAPL's and amdgpu's."""
+"""Power limits in kernel files: RAPL and amdgpu."""
 
 import os
 
@@ -21,14 +21,14 @@ def board(tmp_path, monkeypatch):
     return board
 
 
-def test_each_package_gets_the_long_term_limit_and_nothing_else_is_touched(board):
+def test_only_the_long_term_limit_of_each_package_is_changed(board):
     before = {file: file.read_text() for file in board.with_rapl().root.rglob("*_uw")}
     open_rapl_limit(board.root).set("65 W")
     after = {file: file.read_text().strip() for file in before if file.read_text() != before[file]}
     assert after == {board.root / LIMIT.format(f"intel-rapl:{package}"): "65000000" for package in (0, 1)}
 
 
-def test_packages_that_differed_differ_again_to_the_microwatt(board):
+def test_different_limits_are_restored_to_the_microwatt(board):
     board.with_rapl().put(**{LIMIT.format("intel-rapl:1"): 94_999_877})
     knob = open_rapl_limit(board.root)
     was = knob.get()
@@ -39,7 +39,7 @@ def test_packages_that_differed_differ_again_to_the_microwatt(board):
 
 
 @pytest.mark.parametrize(("rounding", "takes"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
-def test_the_kernel_may_round_by_a_hundredth(board, monkeypatch, rounding, takes):
+def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, takes):
     monkeypatch.setattr(settling, "SETTLES_S", 0.1)
     knob = open_rapl_limit(board.with_rapl(packages=1).root)
     write = type(board.root).write_text
@@ -48,11 +48,11 @@ def test_the_kernel_may_round_by_a_hundredth(board, monkeypatch, rounding, takes
     if takes:
         knob.set("65 W")
     else:
-        with pytest.raises(RuntimeError, match=r"RAPL: asked for 65 W, the device is at 6[45]\.\d+ W\."):
+        with pytest.raises(RuntimeError, match=r"RAPL to 65 W: the device is at 6[45]\.\d+ W\."):
             knob.set("65 W")
 
 
-def test_a_limit_that_is_switched_off_is_an_error_with_the_switch(board):
+def test_limit_that_is_switched_off_is_an_error_with_the_switch(board):
     board.with_rapl().put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
     with pytest.raises(RuntimeError, match=r"switched off: (\S+) is 0\nhint: echo 1 \| sudo tee \1$"):
         open_rapl_limit(board.root).wish(65)
@@ -62,7 +62,7 @@ def test_a_limit_that_is_switched_off_is_an_error_with_the_switch(board):
 
 
 @pytest.mark.parametrize("highest", ["0", "garbage"])
-def test_a_highest_limit_that_is_not_told_bounds_nothing(board, highest):
+def test_unknown_highest_limit_is_not_checked(board, highest):
     board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_max_power_uw": highest})
     knob = open_rapl_limit(board.root)
     assert knob.choices().startswith("watts (lowest limit unknown: ")
@@ -70,7 +70,7 @@ def test_a_highest_limit_that_is_not_told_bounds_nothing(board, highest):
 
 
 def with_registers(board, cpu, package, unit, info):
-    """A CPU of a package whose registers a driver shows, as `modprobe msr` does."""
+    """Write the MSR file of a CPU, as the msr driver presents it."""
     board.put(**{f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id": package})
     registers = board.root / f"dev/cpu/{cpu}/msr"
     registers.parent.mkdir(parents=True)
@@ -83,7 +83,7 @@ def with_registers(board, cpu, package, unit, info):
 PKG_POWER_INFO = 0x0024_0820_0278_0528  # of a Xeon: 165 W, at least 79 W, at most 260 W, in eighths of a watt
 
 
-def test_the_lowest_limit_is_the_kernels(board):
+def test_lowest_limit_is_that_of_the_kernel(board):
     board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_min_power_uw": 15_000_000})
     knob = open_rapl_limit(board.root)
     assert knob.choices() == "15 to 120 W (lowest limit: the kernel's min_power_uw)"
@@ -92,12 +92,12 @@ def test_the_lowest_limit_is_the_kernels(board):
 
 
 @pytest.mark.parametrize("device", ["pci/devices/0000:00:04.0", "platform/devices/INT3401:00"])
-def test_a_laptops_lowest_limit_is_its_firmwares(board, device):
+def test_lowest_limit_of_a_laptop_is_that_of_its_firmware(board, device):
     board.with_rapl(packages=1).put(**{f"sys/bus/{device}/power_limits/power_limit_0_min_uw": 5_000_000})
     assert open_rapl_limit(board.root).choices() == "5 to 120 W (lowest limit: the firmware's PPCC table)"
 
 
-def test_a_servers_lowest_limit_is_its_cpus_by_package(board):
+def test_lowest_limit_of_a_server_is_that_of_its_cpus(board):
     with_registers(board.with_rapl(), 0, 0, 0xA0E03, PKG_POWER_INFO)
     with_registers(board, 7, 1, 0xA0E04, PKG_POWER_INFO)  # counts in sixteenths
     knob = open_rapl_limit(board.root)
@@ -105,25 +105,25 @@ def test_a_servers_lowest_limit_is_its_cpus_by_package(board):
     assert [dial.low_w for dial in knob._dials] == [79, 39.5]
 
 
-def test_a_lowest_limit_that_is_not_reported_is_unknown_not_0(board):
+def test_unreported_lowest_limit_is_unknown(board):
     with_registers(board.with_rapl(packages=1), 0, 0, 0xA0E03, 0)
     assert open_rapl_limit(board.root).choices() == (
         "up to 120 W (lowest limit unknown: kernel, firmware and CPU do not report it)"
     )
 
 
-def test_a_kernel_that_counts_but_shows_no_limit_has_no_such_knob(board):
+def test_kernel_without_a_limit_has_no_knob(board):
     board.put(**{"sys/class/powercap/intel-rapl:0/name": "package-0", "sys/class/powercap/intel-rapl:0/energy_uj": 1})
     assert open_rapl_limit(board.root) is None
 
 
-def test_a_limit_that_holds_garbage_is_an_error_with_its_name(board):
+def test_limit_that_is_not_a_number_is_an_error_with_its_file(board):
     board.with_rapl().put(**{LIMIT.format("intel-rapl:0"): "garbage"})
-    with pytest.raises(RuntimeError, match=r"intel-rapl:0/constraint_1_power_limit_uw holds no number"):
+    with pytest.raises(RuntimeError, match=r"intel-rapl:0/constraint_1_power_limit_uw is not a number"):
         open_rapl_limit(board.root).get()
 
 
-def test_a_file_of_the_kernels_that_is_kept_for_root_is_written_by_sudo(board, open_folder, monkeypatch):
+def test_kernel_file_of_root_is_written_by_sudo(board, open_folder, monkeypatch):
     board = Board(open_folder).with_rapl(packages=1)
     monkeypatch.setenv("PATH", board.on_path())
     board.root.joinpath(LIMIT.format("intel-rapl:0")).chmod(0o444)
@@ -138,7 +138,7 @@ def test_a_file_of_the_kernels_that_is_kept_for_root_is_written_by_sudo(board, o
     assert knob.get() == "65 W"
 
 
-def test_the_cap_is_that_of_the_gpus_used_alone(board):
+def test_only_the_gpus_used_are_limited(board):
     board.with_amdgpu("0000:03:00.0").with_amdgpu("0000:83:00.0")
     open_amd_cap(["0000:83:00.0"], board.root).set("200 W")
     assert board.read(CAP.format(0)) == "250000000"
@@ -146,7 +146,7 @@ def test_the_cap_is_that_of_the_gpus_used_alone(board):
 
 
 @pytest.mark.parametrize("buses", [["0000:c6:00.0"], ["0000:c1:00.0", "0000:c6:00.0"]])
-def test_of_a_board_with_two_dies_the_cap_is_that_of_the_first_as_its_energy_is(board, buses):
+def test_limit_of_a_dual_board_is_that_of_its_first_die(board, buses):
     board.with_amdgpu("0000:c1:00.0", MI250X).with_amdgpu("0000:c6:00.0", MI250X)
     knob = open_amd_cap(buses, board.root)
     knob.set("200 W")
@@ -155,6 +155,6 @@ def test_of_a_board_with_two_dies_the_cap_is_that_of_the_first_as_its_energy_is(
 
 
 @pytest.mark.parametrize("buses", [[], ["0000:83:00.0"], ["0000:03:00.0", "0000:83:00.0"]])
-def test_unless_each_gpu_has_a_cap_there_is_no_such_knob(board, buses):
+def test_gpus_without_a_limit_have_no_knob(board, buses):
     board.with_amdgpu("0000:03:00.0")
     assert open_amd_cap(buses, board.root) is None

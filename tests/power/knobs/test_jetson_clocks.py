@@ -29,7 +29,7 @@ def lows(board):
     return [board.read(path) for path in (CPU.format(0, "min"), CPU.format(1, "min"), GPU.format("min"))]
 
 
-def test_locked_is_where_every_clock_is_held_at_its_highest(board, knob):
+def test_clocks_are_locked_if_all_minima_equal_the_maxima(board, knob):
     before = lows(board)
     knob.set("locked")
     assert lows(board) == ["1510400", "1510400", "624750000"]
@@ -39,14 +39,14 @@ def test_locked_is_where_every_clock_is_held_at_its_highest(board, knob):
 
 
 @pytest.mark.parametrize("low", [CPU.format(1, "min"), GPU.format("min")])
-def test_one_clock_that_may_go_down_is_enough_to_be_free(board, knob, low):
+def test_clocks_are_free_if_one_may_change(board, knob, low):
     knob.set("locked")
     board.put(**{low: 1})
     assert knob.get() == "free"
 
 
-def test_a_lock_that_took_in_part_is_undone(board, knob):
-    """The program locks what it can: the GPU's lowest frequency is its highest for none to set."""
+def test_partial_lock_is_undone(board, knob):
+    """The program may lock only some of the clocks."""
     before = lows(board)
     knob.set("locked")
     board.put(**{GPU.format("min"): before[2]})
@@ -55,31 +55,31 @@ def test_a_lock_that_took_in_part_is_undone(board, knob):
     assert lows(board) == before
 
 
-def test_what_was_stored_by_a_run_before_is_no_obstacle(board, knob):
+def test_file_of_an_earlier_run_is_replaced(board, knob):
     board.put(**{"state/l4t_dfs.conf": "of long ago"})
     knob.set("locked")
     knob.set("free")
     assert lows(board)[0] == "115200"
 
 
-def test_nothing_is_locked_unless_what_was_there_is_stored(board, knob):
+def test_clocks_are_locked_only_after_they_are_stored(board, knob):
     board.program("jetson_clocks", 'echo "Error: unknown SoC"')
-    with pytest.raises(RuntimeError, match=r"did not store the clocks to put back: Error: unknown SoC"):
+    with pytest.raises(RuntimeError, match=r"did not store the original clocks: Error: unknown SoC"):
         knob.set("locked")
 
 
-def test_a_machine_whose_clocks_cannot_be_read_says_so(tmp_path, board):
+def test_unreadable_clocks_are_an_error(tmp_path, board):
     empty = tmp_path / "empty"
-    with pytest.raises(RuntimeError, match="no clock can be read"):
+    with pytest.raises(RuntimeError, match="cannot read any clock"):
         open_jetson_clocks(empty, tmp_path).get()
 
 
-def test_a_machine_without_the_program_has_no_such_knob(tmp_path, monkeypatch):
+def test_machine_without_jetson_clocks_has_no_knob(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert open_jetson_clocks(tmp_path, tmp_path) is None
 
 
-def test_the_command_by_hand_is_the_one_that_puts_back(board):
+def test_manual_command_restores_the_clocks(board):
     knob = open_jetson_clocks(board.root, board.root / "my state")
     knob.set("locked")
     command = shlex.split(knob.by_hand("free"))
@@ -88,7 +88,7 @@ def test_the_command_by_hand_is_the_one_that_puts_back(board):
     assert knob.get() == "free"
 
 
-def test_where_jtops_service_has_locked_them_the_command_names_what_that_has_stored(board, monkeypatch):
+def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, monkeypatch):
     def lock(on):
         for path in (CPU.format(0, "{}"), CPU.format(1, "{}"), GPU):
             board.put(**{path.format("min"): board.read(path.format("max")) if on else 1})

@@ -1,4 +1,4 @@
-"""What jtop's service is asked to do, by the real client, which is imported in a process of its own."""
+"""Requests to jtop's service by the real client, which is imported in a separate process."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[3] / "src"
-pytestmark = pytest.mark.skipif(not find_spec("jtop"), reason="no jetson-stats in this environment")
+pytestmark = pytest.mark.skipif(not find_spec("jtop"), reason="jetson-stats is not installed")
 
 SERVED = """
 import json, queue, sys, tempfile, threading
@@ -55,8 +55,8 @@ print(json.dumps(controls), flush=True)
     ("call", "controls"),
     [
         ("set_mode(1, '7W')", [{"nvp": {"id": 1, "force": False}}]),
-        ("set_mode(2, '7W')", "jtop does not know 7W as mode 2."),
-        ("set_mode(0, '7W')", "jtop does not know 7W as mode 0."),
+        ("set_mode(2, '7W')", "jtop has no power mode 2 named 7W"),
+        ("set_mode(0, '7W')", "jtop has no power mode 0 named 7W"),
         ("lock_clocks(True)", [{"jc": {"enable": True}}]),
         ("lock_clocks(False)", [{"jc": {"enable": False}}]),
         (
@@ -70,8 +70,8 @@ print(json.dumps(controls), flush=True)
         ("set_fan('nvfancontrol', 30.0)", 'Profile "nvfancontrol" does not exist for Fan "pwmfan".'),
     ],
 )
-def test_the_service_is_asked_for_this_and_nothing_else(call, controls):
-    """Never with `force`, by which it would reboot the board, and never for a mode that it numbers otherwise."""
+def test_requests_to_the_service(call, controls):
+    """Requests never have `force`, which would reboot the board, and modes must have the same number."""
     command = [sys.executable, "-c", SERVED, str(Path(__file__).parents[1]), f"jtop_control.{call}"]
-    told = json.loads(subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}))
-    assert controls in told if isinstance(controls, str) else told == controls
+    sent = json.loads(subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}))
+    assert controls in sent if isinstance(controls, str) else sent == controls

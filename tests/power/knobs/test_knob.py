@@ -1,4 +1,4 @@
-"""What holds for every knob there is: turned, looked at, and put back whatever ends the run."""
+"""The contract of knobs: every test runs for every knob."""
 
 import json
 import os
@@ -24,15 +24,15 @@ from epochmeter.power.knobs.restore_journal import Desk
 
 
 class Case(NamedTuple):
-    """A knob on a machine, what is asked of it, and where it then stands."""
+    """A knob on a simulated machine, with the requested value and the settings before and after the change."""
 
     machine: Callable[[Board], Board]
     opened: Callable[[Path, Path], Any]
-    asked: Any
+    requested: Any
     was: str
     turned: str
     other: str
-    """What somebody else sets it to meanwhile."""
+    """A setting by someone else during the run."""
     wrong: Any
     choices: str
 
@@ -92,7 +92,7 @@ CASES = {
 
 
 class Bench:
-    """A knob to try, its machine, and the desk where what it was is written down."""
+    """A knob, its machine and its journal."""
 
     def __init__(self, name: str, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
         self.case, self.board, self.monkeypatch = CASES[name], board, monkeypatch
@@ -104,26 +104,26 @@ class Bench:
 
     @contextmanager
     def held(self):
-        with held([(self.knob, self.knob.wish(self.case.asked))], self.desk, self.said.append) as holding:
+        with held([(self.knob, self.knob.wish(self.case.requested))], self.desk, self.said.append) as holding:
             yield holding
 
     def memos(self) -> list[dict]:
         return [json.loads(file.read_text()) for file in self.desk.folder.glob("*.json")]
 
     def at(self) -> str:
-        """Where the knob stands; what turns a fan by temperature then sets its duty as it likes."""
+        """The current setting; the duty that a fan profile sets is ignored."""
         profile, _, duty = self.knob.get().partition(" ")
         return f"{profile} 77" if profile == "quiet" and duty == "80" else self.knob.get()
 
     def deafen(self) -> None:
-        """From now on the machine takes settings and does nothing."""
+        """Make the machine accept settings without effect."""
         self.board.put(deaf="")
         self.monkeypatch.setattr(privilege, "write", lambda file, text: None)
         self.monkeypatch.setenv("STUB", "deaf")
 
     @contextmanager
     def forbidden(self):
-        """Within, the user may set nothing: sudo refuses, and files are for reading, as root would not find them."""
+        """Within the block, sudo refuses and files are read-only (also when the tests run as root)."""
         self.board.put(no_sudo="")
         self.monkeypatch.setenv("STUB", "nopermission")
         for file in self.board.root.rglob("sys/**/*"):
@@ -149,7 +149,7 @@ def bench(request, open_folder, no_jtop, monkeypatch):
     return Bench(request.param, Board(open_folder), monkeypatch)
 
 
-def test_a_knob_is_turned_for_as_long_as_it_is_held(bench):
+def test_setting_is_changed_and_restored(bench):
     assert bench.at() == bench.case.was
     with bench.held() as holding:
         assert holding.applied == {bench.knob.name: bench.case.turned}
@@ -159,7 +159,7 @@ def test_a_knob_is_turned_for_as_long_as_it_is_held(bench):
     assert bench.said == []
 
 
-def test_what_was_there_is_on_the_disk_while_it_is_not_there(bench):
+def test_original_setting_is_in_the_journal_while_changed(bench):
     with bench.held():
         (memo,) = bench.memos()
         assert (memo["was"], memo["ours"], memo["pid"]) == (bench.case.was, bench.case.turned, os.getpid())
@@ -167,14 +167,14 @@ def test_what_was_there_is_on_the_disk_while_it_is_not_there(bench):
 
 
 @pytest.mark.parametrize("end", [ValueError, RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_it_is_put_back_whatever_ends_the_run(bench, end):
+def test_setting_is_restored_after_any_exception(bench, end):
     with pytest.raises(end), bench.held():
         raise end
     assert bench.at() == bench.case.was
     assert bench.memos() == []
 
 
-def test_what_is_there_already_is_neither_turned_nor_put_back(bench):
+def test_setting_already_in_place_is_not_changed(bench):
     bench.knob.set(bench.case.turned)
     with bench.held() as holding:
         assert bench.memos() == []
@@ -182,61 +182,61 @@ def test_what_is_there_already_is_neither_turned_nor_put_back(bench):
     assert bench.knob.get() == bench.case.turned
 
 
-def test_what_somebody_else_sets_meanwhile_is_said_and_left_theirs(bench):
+def test_change_by_someone_else_is_reported_and_kept(bench):
     with bench.held() as holding:
         bench.knob.set(bench.case.other)
         theirs = bench.knob.get()
-        (told,) = holding.drifted()
-    assert told == f"{bench.knob.name} was set to {bench.case.turned}, and somebody else set it to {theirs}."
+        (drift,) = holding.drifted()
+    assert drift.startswith(f"{bench.knob.name} was set to {bench.case.turned}")
+    assert drift.endswith(f" {theirs}.")
     assert bench.knob.get() == theirs
     if theirs != bench.case.was:
-        assert bench.said == [
-            f"{bench.knob.name} was set to {bench.case.turned}, and somebody else set it to {theirs}: left so. "
-            f"It was {bench.case.was}."
-        ]
+        (message,) = bench.said
+        assert message.startswith(f"{bench.knob.name} is not restored to {bench.case.was}")
+        assert f"changed it to {theirs}" in message
     assert bench.memos() == []
 
 
-def test_a_setting_that_does_not_take_is_an_error_that_says_where_the_device_is(bench):
+def test_setting_without_effect_is_an_error_with_the_actual_setting(bench):
     bench.deafen()
-    with pytest.raises(RuntimeError, match=r": asked for .*, the device is at .*"), bench.held():
-        pytest.fail("held what did not take")
+    with pytest.raises(RuntimeError, match=r"^cannot set .* to .*: the device is at "), bench.held():
+        pytest.fail("entered the block without the setting")
     assert bench.memos() == []
 
 
-def test_without_the_right_to_it_the_error_says_what_gives_it(bench):
+def test_missing_permission_is_an_error_with_a_remedy(bench):
     remedy = pytest.raises(RuntimeError, match=r"(?s)(needs root.*(NOPASSWD|-aG jtop))|zeusd")
     with bench.forbidden(), remedy, bench.held():
-        pytest.fail("held what may not be turned")
+        pytest.fail("entered the block without permission")
     assert bench.at() == bench.case.was
     assert bench.memos() == []
 
 
-def test_what_cannot_be_asked_for_is_refused_with_what_can(bench):
-    with pytest.raises(ValueError, match=f"={bench.case.wrong}") as refused:
+def test_invalid_value_is_refused_with_the_choices(bench):
+    with pytest.raises(ValueError, match=f"={bench.case.wrong}") as error:
         bench.knob.wish(bench.case.wrong)
-    assert bench.case.choices in str(refused.value)
+    assert bench.case.choices in str(error.value)
 
 
-def test_what_cannot_be_put_back_is_a_loud_error_with_the_command_and_stays_written_down(bench):
-    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as stuck, bench.held():
+def test_failed_restoration_is_an_error_with_the_command_and_stays_in_the_journal(bench):
+    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as error, bench.held():
         bench.deafen()
     (memo,) = bench.memos()
     (file,) = bench.desk.folder.glob("*.json")
-    assert bench.said == [str(stuck.value)]
-    assert str(stuck.value).endswith(f"\nhint: {memo['by_hand']} && rm {file}")
+    assert bench.said == [str(error.value)]
+    assert str(error.value).endswith(f"\nhint: {memo['by_hand']} && rm {file}")
     assert memo["by_hand"].count("sudo ") >= 1
 
 
 @pytest.fixture
 def ctrl_c():
-    """Ctrl-C is heard, also where the tests run in the background of a script."""
+    """Enable Ctrl-C, which is ignored if the tests run in the background of a script."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_second_signal_waits_until_all_is_put_back(bench, ctrl_c):
+def test_signal_during_restoration_is_deferred(bench, ctrl_c):
     turn, when = bench.knob.set, []
 
     def interrupted(setting):
@@ -254,29 +254,29 @@ def test_a_second_signal_waits_until_all_is_put_back(bench, ctrl_c):
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError(), SystemExit(1), ValueError()])
-def test_a_terminal_that_is_gone_keeps_nothing_from_being_put_back(bench, error):
+def test_settings_are_restored_without_a_terminal(bench, error):
     def gone(text):
         raise error
 
-    wish = bench.knob.wish(bench.case.asked)
+    wish = bench.knob.wish(bench.case.requested)
     with pytest.raises(RuntimeError, match="cannot restore"), held([(bench.knob, wish)], bench.desk, gone):
         bench.deafen()
 
 
-def test_a_knob_whose_library_exits_keeps_no_other_from_being_put_back(tmp_path):
+def test_other_settings_are_restored_if_a_library_exits(tmp_path):
     knobs = [open_rapl_limit(Board(tmp_path / name).with_rapl().root) for name in ("first", "second")]
     knobs[1].name = "another"
 
     def exits():
         raise SystemExit("of a library's")
 
-    stuck = pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's")
-    with stuck, held([(knob, knob.wish(65)) for knob in knobs], desk(tmp_path), print):
+    error = pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's")
+    with error, held([(knob, knob.wish(65)) for knob in knobs], desk(tmp_path), print):
         knobs[1].get = exits
     assert knobs[0].get() == "95 W"
 
 
-def test_a_turn_that_was_cut_short_is_put_back_whatever_it_looks_like(bench):
+def test_interrupted_change_is_restored(bench):
     memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
     bench.desk.keep(memo._replace(began="0"))
     put_back(bench.desk, bench.said.append)
@@ -284,8 +284,8 @@ def test_a_turn_that_was_cut_short_is_put_back_whatever_it_looks_like(bench):
     assert bench.memos() == []
 
 
-def test_what_a_killed_run_requested_and_cannot_be_read_yet_is_requested_back(open_folder, monkeypatch):
-    """As jtop's service does it: later than it was asked, and the run that asked is dead by then."""
+def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
+    """jtop's service applies a request late, when the run that made it has ended."""
     board = Board(open_folder).with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", board.on_path())
     late = [2]  # the mode that was requested
@@ -298,7 +298,7 @@ def test_what_a_killed_run_requested_and_cannot_be_read_yet_is_requested_back(op
     assert late == [2, 5]
 
 
-def test_a_setting_that_cannot_be_restored_is_a_warning_and_refuses_the_runs_that_change_it(bench):
+def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
     left_by_a_dead_run(bench)
     bench.deafen()
     failed = put_back(bench.desk, bench.said.append)
@@ -314,8 +314,8 @@ def test_a_setting_that_cannot_be_restored_is_a_warning_and_refuses_the_runs_tha
     refuse_unrestored([bench.knob], bench.desk)
 
 
-def test_a_change_that_was_never_made_and_cannot_be_undone_leaves_no_journal_entry(bench):
-    """As after a power cut between journal and change, for a user who may no longer set anything."""
+def test_change_that_was_never_made_leaves_no_journal_entry(bench):
+    """After a power cut between journal and change, for a user who has lost the permission."""
     with bench.forbidden():
         memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
         bench.desk.keep(memo._replace(began="0"))
@@ -325,13 +325,13 @@ def test_a_change_that_was_never_made_and_cannot_be_undone_leaves_no_journal_ent
 
 
 def left_by_a_dead_run(bench, **changes):
-    """A memo as a steward leaves it that was killed while it held the knob."""
+    """Leave a changed setting and its journal entry, as a killed controller does."""
     memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
     bench.knob.set(bench.case.turned)
     return bench.desk.keep(memo._replace(ours=bench.knob.get(), began="0", **changes))
 
 
-def test_what_a_killed_run_has_left_is_put_back_by_the_next(bench):
+def test_next_run_restores_the_setting_of_a_killed_run(bench):
     left_by_a_dead_run(bench)
     put_back(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
@@ -339,7 +339,7 @@ def test_what_a_killed_run_has_left_is_put_back_by_the_next(bench):
     assert bench.said[0].startswith(f"restored {bench.knob.name} to {bench.case.was}")
 
 
-def test_a_run_killed_between_writing_and_turning_is_put_back_too(bench):
+def test_run_killed_between_journal_and_change_is_restored(bench):
     left_by_a_dead_run(bench)
     (memo,) = bench.desk.left()
     bench.desk.keep(memo._replace(ours=None))
@@ -347,7 +347,7 @@ def test_a_run_killed_between_writing_and_turning_is_put_back_too(bench):
     assert bench.at() == bench.case.was
 
 
-def test_after_a_reboot_only_what_outlives_it_is_put_back(bench):
+def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     left_by_a_dead_run(bench, boot_id="the boot before")
     put_back(bench.desk, bench.said.append)
     assert bench.at() == (bench.case.was if bench.knob.name in LASTING else bench.case.turned)

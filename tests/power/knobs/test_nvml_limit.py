@@ -1,4 +1,4 @@
-"""The limit of NVIDIA GPUs, through the real client library and zeus, on a driver's library that is a stub."""
+"""The power limit of NVIDIA GPUs, through zeus and the real client library on a stub of NVML."""
 
 import json
 import socketserver
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.usefixtures("nvml")
 GPUS = ["GPU-aaaa", "GPU-bbbb"]
 
 
-def test_the_range_is_that_of_the_gpus():
+def test_range_is_that_of_the_gpus():
     knob = open_nvml_limit(GPUS)
     assert knob.choices() == "100 to 300 W"
     assert knob.wish(100).setting == "100 W"
     assert (knob.wish(162.5).setting, knob.wish(162.5).watts, knob.wish(100).most_w) == ("162.5 W", 162.5, 300)
     for watts in (99, 300.5):
-        with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W\."):
+        with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W"):
             knob.wish(watts)
 
 
-def test_a_power_mode_is_refused_with_the_range_in_watts():
-    with pytest.raises(ValueError, match=r"power_limit=MAXN names a power mode.*NVML limits in watts: 100 to 300 W\."):
+def test_power_mode_is_refused_with_the_range_in_watts():
+    with pytest.raises(ValueError, match=r"(?s)power_limit=MAXN is a power mode.*in watts: 100 to 300 W"):
         open_nvml_limit(GPUS).wish("MAXN")
 
 
@@ -39,7 +39,7 @@ def test_only_the_gpus_used_are_limited():
     assert open_nvml_limit(["GPU-bbbb"]).get() == "150 W"
 
 
-def test_gpus_that_differed_differ_again():
+def test_different_limits_are_restored_per_gpu():
     open_nvml_limit(["GPU-bbbb"]).set("180 W")
     both = open_nvml_limit(GPUS)
     was = both.get()
@@ -50,7 +50,7 @@ def test_gpus_that_differed_differ_again():
     assert both.get() == was
 
 
-def test_a_gpu_that_has_no_limit_has_no_such_knob(monkeypatch):
+def test_gpu_without_a_limit_has_no_knob(monkeypatch):
     monkeypatch.setenv("STUB", "unsupported")
     assert open_nvml_limit(GPUS) is None
 
@@ -59,13 +59,13 @@ def test_a_gpu_that_has_no_limit_has_no_such_knob(monkeypatch):
     ("gpus", "stub", "said"),
     [(["GPU-cccc"], "", "power limit of GPU-cccc: Not Found"), (GPUS, "silent", "Driver Not Loaded")],
 )
-def test_a_gpu_that_cannot_be_asked_is_an_error(monkeypatch, gpus, stub, said):
+def test_unreadable_gpu_is_an_error(monkeypatch, gpus, stub, said):
     monkeypatch.setenv("STUB", stub)
     with pytest.raises(RuntimeError, match=said):
         open_nvml_limit(gpus)
 
 
-def test_the_command_by_hand_limits_each_gpu():
+def test_manual_command_limits_every_gpu():
     assert open_nvml_limit(GPUS).by_hand("250 W, 180 W") == (
         "sudo nvidia-smi -i GPU-aaaa -pl 250 && sudo nvidia-smi -i GPU-bbbb -pl 180"
     )
@@ -76,7 +76,7 @@ def desk(tmp_path):
     return Desk(str(tmp_path), root="/", boot_id="this boot", command="train.py")
 
 
-def test_a_limit_that_takes_effect_late_is_waited_for_and_restored(monkeypatch, desk):
+def test_late_limit_is_waited_for_and_restored(monkeypatch, desk):
     monkeypatch.setenv("STUB", "late")
     knob = open_nvml_limit(GPUS)
     with held([(knob, knob.wish(150))], desk, pytest.fail) as holding:
@@ -86,10 +86,10 @@ def test_a_limit_that_takes_effect_late_is_waited_for_and_restored(monkeypatch, 
     assert knob.get() == "250 W"
 
 
-def test_after_a_refusal_gpus_whose_limit_takes_effect_late_are_restored(monkeypatch, desk):
+def test_late_limits_are_restored_after_a_refusal(monkeypatch, desk):
     monkeypatch.setenv("STUB", "late,only0")
     knob = open_nvml_limit(GPUS)
-    refused = pytest.raises(RuntimeError, match="GPU-bbbb was not set to 150 W: Insufficient Permissions")
+    refused = pytest.raises(RuntimeError, match="GPU-bbbb to 150 W: Insufficient Permissions")
     with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
         pytest.fail("held a limit that one GPU does not have")
     assert desk.left() == []
@@ -97,12 +97,12 @@ def test_after_a_refusal_gpus_whose_limit_takes_effect_late_are_restored(monkeyp
     assert knob.get() == "250 W"
 
 
-def test_a_limit_that_never_takes_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, desk):
+def test_limit_without_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, desk):
     monkeypatch.setenv("STUB", "deaf")
     monkeypatch.setattr(settling, "SETTLES_S", 0.3)
     knob = open_nvml_limit(GPUS)
     began_s = time.monotonic()
-    refused = pytest.raises(RuntimeError, match=r"asked for 150 W, the device is at 250 W")
+    refused = pytest.raises(RuntimeError, match=r"NVML to 150 W: the device is at 250 W")
     with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
         pytest.fail("held a limit that no GPU has")
     assert time.monotonic() - began_s >= 0.3
@@ -110,21 +110,21 @@ def test_a_limit_that_never_takes_effect_is_refused_and_leaves_no_journal_entry(
 
 
 class Daemon(BaseHTTPRequestHandler):
-    """As much of zeusd as sets a limit, with root's rights on the stub's file."""
+    """The part of zeusd that sets a limit."""
 
     limit_file = None
 
     def do_GET(self):
-        found = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
-        self.reply({**found, "enabled_api_groups": ["gpu-read", "gpu-control"]})
+        devices = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
+        self.reply({**devices, "enabled_api_groups": ["gpu-read", "gpu-control"]})
 
     def do_POST(self):
-        asked = parse_qs(urlsplit(self.path).query)
-        self.limit_file.write_text(asked["power_limit_mw"][0])
+        query = parse_qs(urlsplit(self.path).query)
+        self.limit_file.write_text(query["power_limit_mw"][0])
         self.reply({})
 
-    def reply(self, told):
-        body = json.dumps(told).encode()
+    def reply(self, content):
+        body = json.dumps(content).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -137,7 +137,7 @@ class Daemon(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_ordinary_user_sets_it_by_zeusd(tmp_path, open_folder, monkeypatch):
+def test_ordinary_user_sets_the_limit_by_zeusd(tmp_path, open_folder, monkeypatch):
     monkeypatch.setenv("STUB", "nopermission")
     monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd"))
     monkeypatch.setattr(Daemon, "limit_file", open_folder / "limit")
@@ -149,7 +149,7 @@ def test_an_ordinary_user_sets_it_by_zeusd(tmp_path, open_folder, monkeypatch):
     assert knob.get() == "150 W"
 
 
-def test_a_zeusd_that_does_not_answer_is_named(tmp_path, monkeypatch):
+def test_unreachable_zeusd_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd"))
-    with pytest.raises(RuntimeError, match="GPU-aaaa was not set to 150 W: Cannot reach Zeusd"):
+    with pytest.raises(RuntimeError, match="GPU-aaaa to 150 W: Cannot reach Zeusd"):
         open_nvml_limit(["GPU-aaaa"]).set("150 W")

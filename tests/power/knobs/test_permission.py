@@ -58,7 +58,7 @@ def root(monkeypatch):
 
 @pytest.fixture
 def user(board, monkeypatch):
-    """An ordinary user, who may write no file of the kernel's, and for whom sudo runs these commands alone."""
+    """Function that makes sudo run only the given commands for an ordinary user without write permission."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(privilege, "writable", lambda file: False)
 
@@ -72,7 +72,7 @@ def user(board, monkeypatch):
 
 
 def within(process, status, uid_map):
-    """What the kernel tells this process of its rights."""
+    """Write the kernel's files about the capabilities of this process."""
     (process / "status").write_text(f"Name:\tpython\nCapEff:\t{status}\nSeccomp:\t0\n")
     (process / "uid_map").write_text(uid_map)
 
@@ -86,9 +86,7 @@ HOST, ROOTLESS = "         0          0 4294967295\n", "         0     100000   
     [(ALL, HOST, True), (OF_A_CONTAINER, HOST, False), (ALL, ROOTLESS, False), ("0000000000200000", HOST, True)],
     ids=["root", "container", "rootless container", "CAP_SYS_ADMIN alone"],
 )
-def test_a_gpus_limit_needs_the_hosts_capability_and_no_user_id(
-    board, root, monkeypatch, tmp_path, capabilities, uid_map, may
-):
+def test_gpu_limit_needs_cap_sys_admin_of_the_host(board, root, monkeypatch, tmp_path, capabilities, uid_map, may):
     monkeypatch.setattr(privilege, "PROCESS", tmp_path)
     within(tmp_path, capabilities, uid_map)
     how, remedy = permission(NVML)
@@ -97,12 +95,12 @@ def test_a_gpus_limit_needs_the_hosts_capability_and_no_user_id(
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_root_may_change_what_it_may_write(knob, root, name):
+def test_root_may_change_writable_settings(knob, root, name):
     assert permission(knob(name)) == ("as root", None)
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_root_of_a_container_may_not_change_what_is_read_only(knob, root, monkeypatch, name):
+def test_root_of_a_container_may_not_change_read_only_settings(knob, root, monkeypatch, name):
     monkeypatch.setattr(privilege, "writable", lambda file: False)
     how, remedy = permission(knob(name))
     assert how == ""
@@ -110,26 +108,26 @@ def test_root_of_a_container_may_not_change_what_is_read_only(knob, root, monkey
     assert "sudo" not in remedy
 
 
-def test_root_of_a_container_without_the_boards_programs_may_not_set_its_power_mode(knob, board, root):
+def test_root_of_a_container_without_nvpmodel_may_not_set_the_power_mode(knob, board, root):
     nvpmodel = knob("nvpmodel")
     (board.programs / "nvpmodel").unlink()
     assert permission(nvpmodel)[0] == ""
 
 
-def test_a_user_who_may_write_the_limits_may_set_them(knob, board, user, monkeypatch):
+def test_user_with_write_permission_sets_limits_directly(knob, board, user, monkeypatch):
     monkeypatch.setattr(privilege, "writable", lambda file: True)
     assert permission(knob("RAPL")) == ("directly", None)
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_without_sudo_or_a_service_nothing_may_be_set_and_a_remedy_is_given(knob, user, name):
+def test_user_without_sudo_or_service_gets_a_remedy(knob, user, name):
     how, remedy = permission(knob(name))
     assert how == ""
     assert ("usermod -aG jtop" in remedy) == (name != "RAPL")
     assert ("NOPASSWD" in remedy) == (name != "jetson_clocks")
 
 
-def test_all_files_of_a_limit_have_to_be_allowed_and_none_is_written(knob, board, user):
+def test_all_files_of_a_limit_must_be_allowed_and_none_is_written(knob, board, user):
     files = [board.root / LIMIT.format(package) for package in (0, 1)]
     limits = knob("RAPL")
     user(("tee", files[0]))
@@ -139,7 +137,7 @@ def test_all_files_of_a_limit_have_to_be_allowed_and_none_is_written(knob, board
     assert [file.read_text() for file in files] == ["95000000\n", "95000000\n"]
 
 
-def test_a_file_that_is_not_the_kernels_is_never_opened_by_tee(knob, board, user, monkeypatch):
+def test_file_outside_sysfs_is_never_opened_by_tee(knob, board, user, monkeypatch):
     monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
     user(*(("tee", board.root / LIMIT.format(package)) for package in (0, 1)))
     assert permission(knob("RAPL"))[0] == ""
@@ -147,7 +145,7 @@ def test_a_file_that_is_not_the_kernels_is_never_opened_by_tee(knob, board, user
 
 
 @pytest.mark.parametrize(("name", "asked"), [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show")])
-def test_permission_by_sudo_is_tried_with_a_command_that_changes_nothing(knob, user, name, asked):
+def test_sudo_is_tried_with_a_read_only_command(knob, user, name, asked):
     user(asked.split())
     assert permission(knob(name)) == ("by sudo", None)
 
@@ -159,7 +157,7 @@ def test_zeusd_sets_the_limit_of_an_nvidia_gpu(knob, user, monkeypatch, name):
     assert permission(knob("RAPL"))[0] == ""
 
 
-def test_jtops_service_serves_those_who_may_open_its_socket(knob, user, tmp_path, monkeypatch):
+def test_jtop_service_is_used_if_its_socket_is_accessible(knob, user, tmp_path, monkeypatch):
     monkeypatch.setattr(permissions, "find_spec", lambda name: object())
     assert permission(knob("fan"))[0] == ""
     (tmp_path / "jtop.sock").touch()
@@ -173,7 +171,7 @@ def suggested(hint):
 
 
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])
-def test_a_suggested_rule_allows_the_commands_that_are_run_and_nothing_else(knob, name, tmp_path):
+def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp_path):
     asked = knob(name)
     who, _, listed = suggested(rule(asked.commands)).partition(" ALL=(root) NOPASSWD: ")
     commands = [re.sub(r"\\(.)", r"\1", command).split() for command in listed.split(", ")]
@@ -184,11 +182,11 @@ def test_a_suggested_rule_allows_the_commands_that_are_run_and_nothing_else(knob
         subprocess.run([visudo, "-c", "-f", tmp_path / "rule"], check=True, capture_output=True)
 
 
-def test_a_rule_for_a_program_without_arguments_allows_none():
+def test_rule_for_a_program_without_arguments_allows_none():
     assert suggested(rule([["sync"]])).endswith(f'{shutil.which("sync")} ""')
 
 
-def test_a_refusal_by_sudo_suggests_the_rule_for_exactly_that_command(knob, board, user):
+def test_refusal_by_sudo_suggests_a_rule_for_that_command(knob, board, user):
     (board.root / LIMIT.format(0)).parent.mkdir(parents=True)
     limits = knob("RAPL")
     with pytest.raises(RuntimeError, match="needs root, and sudo refuses it") as refused:
@@ -198,7 +196,7 @@ def test_a_refusal_by_sudo_suggests_the_rule_for_exactly_that_command(knob, boar
 
 
 @pytest.mark.parametrize("refused", ["--store", "--restore"])
-def test_no_rule_is_suggested_for_a_command_that_writes_any_files_contents_as_root(knob, board, user, refused):
+def test_no_rule_is_suggested_for_commands_that_can_write_any_file(knob, board, user, refused):
     clocks = knob("jetson_clocks")
     if refused == "--restore":
         board.put(**{"state/l4t_dfs.conf": ""})

@@ -16,14 +16,14 @@ def desk(tmp_path):
 
 @pytest.fixture
 def other():
-    """Another process, which lives."""
+    """Another, running process."""
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()
     process.wait()
 
 
-def test_by_default_memos_lie_where_a_users_programs_keep_their_state(monkeypatch, tmp_path):
+def test_default_journal_is_in_the_xdg_state_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     by = {"root": "/", "boot_id": "", "command": ""}
@@ -32,19 +32,19 @@ def test_by_default_memos_lie_where_a_users_programs_keep_their_state(monkeypatc
     assert Desk(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
 
 
-def test_a_home_may_be_shared_by_machines(desk, monkeypatch, tmp_path):
+def test_journals_of_machines_that_share_a_home_are_separate(desk, monkeypatch, tmp_path):
     desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert Desk(str(tmp_path), root="/", boot_id="", command="").left() == []
 
 
-def test_each_gpus_limit_is_written_down_apart(desk):
+def test_entries_are_separate_per_gpu(desk):
     for gpu in ("GPU-aaaa", "GPU-bbbb"):
         desk.note("NVML", [gpu], "250 W", "by hand")
     assert sorted(memo.devices for memo in desk.left()) == [["GPU-aaaa"], ["GPU-bbbb"]]
 
 
-def test_the_limit_of_as_many_gpus_as_a_machine_may_have_is_written_down(desk):
+def test_entry_of_16_gpus_can_be_written(desk):
     gpus = [f"GPU-{uuid.UUID(int=number)}" for number in range(16)]
     memo = desk.note("NVML", gpus, "250 W", "by hand")
     assert desk.left() == [memo]
@@ -52,63 +52,63 @@ def test_the_limit_of_as_many_gpus_as_a_machine_may_have_is_written_down(desk):
     assert desk.left() == []
 
 
-def test_what_a_process_that_lives_holds_is_not_left(desk, other):
+def test_entry_of_a_running_process_is_not_pending(desk, other):
     memo = desk.note("RAPL", [], "95 W", "by hand")
     desk.keep(memo._replace(pid=other.pid, began=began(other.pid)))
     assert desk.left() == []
 
 
 @pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_what_a_process_held_that_is_no_more_is_left(desk, other, changes):
-    """Gone, gone and its number given to another, or gone with the machine's last start."""
+def test_entry_of_an_ended_process_is_pending(desk, other, changes):
+    """The process has ended, its pid is used by another process, or the machine was rebooted."""
     memo = desk.note("RAPL", [], "95 W", "by hand")
     left = desk.keep(memo._replace(pid=other.pid, began=began(other.pid))._replace(**changes))
     assert desk.left() == [left]
 
 
-def test_what_an_earlier_run_of_this_very_process_did_not_put_back_is_left(desk):
+def test_entry_of_an_earlier_run_of_this_process_is_pending(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
     assert desk.left() == [memo]
 
 
-def test_what_was_there_before_all_is_never_written_over(desk):
+def test_original_setting_is_never_overwritten(desk):
     desk.note("RAPL", [], "95 W", "echo 95000000")
-    with pytest.raises(RuntimeError, match=rf"held by pid {os.getpid()} .*back to 95 W by hand \(echo 95000000\)"):
+    with pytest.raises(RuntimeError, match=rf"(?s)pid {os.getpid()} .*restore 95 W: echo 95000000 && rm "):
         desk.note("RAPL", [], "65 W", "echo 65000000")
     (memo,) = desk.left()
     assert memo.was == "95 W"
 
 
-def test_nothing_is_turned_where_nothing_can_be_written_down(tmp_path):
+def test_no_setting_is_changed_without_a_journal(tmp_path):
     (tmp_path / "file").touch()
     desk = Desk(str(tmp_path / "file"), root="/", boot_id="", command="")
-    with pytest.raises(RuntimeError, match=r"no knob is turned unless.*machine\.state_dir="):
+    with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
         desk.note("RAPL", [], "95 W", "by hand")
 
 
-def test_a_memo_that_cannot_be_read_is_an_error_with_its_name(desk):
+def test_damaged_entry_is_an_error_with_its_file(desk):
     desk.note("RAPL", [], "95 W", "by hand")
     (file,) = desk.folder.iterdir()
     file.write_text('{"knob": "RAPL"}')
     gpu = desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     assert desk.left() == [gpu]
-    (said,) = desk.damaged()
-    assert said.startswith(f"cannot read {file}, ")
-    assert said.endswith(f": rm {file}")
+    (message,) = desk.damaged()
+    assert message.startswith(f"cannot read {file}, ")
+    assert message.endswith(f": rm {file}")
     assert desk.blocking("NVML", ["GPU-bbbb"]) is None
     assert desk.blocking("NVML", ["GPU-aaaa", "GPU-bbbb"]) == gpu
     with pytest.raises(RuntimeError, match=f"cannot read {file}"):
         desk.blocking("RAPL", [])
 
 
-def test_a_memo_that_another_process_has_just_dropped_is_none(desk):
+def test_entry_deleted_by_another_process_is_ignored(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
     gone = desk.folder / "NVML-0.json"
-    gone.symlink_to("dropped")  # it is listed, and no longer there when it is read
+    gone.symlink_to("dropped")  # listed, but missing when it is read
     assert desk.left() == [memo]
 
 
-def test_what_a_process_of_another_container_holds_is_left_once_the_machine_starts_anew(desk):
+def test_entry_of_another_container_is_pending_after_a_reboot(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
     inside = desk.keep(memo._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
     assert desk.left() == []

@@ -3,7 +3,7 @@ import pytest
 from epochmeter.power.meters.estimate import open_estimate
 
 
-def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine, energy):
+def test_half_busy_cpu_is_estimated_at_half_its_rated_power(machine, energy):
     machine.ticks(busy=1000, idle=9000, cores=4)
     meter = open_estimate(gpus=[], root=machine.root, tdp_w=65)
     before = meter.read()
@@ -11,30 +11,30 @@ def test_a_cpu_that_is_half_busy_is_estimated_at_half_its_rated_power(machine, e
     assert energy(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
     assert meter.energy == {
         "source": "estimated",
-        "covers": "CPU, as its busy share of 65 W",
+        "covers": "CPU: busy fraction of 65 W",
         "domains": ["cpu"],
-        "reason": "meter=estimate measures nothing.",
+        "reason": "meter=estimate: an estimate, not a measurement.",
     }
 
 
-def test_this_machine_can_be_estimated():
+def test_estimate_works_on_this_machine():
     joules = open_estimate(gpus=[], root="/", tdp_w=65).read()
     assert joules["cpu"] > 0
 
 
-def test_without_the_rated_power_there_is_no_estimate_and_the_reason_says_what_to_give(machine):
+def test_estimate_without_rated_power_is_absent_with_a_hint(machine):
     machine.ticks(busy=1000, idle=9000)
     meter = open_estimate(gpus=[], root=machine.root)
     assert meter.energy["source"] == "none"
     assert meter.energy["reason"].endswith("meter.tdp_w=65")
 
 
-def test_without_proc_stat_there_is_no_estimate(machine):
+def test_estimate_without_proc_stat_is_absent(machine):
     meter = open_estimate(gpus=[], root=machine.root, tdp_w=65)
     assert meter.energy["source"] == "none"
-    assert "Nor can it be estimated" in meter.energy["reason"]
+    assert "cannot be estimated" in meter.energy["reason"]
 
 
-def test_a_rated_power_of_nothing_is_refused(machine):
-    with pytest.raises(ValueError, match=r"meter\.tdp_w=0 is no CPU's rated power"):
+def test_rated_power_of_zero_is_refused(machine):
+    with pytest.raises(ValueError, match=r"meter\.tdp_w=0 is not a rated power"):
         open_estimate(gpus=[], root=machine.root, tdp_w=0)

@@ -1,6 +1,6 @@
-"""What every meter keeps to, whatever it reads: each of them passes each of these tests.
+"""The contract of meters: every test runs for every meter.
 
-jtop's, whose service and client take processes of their own, is held to the same in the tests of its own file.
+jtop's meter is tested in its own file, since its service and client need separate processes.
 """
 
 import ctypes
@@ -91,7 +91,7 @@ def sum_of_two(machine) -> Meter:
 
 @pytest.fixture
 def driver(nvml, monkeypatch) -> None:
-    """NVIDIA's driver, as a stub whose counters tick; it is loaded already."""
+    """The NVML stub with counters that advance; its library is loaded already."""
     monkeypatch.setenv("STUB", "ticks")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
 
@@ -107,17 +107,17 @@ def meter(request, machine) -> Iterator[Meter]:
 
 @pytest.fixture
 def parts(meter) -> set[str]:
-    """The domains without which there is no total."""
+    """The domains that the total adds up."""
     everything = dict.fromkeys(meter.domains, 1.0)
     return {name for name in meter.domains if meter.total({**everything, name: 1.5}) != meter.total(everything)}
 
 
-def test_only_the_absent_one_is(request, meter):
+def test_only_the_absent_meter_has_no_source(request, meter):
     absent = "absent" in request.node.callspec.id
     assert (meter.energy["source"] == "none") == absent == (not meter.domains)
 
 
-def test_it_says_where_its_total_comes_from_what_that_covers_and_which_domains_make_it(meter, parts):
+def test_meter_describes_source_scope_and_domains_of_its_total(meter, parts):
     assert meter.energy.keys() - {"machine"} == {"source", "covers", "domains", "reason"}
     assert set(meter.energy["domains"]) == parts
     assert len(meter.energy["domains"]) == len(parts)
@@ -129,12 +129,12 @@ def test_it_says_where_its_total_comes_from_what_that_covers_and_which_domains_m
         assert meter.energy["covers"]
 
 
-def test_its_total_is_as_good_as_the_worst_of_its_parts(meter, parts):
+def test_source_of_the_total_is_that_of_its_least_accurate_domain(meter, parts):
     sources = [meter.domains[name].source for name in parts]
     assert meter.energy["source"] == max(sources, key=SOURCES.index, default="none")
 
 
-def test_every_domain_says_how_it_is_measured(meter):
+def test_every_domain_describes_its_measurement(meter):
     for domain in meter.domains.values():
         assert domain.source in SOURCES
         assert domain.period_s > 0
@@ -143,8 +143,8 @@ def test_every_domain_says_how_it_is_measured(meter):
         assert all(value is None or value >= 0 for value in domain.response)
 
 
-def test_its_readings_are_of_its_domains_and_never_run_backwards(meter):
-    limit = time.monotonic() + 5  # what but checks a counter is sampled beside, and holds up no reading
+def test_readings_have_all_domains_and_never_decrease(meter):
+    limit = time.monotonic() + 5  # samples that only check a counter may arrive later
     while (before := meter.read()).keys() != meter.domains.keys() and time.monotonic() < limit:
         time.sleep(0.01)
     after = meter.read()
@@ -152,22 +152,22 @@ def test_its_readings_are_of_its_domains_and_never_run_backwards(meter):
     assert all(after[name] >= before[name] for name in before)
 
 
-def test_its_total_is_the_sum_of_its_parts_and_none_where_one_of_them_is_missing(meter, parts):
-    joules = {name: float(2**place) for place, name in enumerate(meter.domains)}
+def test_total_is_the_sum_of_its_domains_or_none(meter, parts):
+    joules = {name: float(2**number) for number, name in enumerate(meter.domains)}
     assert meter.total(joules) == (sum(joules[name] for name in parts) if parts else None)
     for name in parts:
         assert meter.total({other: value for other, value in joules.items() if other != name}) is None
 
 
-def test_a_domain_that_is_no_part_of_the_total_may_be_missing(meter, parts):
+def test_domain_outside_the_total_may_be_missing(meter, parts):
     joules = dict.fromkeys(parts, 1.0)
     assert meter.total(joules) == (len(parts) or None)
 
 
-def test_its_samples_are_told_of_where_there_are_any(meter):
+def test_sampling_statistics_exist_if_there_are_samples(meter):
     opened_ns = time.monotonic_ns()
     meter.read()
-    time.sleep(0.1)  # a counter's power is sampled between its readings alone
+    time.sleep(0.1)  # a counter's power is sampled only between its readings
     meter.read()
     closed_ns = time.monotonic_ns()
     sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns + 1)
@@ -177,26 +177,26 @@ def test_its_samples_are_told_of_where_there_are_any(meter):
     assert len(powers.total_w) == len(powers.times_ns)
     assert list(powers.times_ns) == sorted(powers.times_ns)
     if sampling:
-        assert sampling.samples >= 2  # one for each of the readings
+        assert sampling.samples >= 2  # one per reading
         assert 0 < sampling.gap_max_s <= (closed_ns - opened_ns) * 1e-9
         assert sampling.half_width_j >= 0
         assert (sampling.failed, sampling.lost) == (0, {})
 
 
-def test_its_samples_are_handed_over_once(meter):
+def test_samples_are_drained_once(meter):
     meter.read()
     first = meter.drain(time.monotonic_ns())
     second = meter.drain(time.monotonic_ns())
     assert not set(first.times_ns) & set(second.times_ns)
 
 
-def test_it_may_be_closed_twice(meter):
+def test_close_may_be_called_twice(meter):
     meter.close()
     meter.close()
 
 
-def test_where_a_counter_fails_the_power_sampled_beside_it_never_stands_in():
-    """The two count from different moments: a window that mixed them would have any energy at all."""
+def test_sampled_power_never_replaces_a_failed_counter():
+    """They start at different moments, so that a window with both would have an arbitrary energy."""
 
     def gone() -> float:
         raise OSError("No such device")

@@ -1,4 +1,4 @@
-"""Every board in every layout it exists in, by the total and the rails that it is known to have."""
+"""The rails and the total of every supported board, in every layout of its sensor files."""
 
 import time
 from contextlib import closing
@@ -35,7 +35,7 @@ def found_w(root: Path) -> dict[str, float]:
 
 @pytest.mark.parametrize(("board", "layout"), LAYOUTS)
 @pytest.mark.parametrize("hwmon", [1, 5])
-def test_every_rail_is_found_at_its_watts_and_what_is_no_rail_is_not(tmp_path, board, layout, hwmon):
+def test_every_rail_is_found_with_its_power(tmp_path, board, layout, hwmon):
     tree = write(tmp_path, board, layout, hwmon=hwmon)
     for share in (1.0, 0.4):
         tree.show(share)
@@ -43,7 +43,7 @@ def test_every_rail_is_found_at_its_watts_and_what_is_no_rail_is_not(tmp_path, b
 
 
 @pytest.mark.parametrize(("board", "layout"), LAYOUTS)
-def test_the_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, layout):
+def test_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, layout):
     tree = write(tmp_path, board, layout)
     with opened(tmp_path, table_of(board)) as meter:
         assert meter.energy["source"] == "sampled"
@@ -59,14 +59,14 @@ def test_the_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, lay
 
 
 @pytest.mark.parametrize("board", sorted(BOARDS))
-def test_the_table_of_a_board_names_rails_that_the_board_has(board):
+def test_rail_table_names_rails_of_the_board(board):
     table = table_of(board) or {}
     named = {*table.get("total", []), *(table[part] for part in ("gpu", "cpu", "soc", "memory") if part in table)}
     assert named <= BOARDS[board].rails.keys()
     assert set(table.get("total", BOARDS[board].total)) == set(BOARDS[board].total)
 
 
-def test_a_domain_says_what_it_covers(tmp_path):
+def test_domain_has_its_scope(tmp_path):
     write(tmp_path, "agx_orin")
     with opened(tmp_path, table_of("agx_orin")) as meter:
         assert {name: domain.covers for name, domain in meter.domains.items()} == {
@@ -78,51 +78,46 @@ def test_a_domain_says_what_it_covers(tmp_path):
         assert meter.energy["covers"] == "module"
 
 
-def test_a_board_without_a_table_is_metered_by_the_rail_that_feeds_it_and_says_so(tmp_path):
+def test_board_without_table_uses_its_input_rail_with_a_reason(tmp_path):
     tree = write(tmp_path, "tx2")
     with opened(tmp_path) as meter:
         assert meter.total(tree.board.shown_w()) == pytest.approx(7.0)
-        assert meter.energy["reason"] == (
-            "This board has no table of rails: VDD_IN is taken for the module, by its name."
-        )
+        assert "VDD_IN is assumed to be the module" in meter.energy["reason"]
 
 
-def test_a_carrier_boards_input_is_not_the_module_without_a_table_either():
+def test_input_of_the_carrier_board_is_not_the_module():
     assert total_of(["VDD_GPU", "VIN"], {})[:2] == (["VIN"], "input of the carrier board")
 
 
-def test_a_board_without_a_table_or_such_a_rail_is_metered_by_a_sum_that_is_no_module_and_may_count_twice():
-    assert total_of(["GPU", "CPU"], {}) == (
-        ["GPU", "CPU"],
-        "sum of all rails",
-        "This board has no table of rails: the sum of GPU, CPU may count a rail twice. Name those that make the "
-        "total: device.rails.total=[...]",
-    )
+def test_board_without_table_or_input_rail_uses_the_sum_of_rails():
+    total = total_of(["GPU", "CPU"], {})
+    assert total[:2] == (["GPU", "CPU"], "sum of all rails")
+    assert total.reason.endswith("device.rails.total=[...]")
 
 
-def test_a_table_that_names_a_rail_the_board_has_not_is_no_meter_and_says_what_there_is(tmp_path):
+def test_table_with_an_unknown_rail_is_absent_with_the_rails_of_the_board(tmp_path):
     write(tmp_path, "nano")
     with opened(tmp_path, {"total": ["VDD_IN"]}) as meter:
         assert meter.energy["source"] == "none"
-        for part in ("VDD_IN", "found POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
+        for part in ("names VDD_IN", "has POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
             assert part in meter.energy["reason"]
 
 
-def test_a_board_that_shows_no_sensor_is_asked_through_jtop(tmp_path, monkeypatch):
-    monkeypatch.setattr(rails, "open_jtop", lambda **how: Absent("jtop is not here."))
+def test_board_without_sensor_files_uses_jtop(tmp_path, monkeypatch):
+    monkeypatch.setattr(rails, "open_jtop", lambda **how: Absent("No jtop."))
     with opened(tmp_path) as meter:
-        assert meter.energy["reason"] == f"No INA3221 or INA238 shows a rail below {tmp_path}. jtop is not here."
+        assert meter.energy["reason"] == f"No INA3221 or INA238 power sensor below {tmp_path}. No jtop."
 
 
 @pytest.mark.parametrize(("board", "step_w"), [("orin_nano", 0.04), ("agx_orin", 0.4)])
-def test_the_step_of_a_rail_is_that_of_its_current_at_its_voltage(tmp_path, board, step_w):
+def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board, step_w):
     """40 uV over 5 mOhm at 5 V, and over 2 mOhm at 20 V."""
     write(tmp_path, board)
     assert next(find_rails(tmp_path)).step_w == pytest.approx(step_w)
 
 
-def test_how_finely_an_ina238_tells_is_not_known(tmp_path):
-    """Its file does in microwatts, which says nothing of the chip."""
+def test_resolution_of_an_ina238_is_unknown(tmp_path):
+    """Its file is in microwatts, which is not the resolution of the chip."""
     write(tmp_path, "thor")
     assert [rail.step_w for rail in find_rails(tmp_path) if rail.name == "VIN"] == [0.0]
 
@@ -140,10 +135,10 @@ MEAN16 = Response(0.1056, 0.0, 0.1056)
         pytest.param(1, 7, Response(0.0, 0.0, 0.0066), id="no averaging"),
         pytest.param(None, 7, Response(0.2, 0.01, 0.3), id="no samples file: the device's table"),
         pytest.param(16, None, Response(0.2, 0.01, 0.3), id="no interval file: the device's table"),
-        pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="no time that the chip has"),
+        pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="a time that the chip cannot have"),
     ],
 )
-def test_the_averaging_time_of_a_chip_is_read_from_its_drivers_files(tmp_path, samples, update_interval, response):
+def test_averaging_time_of_a_chip_is_read_from_driver_files(tmp_path, samples, update_interval, response):
     folder = write(tmp_path, "orin_nano").folder(0)
     for name, value in {"samples": samples, "update_interval": update_interval}.items():
         (folder / name).unlink()
@@ -165,7 +160,7 @@ def test_the_averaging_time_of_a_chip_is_read_from_its_drivers_files(tmp_path, s
         ("thor", "hwmon", {Response(0.0505, 0.0, 0.0505), Response(0, 0.0, 0.0066)}),
     ],
 )
-def test_each_boards_file_states_the_responses_that_its_drivers_do_not_show(tmp_path, board, layout, responses):
+def test_device_files_state_responses_that_drivers_do_not_report(tmp_path, board, layout, responses):
     write(tmp_path, board, layout)
     sensors = yaml.safe_load((CONF / f"{board}.yaml").read_text())["sensors"]
     with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of(board), sensors=sensors)) as meter:
@@ -173,27 +168,27 @@ def test_each_boards_file_states_the_responses_that_its_drivers_do_not_show(tmp_
 
 
 @pytest.mark.parametrize("entry", [{"averaging": 0.1}, {"averaging_s": -1}, {"lag_s": None}, {"renewal_s": "0.1"}])
-def test_a_table_with_an_unknown_key_or_an_invalid_time_is_refused_and_names_the_key(entry):
+def test_invalid_sensor_table_is_refused_with_the_key(entry):
     with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is not valid"):
         response_of({"ina3221": entry}, "ina3221")
 
 
-def test_a_board_with_an_invalid_table_is_not_metered_and_the_reason_names_the_key(tmp_path):
+def test_board_with_invalid_sensor_table_is_absent_with_the_key(tmp_path):
     write(tmp_path, "nano")
     meter = open_rails(gpus=[], root=tmp_path, period_s=0.005, sensors={"ina3221x": {"averaging_s": -1}})
     assert meter.energy["source"] == "none"
     assert "device.sensors.ina3221x.averaging_s" in meter.energy["reason"]
 
 
-def test_a_board_that_averages_waits_for_its_sensor_and_finds_the_energy_of_a_step_near_the_border(tmp_path):
-    """JetPack 4: each reading is the mean of the last 0.4224 s, so that readings up to the end miss most of a step."""
+def test_averaging_sensor_is_waited_for_after_the_window(tmp_path):
+    """On JetPack 4 a reading is the mean of the last 0.4224 s, so readings up to the end miss most of a step."""
     tree = write(tmp_path, "nano")
     response = {"ina3221x": {"averaging_s": 0.1, "renewal_s": 0.1}}
     with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of("nano"), sensors=response)) as meter:
         before = reading(meter)
         time.sleep(0.5)
         after = reading(meter)
-        tree.show(2.0)  # the chip tells it 0.1 s late: in truth it lies before the border
+        tree.show(2.0)  # the chip reports it 0.1 s late, so that it happened before the border
         used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
     assert (time.monotonic_ns() - after.at_ns) * NANOSECOND > 0.2
     assert used.metrics["energy_j"] == pytest.approx(0.5 * 5.0 + 0.1 * 5.0, abs=0.1)
@@ -201,16 +196,16 @@ def test_a_board_that_averages_waits_for_its_sensor_and_finds_the_energy_of_a_st
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])
-def test_a_file_that_holds_no_number_is_a_failed_read_that_says_what_it_held(tmp_path, text):
+def test_file_without_a_number_is_a_failed_read(tmp_path, text):
     tree = write(tmp_path, "nano")
     (rail,) = [rail for rail in find_rails(tmp_path) if rail.name == "POM_5V_IN"]
     for file in tree.files("POM_5V_IN"):
         file.write_text(text)
-    with pytest.raises(ValueError, match=f"in_power0_input holds '{text.strip()}', no number"):
+    with pytest.raises(ValueError, match=f"in_power0_input is not a number: '{text.strip()}'"):
         rail.read()
 
 
-def test_a_sensor_that_went_is_a_failed_read_and_one_that_came_back_is_read_again(tmp_path):
+def test_reappearing_sensor_is_read_again(tmp_path):
     tree = write(tmp_path, "orin_nx")
     (rail,) = [rail for rail in find_rails(tmp_path) if rail.name == "VDD_IN"]
     folder = tree.folder(0)
@@ -221,7 +216,7 @@ def test_a_sensor_that_went_is_a_failed_read_and_one_that_came_back_is_read_agai
     assert rail.read() == pytest.approx(8.0)
 
 
-def test_a_sensor_gone_for_three_tenths_of_a_second_costs_a_window_nothing(tmp_path):
+def test_sensor_missing_for_0_3_s_does_not_change_the_energy(tmp_path):
     tree = write(tmp_path, "orin_nano")
     with opened(tmp_path, table_of("orin_nano")) as meter:
         before = reading(meter)
@@ -241,7 +236,7 @@ def test_a_sensor_gone_for_three_tenths_of_a_second_costs_a_window_nothing(tmp_p
         ]
 
 
-def test_a_sensor_gone_for_good_is_told_within_a_second_and_its_window_has_no_energy(tmp_path, caplog):
+def test_removed_sensor_is_reported_within_a_second(tmp_path, caplog):
     tree = write(tmp_path, "orin_nano")
     with opened(tmp_path, table_of("orin_nano")) as meter:
         before = reading(meter)
@@ -257,15 +252,15 @@ def test_a_sensor_gone_for_good_is_told_within_a_second_and_its_window_has_no_en
         assert all("No such file" in why for why in used.lost.values())
 
 
-def test_a_board_in_motion_has_the_energy_that_it_told_within_what_is_stated(tmp_path):
-    """In real time: a square wave in the files themselves, written by another process."""
+def test_energy_of_a_varying_load_is_within_the_uncertainty(tmp_path):
+    """Real time: another process writes a square wave to the sensor files."""
     tree = write(tmp_path, "orin_nano")
-    with opened(tmp_path, table_of("orin_nano")) as meter, play(tree, square(0.5, 1.5, seconds=5)) as told:
+    with opened(tmp_path, table_of("orin_nano")) as meter, play(tree, square(0.5, 1.5, seconds=5)) as played:
         before = reading(meter)
         time.sleep(0.7)
         after = reading(meter)
         used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
-    error_j = used["energy_j"] - told.energy_j(before.at_ns, after.at_ns)
+    error_j = used["energy_j"] - played.energy_j(before.at_ns, after.at_ns)
     assert 0 < used["energy_uncertainty_j"] < used["energy_j"]
-    assert abs(error_j) <= 2 * used["energy_uncertainty_j"]  # which holds 19 windows in 20 once
+    assert abs(error_j) <= 2 * used["energy_uncertainty_j"]  # the 95 % interval alone would fail 1 run in 20
     assert used["power_peak_w"] == pytest.approx(12.0)

@@ -12,7 +12,7 @@ from epochmeter.power.meters.rapl import open_rapl, rate
 
 @pytest.fixture
 def server(machine):
-    """Two packages with DRAM, and around them what counts the same joules a second time."""
+    """Two packages with DRAM, and zones that repeat or include their energy."""
     for package in (0, 1):
         machine.zone(f"intel-rapl:{package}", f"package-{package}", 100)
         machine.zone(f"intel-rapl:{package}:0", "core", 60)
@@ -30,7 +30,7 @@ def open_meter(machine, **options):
     meter.close()
 
 
-def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server, energy):
+def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
     with open_meter(server) as meter:
         before = meter.read()
         for folder, name, joules in [
@@ -59,7 +59,7 @@ def test_energy_is_that_of_the_packages_and_their_dram_and_nothing_twice(server,
     assert (meter.energy["source"], meter.energy["reason"]) == ("counter", None)
 
 
-def test_a_counter_that_wraps_goes_on(machine, energy):
+def test_counter_overflow_is_corrected(machine, energy):
     machine.zone("intel-rapl:0", "package-0", machine.counter_range_j - 10)
     with open_meter(machine) as meter:
         before = meter.read()
@@ -71,7 +71,7 @@ def test_a_counter_that_wraps_goes_on(machine, energy):
     assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
 
 
-def test_the_dies_of_a_package_are_domains_of_their_own(machine):
+def test_dies_of_a_package_are_separate_domains(machine):
     for die in (0, 1):
         machine.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
         machine.zone(f"intel-rapl:{die}:0", "dram", 1)
@@ -79,7 +79,7 @@ def test_the_dies_of_a_package_are_domains_of_their_own(machine):
         assert set(meter.domains) == {"cpu0_die0", "cpu0_die1", "dram0_die0", "dram0_die1"}
 
 
-def test_dram_that_counts_nothing_is_no_domain(machine):
+def test_dram_counter_of_zero_is_not_a_domain(machine):
     machine.zone("intel-rapl:0", "package-0", 1)
     machine.zone("intel-rapl:0:0", "dram", 0)
     with open_meter(machine) as meter:
@@ -87,7 +87,7 @@ def test_dram_that_counts_nothing_is_no_domain(machine):
         assert meter.energy["covers"] == "CPU packages"
 
 
-def test_a_counter_that_cannot_be_read_leaves_the_window_without_a_total(server, energy):
+def test_window_with_an_unreadable_counter_has_no_total(server, energy):
     with open_meter(server) as meter:
         before = meter.read()
         server.zone("intel-rapl:0", "package-0", 150)
@@ -97,25 +97,25 @@ def test_a_counter_that_cannot_be_read_leaves_the_window_without_a_total(server,
 
 
 @pytest.mark.parametrize("joules", [0, None], ids=["counters at 0", "no powercap"])
-def test_a_virtual_machine_has_no_energy_and_the_reason(machine, joules):
+def test_virtual_machine_has_no_energy_and_a_reason(machine, joules):
     if joules is not None:
         machine.zone("intel-rapl:0", "package-0", joules)
     with open_meter(machine) as meter:
         assert meter.energy["source"] == "none"
-        assert "No CPU package counts its energy" in meter.energy["reason"]
+        assert "No RAPL energy counter" in meter.energy["reason"]
         assert meter.energy["reason"].endswith("meter.tdp_w=65")
 
 
-def test_with_the_rated_power_the_estimate_stands_in_and_says_why(machine):
+def test_estimate_replaces_missing_counters_if_rated_power_is_given(machine):
     machine.ticks(busy=1000, idle=1000)
     with open_meter(machine, tdp_w=65) as meter:
         assert meter.energy["source"] == "estimated"
-        assert "No CPU package counts its energy" in meter.energy["reason"]
+        assert "No RAPL energy counter" in meter.energy["reason"]
 
 
 @pytest.fixture
 def ordinary_user():
-    """Root reads everything: these tests are another user for as long as they last."""
+    """Run the test as another user than root, who may read everything."""
     if os.geteuid() != 0:
         yield
         return
@@ -135,14 +135,14 @@ def open_machine(machine):
         yield machine
 
 
-def test_a_counter_kept_for_root_is_absent_with_the_command_that_opens_it(open_machine, ordinary_user):
+def test_counter_readable_by_root_only_is_absent_with_a_hint(open_machine, ordinary_user):
     with open_meter(open_machine) as meter:
         assert meter.energy["source"] == "none"
-        assert "intel-rapl:0/energy_uj is kept for root" in meter.energy["reason"]
+        assert "intel-rapl:0/energy_uj" in meter.energy["reason"]
         assert "sudo chmod a+r" in meter.energy["reason"]
 
 
-def test_between_its_counters_readings_the_power_is_known(machine):
+def test_power_is_sampled_between_the_borders(machine):
     machine.zone("intel-rapl:0", "package-0", 100)
     with open_meter(machine, period_s=0.01) as meter:
         time.sleep(0.05)
@@ -152,13 +152,13 @@ def test_between_its_counters_readings_the_power_is_known(machine):
         took_s = time.monotonic() - opened_s
         powers = meter.drain(time.monotonic_ns())
     assert powers.watts.keys() == {"cpu0"}
-    told_w = [watts for watts in powers.total_w if watts == watts]  # the first come too soon to have a power
-    assert max(told_w) > 30 / took_s, "30 J in one of the pauses in between"
-    assert min(told_w) == 0
+    read_w = [watts for watts in powers.total_w if watts == watts]  # the first readings have no power
+    assert max(read_w) > 30 / took_s, "30 J within one sampling period"
+    assert min(read_w) == 0
 
 
 class Package:
-    """A counter of 50 W by a clock of its own, which it reads for as long as the script says, reading by reading."""
+    """A counter at 50 W with a simulated clock; each reading takes the next of `held_up_s` seconds."""
 
     def __init__(self, monkeypatch):
         self.now_ns, self.held_up_s = 0, []
@@ -177,27 +177,27 @@ def package(monkeypatch):
     return Package(monkeypatch)
 
 
-def test_power_is_the_mean_since_the_reading_before(package):
+def test_power_is_the_mean_since_the_previous_reading(package):
     watts = rate(package.read)
-    with pytest.raises(OSError, match="too few ticks"):
-        watts()  # of none before
+    with pytest.raises(OSError, match="since the previous reading"):
+        watts()  # there is no previous reading
     for seconds in (0.005, 0.02, 3.0):
         package.wait(seconds)
         assert watts() == pytest.approx(50.0)
 
 
-def test_readings_that_are_too_near_have_no_power_and_the_next_has_that_since_the_one_before_them(package):
-    """A tick of the counter's more or less would make 0 W of it, or 250 W."""
-    watts = rate(lambda: package.read() // 0.05 * 0.05)  # it ticks every millisecond
-    told = []
+def test_readings_too_close_together_have_no_power(package):
+    """One counter update more or less would give 0 W or 250 W."""
+    watts = rate(lambda: package.read() // 0.05 * 0.05)  # updated every millisecond
+    powers_w = []
     for seconds in (0.0003, 0.0001, 0.0049, 0.0201):
         package.wait(seconds)
         with suppress(OSError):
-            told.append(watts())
-    assert told == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
+            powers_w.append(watts())
+    assert powers_w == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
 
 
-def test_a_reading_that_was_held_up_is_read_anew(package):
+def test_interrupted_reading_is_repeated(package):
     watts = rate(package.read)
     with suppress(OSError):
         watts()

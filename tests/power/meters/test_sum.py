@@ -14,11 +14,11 @@ GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half
 CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
                inside={"cpu0": 40})  # fmt: skip
 NONE = {"_target_": "epochmeter.power.meter.open_none"}
-GUESSED = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
+ESTIMATE = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
 
 class Scripted:
-    """A sampled power whose samples and joules the test sets."""
+    """Sampled power with scripted samples and joules."""
 
     def __init__(self, name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> None:
         self.domains = {name: Domain("sampled", 0.02, name)}
@@ -56,7 +56,7 @@ def both(gpu, cpu) -> Sum:
     )
 
 
-def test_the_first_part_is_the_total_and_all_parts_are_the_machine(both):
+def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
     assert both.domains.keys() == {"gpu0", "cpu0"}
     assert both.read() == {"gpu0": 100.0, "cpu0": 100.0}
     assert both.total({"gpu0": 200.0, "cpu0": 50.0}) == both.total({"gpu0": 200.0}) == 200.0
@@ -76,7 +76,7 @@ def test_the_first_part_is_the_total_and_all_parts_are_the_machine(both):
     ],
     ids=["both", "no CPU", "no GPU", "too short for the GPU"],
 )
-def test_machine_energy_is_the_sum_of_gpu_and_cpu_where_both_are_measured(seconds, after, expected):
+def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
     gpu, cpu = (
         Instruments(counters={name: Counter(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
         for name, tick_s in (("gpu0", 0.1), ("cpu0", 0.001))
@@ -92,14 +92,14 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu_where_both_are_measured(second
         assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
 
 
-def test_a_stretch_is_sampled_as_its_first_part_is(both):
+def test_sampling_statistics_are_those_of_the_first_part(both):
     assert both.sampling(0, 100) == GPU._replace(
         failed=3, lost={"cpu0": "unread"}, inside={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
     )
     assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
 
 
-def test_a_counted_total_with_a_sampled_part_reports_no_samples(cpu):
+def test_counted_total_with_sampled_part_reports_no_samples(cpu):
     counter = Counter(Domain("counter", 0.05, "GPU board"), float)
     counted = Instruments(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
     made = Sum([counted, Instruments(powers=cpu, total=["cpu0"], covers="cpu0")])
@@ -110,54 +110,56 @@ def test_a_counted_total_with_a_sampled_part_reports_no_samples(cpu):
     assert metrics["energy_uncertainty_j"] == pytest.approx(100.0 * 0.05)
 
 
-def test_a_sum_of_counters_is_not_sampled():
+def test_sum_of_counters_is_not_sampled():
     counters = {"cpu0": Counter(Domain("counter", 0.001, "CPU package"), float)}
     made = Sum([Instruments(counters=counters, total=["cpu0"], covers="CPU")])
     assert made.sampling(0, 100) is None
     assert list(made.drain(100).times_ns) == []
 
 
-def test_samples_of_all_parts_are_in_the_order_of_time_and_the_total_is_the_first_parts(both):
+def test_samples_of_all_parts_are_merged_by_time(both):
     powers = both.drain(100)
     assert list(powers.times_ns) == [10, 20, 30, 40]
     columns = {**powers.watts, "total": powers.total_w}
-    known = {name: [None if math.isnan(value) else value for value in part] for name, part in columns.items()}
+    samples = {name: [None if math.isnan(value) else value for value in part] for name, part in columns.items()}
     first = [200.0, None, 210.0, None]
-    assert known == {"gpu0": first, "cpu0": [None, 50.0, None, 55.0], "total": first}
+    assert samples == {"gpu0": first, "cpu0": [None, 50.0, None, 55.0], "total": first}
     assert list(both.drain(100).times_ns) == []
 
 
-def test_the_samples_of_a_sum_have_the_response_of_the_first_parts_sensor(both, gpu):
+def test_samples_of_a_sum_have_the_response_of_the_first_part(both, gpu):
     gpu.powers = gpu.powers._replace(response=Response(0.025, 0.0, 0.1))
     assert both.drain(100).response == Response(0.025, 0.0, 0.1)
 
 
-def test_a_sum_closes_all_its_parts(both, gpu, cpu):
+def test_sum_closes_all_parts(both, gpu, cpu):
     both.close()
     assert (gpu.closed, cpu.closed) == (1, 1)
 
 
-def test_a_sum_whose_first_part_is_absent_has_no_energy_and_gives_the_reason():
+def test_sum_without_its_first_part_has_a_reason():
     made = open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "There is no driver."}])
     assert made.energy["source"] == "none"
     assert made.energy["reason"].endswith("There is no driver.")
-    assert "there are none" in open_sum(gpus=[], root="/", parts=[]).energy["reason"]
+    assert "is empty" in open_sum(gpus=[], root="/", parts=[]).energy["reason"]
 
 
-@pytest.mark.parametrize("other", [{**NONE, "reason": "RAPL is kept for root."}, GUESSED], ids=["absent", "estimated"])
-def test_if_another_part_is_not_measured_only_the_first_is_metered_with_the_reason(machine, other):
+@pytest.mark.parametrize(
+    "unmeasured", [{**NONE, "reason": "RAPL is kept for root."}, ESTIMATE], ids=["absent", "estimated"]
+)
+def test_sum_with_an_unmeasured_part_is_the_first_part_only(machine, unmeasured):
     machine.zone("intel-rapl:0", "package-0", 100.0)
     machine.ticks(busy=1000, idle=9000)
     counted = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
-    made = open_sum(gpus=[], root=machine.root, parts=[counted, other])
+    made = open_sum(gpus=[], root=machine.root, parts=[counted, unmeasured])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
     assert made.energy["reason"].startswith("No machine_energy_j: ")
     made.close()
-    guessed = open_sum(gpus=[], root=machine.root, parts=[GUESSED, counted])
-    assert (guessed.energy["source"], guessed.domains.keys()) == ("estimated", {"cpu"})
+    estimate = open_sum(gpus=[], root=machine.root, parts=[ESTIMATE, counted])
+    assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
 
 
-def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
+def test_sum_that_lacks_a_part_closes_the_other_parts(tmp_path):
     (tmp_path / "power.csv").write_text("monotonic_ns,VDD_IN_w,total_w\n0,10,10\n60000000000,10,10\n")
     target = "epochmeter.power.meters.replay.open_replay"
     played = {"_target_": target, "file": str(tmp_path / "power.csv"), "period_s": 0.01}
@@ -168,7 +170,7 @@ def test_a_sum_that_lacks_a_part_lets_go_of_the_others(tmp_path):
     assert set(threading.enumerate()) <= before
 
 
-def test_parts_are_opened_on_the_machine_below_the_root(machine):
+def test_parts_are_opened_below_the_root(machine):
     machine.zone("intel-rapl:0", "package-0", 100.0)
     spec = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
     made = open_sum(gpus=[], root=machine.root, parts=[spec])

@@ -1,4 +1,4 @@
-"""Energy by phase, on epochs whose energy by phase is known."""
+"""Energy by phase of simulated epochs, whose true energy by phase is known."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ from epochmeter.power.uncertainty import Response
 
 SLOW = Sensor(averaging_s=0.1, lag_s=0.05)
 TOLERANCE = 0.01
-"""An energy counts as wrong if it is outside its interval by more than this share of its true value."""
+"""An energy counts as wrong if it is outside its interval by more than this fraction of its true value."""
 
 
 def estimated(known, response=None, half_width_j=0.0):
@@ -26,7 +26,7 @@ def estimated(known, response=None, half_width_j=0.0):
 
 
 def outside(known, answer):
-    """By given phase: how far its true energy is outside its interval, as a share of it."""
+    """For each phase with an energy: how far the true value is outside the interval, as a fraction of it."""
     return {
         phase: (abs(joules - known.known_j[phase]) - answer.half_width_j[phase]) / max(known.known_j[phase], 1e-9)
         for phase, joules in answer.energy_j.items()
@@ -37,20 +37,20 @@ def outside(known, answer):
 class TestTimeline:
     ROWS = array("f", [0.5, 0.25, 0.125, 1.0, 0.25, 4.0, 0.0, 0.5])
 
-    def test_a_gap_begins_with_overhead_and_ends_with_the_stall(self):
+    def test_gap_begins_with_overhead_and_ends_with_the_stall(self):
         line = Timeline(self.ROWS, 2.5)
         assert line.spent_s(np.array([0.25])).tolist() == [[0.25, 0, 0, 0]]
         assert line.spent_s(np.array([0.5])).tolist() == [[0.25, 0.25, 0, 0]]
         assert line.spent_s(np.array([0.6])) == pytest.approx(np.array([[0.25, 0.25, 0.1, 0]]))
 
-    def test_a_stall_is_no_longer_than_its_gap(self):
+    def test_stall_is_at_most_its_gap(self):
         assert Timeline(self.ROWS, 2.5).phases_s.tolist() == [0.25 + 0.125, 0.5, 0.125, 1.5]
 
     def test_time_after_the_last_step_is_overhead(self):
         line = Timeline(self.ROWS, 2.5)
         assert line.spent_s(np.array([2.375, 2.5]))[:, 0].tolist() == [0.25, 0.375]
 
-    def test_steps_that_end_late_by_their_rounding_end_with_the_window(self):
+    def test_rounding_error_does_not_extend_the_window(self):
         line = Timeline(self.ROWS, 2.3749)
         assert line.phases_s.sum() == pytest.approx(2.3749, abs=1e-12)
         assert line.spent_s(np.array([9.9])).sum() == pytest.approx(2.3749, abs=1e-12)
@@ -72,14 +72,14 @@ def answer(request):
 class TestWhereSamplingResolvesThePhases:
     KNOWN = epoch(seed=1, step_s=0.5, sensor=Sensor(noise_w=0.02))
 
-    def test_energy_is_booked_on_the_phase_it_was_used_in(self, answer):
+    def test_energy_is_assigned_to_the_phase_that_used_it(self, answer):
         assert answer.reason is None
         assert answer.energy_j == pytest.approx(self.KNOWN.known_j, rel=0.02)
 
-    def test_it_sums_to_the_gross_energy(self, answer):
+    def test_phases_sum_to_the_gross_energy(self, answer):
         assert math.fsum(answer.energy_j.values()) == pytest.approx(self.KNOWN.gross_j, rel=1e-12)
 
-    def test_it_is_scaled_to_a_gross_energy_from_another_instrument(self):
+    def test_phases_are_scaled_to_the_gross_energy_of_another_instrument(self):
         answer = estimated(self.KNOWN._replace(gross_j=1.1 * self.KNOWN.gross_j))
         assert answer.energy_j["stall"] == pytest.approx(1.1 * self.KNOWN.known_j["stall"], rel=0.02)
 
@@ -96,7 +96,7 @@ class TestWhereSamplingResolvesThePhases:
             watts[index] = math.nan
         assert estimated(self.KNOWN._replace(watts=watts)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.02)
 
-    def test_a_gap_in_the_samples_belongs_to_no_phase(self):
+    def test_gap_in_the_samples_does_not_bias_a_phase(self):
         times_ns, watts = self.KNOWN.times_ns, self.KNOWN.watts
         kept = {"times_ns": times_ns[:800] + times_ns[1200:], "watts": watts[:800] + watts[1200:]}
         assert estimated(self.KNOWN._replace(**kept)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
@@ -116,10 +116,10 @@ class TestWhereSamplingResolvesThePhases:
 class TestPhasesWithLittleTime:
     KNOWN = epoch(seed=1, step_s=0.5, shares=TWO, sensor=SLOW)
 
-    def test_a_phase_without_time_used_nothing(self, answer):
+    def test_phase_without_time_has_zero_energy(self, answer):
         assert (answer.energy_j["copy"], answer.half_width_j["copy"]) == (0.0, 0.0)
 
-    def test_a_phase_with_next_to_no_time_is_uncertain_by_all_of_its_energy(self, answer):
+    def test_very_short_phase_is_uncertain_by_all_of_its_energy(self, answer):
         assert 0 < answer.energy_j["overhead"] <= answer.half_width_j["overhead"] < 0.001 * self.KNOWN.gross_j
 
 
@@ -141,7 +141,7 @@ def test_structure_within_a_phase_widens_its_interval():
     assert structured.half_width_j["stall"] > 2 * flat.half_width_j["stall"]
 
 
-def test_a_known_sensor_gives_narrower_intervals_than_an_estimated_one():
+def test_known_sensor_gives_narrower_intervals_than_an_estimated_one():
     known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=Sensor(lag_s=0.05), profile=CALIBRATION["stall decays"])
     answers = [estimated(known, sensor) for sensor in (Response(0.0, 0.05), None)]
     assert answers[0].half_width_j["stall"] < 0.7 * answers[1].half_width_j["stall"]
@@ -152,26 +152,26 @@ GOAL = {
     "100 ms, known": (Sensor(averaging_s=0.1), True, {0.5: TWO, 1.6: FOUR}),
     "50 ms, estimated": (Sensor(averaging_s=0.05, lag_s=0.02), False, {0.5: TWO}),
 }
-"""Sensors, whether their averaging time and lag are known, and the phases of steps of so many seconds."""
+"""Sensor, whether its averaging time and lag are known, and phases by step duration in seconds."""
 LEAST_GIVEN = {"instant, known": 24, "100 ms, known": 18, "50 ms, estimated": 4}
 
 
-def test_few_energies_are_outside_their_intervals_whatever_the_power_within_the_phases():
-    """Flat and structured power that the constants were not chosen by; the steps are long and short."""
+def test_at_most_5_percent_of_energies_are_outside_their_intervals():
+    """Held-out flat and structured power, with long and short steps."""
     given, wrong = Counter(), []
     for (family, profile), (name, (sensor, is_known, steps_s)) in product(
         {"flat": None, **HELD_OUT}.items(), GOAL.items()
     ):
         for seed, (step_s, shares) in enumerate(steps_s.items()):
             known = epoch(seed=seed, step_s=step_s, shares=shares, sensor=sensor, profile=profile)
-            found = outside(known, estimated(known, facts(sensor, seed) if is_known else None))
-            given[name] += len(found)
-            wrong += [(family, name, step_s, phase) for phase, share in found.items() if share > TOLERANCE]
+            errors = outside(known, estimated(known, facts(sensor, seed) if is_known else None))
+            given[name] += len(errors)
+            wrong += [(family, name, step_s, phase) for phase, error in errors.items() if error > TOLERANCE]
     assert {name: given[name] >= least for name, least in LEAST_GIVEN.items()} == dict.fromkeys(GOAL, True), given
     assert len(wrong) <= 0.05 * given.total(), wrong
 
 
-def test_a_stated_sensor_that_the_samples_contradict_is_estimated_instead():
+def test_contradicted_sensor_is_estimated_instead():
     known = epoch(seed=1, step_s=0.5, sensor=Sensor(lag_s=0.06))
     answer = estimated(known, Response(0.0, 0.0))
     assert answer.lag_s == pytest.approx(0.06, abs=0.005)
@@ -185,7 +185,7 @@ def test_renewal_counts_as_averaging():
     assert both.center_s == pytest.approx(0.01 + 0.015 + 0.02)
 
 
-def test_what_warms_up_is_not_booked_on_the_phase_that_grows():
+def test_warm_up_does_not_bias_a_growing_phase():
     known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=SLOW, warming=0.1, ramp=0.6)
     assert estimated(known).energy_j["stall"] == pytest.approx(known.known_j["stall"], rel=0.05)
 
@@ -229,8 +229,8 @@ def test_flat_power_through_a_known_sensor_is_divided_by_time():
     assert estimated(known, Response(0.0)).energy_j == pytest.approx(known.known_j, rel=0.01)
 
 
-def test_sampling_in_step_with_the_training_is_absent():
-    """Samples always in the same third of a stall say nothing about the rest of it."""
+def test_sampling_in_step_with_the_training_gives_no_energy():
+    """Samples in the same third of every stall do not represent the rest of it."""
     known = epoch(seed=1, step_s=0.5, shares=TWO, uneven=0.0, sensor=Sensor(noise_w=0.0))
     given = []
     for period_s in (0.05, 0.25):  # the latter at 0.01 and at 0.26 s of each step of 0.5 s
@@ -241,23 +241,23 @@ def test_sampling_in_step_with_the_training_is_absent():
     assert given == [{"stall", "compute"}, set()]
 
 
-def test_samples_of_another_machine_are_not_scaled_to_this_one():
+def test_samples_that_contradict_the_gross_energy_are_refused():
     known = epoch(seed=1, step_s=0.5)
     assert "add up to" in estimated(known._replace(gross_j=2 * known.gross_j)).reason
 
 
-def test_steps_of_another_window_are_noticed():
+def test_steps_longer_than_the_window_are_refused():
     known = epoch(seed=1, step_s=0.5)
-    assert "not its own" in estimated(known._replace(closed_ns=known.closed_ns - 5_000_000_000)).reason
+    assert "longer than the window" in estimated(known._replace(closed_ns=known.closed_ns - 5_000_000_000)).reason
 
 
-def test_a_window_with_few_samples_or_steps_has_none():
+def test_window_with_few_samples_or_no_steps_has_a_reason():
     known = epoch(seed=1, step_s=0.5)
     few = known._replace(times_ns=known.times_ns[:900], watts=known.watts[:900])
-    assert "samples of power in a half" in estimated(few).reason
+    assert "power samples in half" in estimated(few).reason
     assert "no steps" in estimated(known._replace(rows=array("f"))).reason
 
 
-def test_without_numpy_there_is_a_reason_too(monkeypatch):
+def test_missing_numpy_is_a_reason(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert "pip install numpy" in phases.phase_energy(array("f"), 0, 1, array("q"), array("d"), 1.0).reason

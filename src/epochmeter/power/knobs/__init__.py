@@ -1,1 +1,1 @@
-"""Settings of the machine that limit power, one a file: turned for a run, and put back."""
+"""Device settings that affect power, one per file: changed for a run and restored afterwards."""

@@ -1,4 +1,4 @@
-"""The power cap of AMD GPUs, by the files of their driver, amdgpu."""
+"""The power limit of AMD GPUs, by the hwmon files of their driver, amdgpu."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from epochmeter.power.knobs.watt_limit import WattLimit, bound, file_dial
 
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
-    """The knob of the GPUs at these PCI addresses, board by board; None unless each has a cap."""
+    """Open the power limit of GPUs, one per board.
+
+    Args:
+        buses: PCI addresses of the GPUs.
+        root: The root of the machine's files.
+
+    Returns:
+        The limit; None unless each GPU has one.
+    """
     cards = find_cards(Path(root))
     try:
         boards = {board_of(bus, cards) for bus in buses}

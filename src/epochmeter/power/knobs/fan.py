@@ -1,7 +1,7 @@
-"""A Jetson's fan: at full speed its own power and the chip's temperature are the same in every run.
+"""A Jetson's fan: at full speed, its power and its cooling are the same in every run.
 
-A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile is who sets the duty: `manual`, nobody;
-`temp_control`, JetPack 4's kernel; else a profile of nvfancontrol, JetPack 5's service and later ones'.
+A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile names the controller of the duty: `manual`
+for none, `temp_control` for the kernel (JetPack 4), else a profile of the service nvfancontrol (JetPack 5 and later).
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ SERVICE = "nvfancontrol"
 
 
 class Fan:
+    """The fan's profile and duty, as a `Knob`.
+
+    Args:
+        root: The root of the machine's files.
+        duty: The kernel's file of the duty.
+    """
+
     name = "fan"
     devices: Sequence[str] = ()
     pending = False
@@ -42,15 +49,15 @@ class Fan:
         return f"{self._profile()} {self._duty.read_text().strip()}"
 
     def set(self, setting: str) -> None:
-        """Sets the duty for good, or hands it back to who set it: by jtop's service, as root, or by sudo."""
+        """Set a fixed duty, or return control to a profile: as root, by jtop's service, or by sudo."""
         profile, duty = setting.split()
-        said = jtop_or_sudo(
+        output = jtop_or_sudo(
             lambda: jtop_control.set_fan(profile, 100 * int(duty) / FULL), lambda: self._by_sudo(profile, duty)
         )
-        settled(self, setting, said)
+        settled(self, setting, output)
 
     def same(self, setting: str, other: str) -> bool:
-        """By whom it is set, and, where that is nobody, at which duty: who sets it sets that as he likes."""
+        """Whether two settings have the same profile and, for `manual`, the same duty."""
         profile, duty = setting.split()
         other_profile, other_duty = other.split()
         return profile == other_profile and (profile != MANUAL or abs(int(duty) - int(other_duty)) <= 1)
@@ -60,7 +67,7 @@ class Fan:
 
     def wish(self, asked: Any) -> Wish:
         if asked != "max":
-            raise ValueError(f"fan={asked}: give keep or {self.choices()}.")
+            raise ValueError(f"fan={asked} is not valid\nhint: use keep or {self.choices()}")
         return Wish(f"{MANUAL} {FULL}")
 
     def by_hand(self, setting: str) -> str:
@@ -72,15 +79,15 @@ class Fan:
         return f"sudo systemctl start {SERVICE}"
 
     def _by_sudo(self, profile: str, duty: str) -> str:
-        said = ""
+        output = ""
         if self._kernel.exists():
             privilege.write(self._kernel, str(int(profile == KERNEL)))
         elif profile != MANUAL:
             return privilege.as_root("systemctl", "start", SERVICE)
         elif self._profile() != MANUAL:
-            said = privilege.as_root("systemctl", "stop", SERVICE)
+            output = privilege.as_root("systemctl", "stop", SERVICE)
         privilege.write(self._duty, duty)
-        return said
+        return output
 
     def _profile(self) -> str:
         if self._kernel.exists():
@@ -89,7 +96,7 @@ class Fan:
 
 
 def open_fan(root: str | Path) -> Fan | None:
-    """The knob of a Jetson's fan; None where there is none."""
+    """Open the fan of the Jetson below `root`; None if it has none."""
     root = Path(root)
     try:
         duty = fan_duty(root)
@@ -99,7 +106,7 @@ def open_fan(root: str | Path) -> Fan | None:
 
 
 def service_profile(root: Path) -> str | None:
-    """The profile by which nvfancontrol sets the fan; None where that service is not at work."""
+    """The fan profile of nvfancontrol; None if that service is not running."""
     if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", SERVICE).strip() != "active":
         return None
     try:

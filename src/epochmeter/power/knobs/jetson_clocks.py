@@ -1,4 +1,4 @@
-"""jetson_clocks: holds a Jetson's clocks at the highest that its power mode allows, so that nothing scales them."""
+"""jetson_clocks: locks a Jetson's clocks at the maximum of its power mode, which disables frequency scaling."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from epochmeter.power.knobs.jtop_control import JOIN_JTOP, jtop_or_sudo
 from epochmeter.power.knobs.knob import Wish, settled
 
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
-"""What the clocks were, where jtop's service locked them."""
+"""The original clocks if jtop's service locked them."""
 
 
 class JetsonClocks:
+    """Locked or free clocks, as a `Knob`.
+
+    Args:
+        root: The root of the machine's files.
+        folder: Where the original clocks are stored.
+    """
+
     name = "jetson_clocks"
     devices: Sequence[str] = ()
     commands: Sequence[Sequence[str]] = ()  # none: `--restore FILE` writes the contents of any file as root
@@ -27,14 +34,14 @@ class JetsonClocks:
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
         self._stored = folder / "l4t_dfs.conf"
-        """What the clocks were, in the program's own format; there while it is we that locked them by the program."""
+        """The original clocks in the program's format; the file exists while this tool has locked them by it."""
         self._requested = False
         lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
         self.files: Sequence[Path] = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
 
     @property
     def pending(self) -> bool:
-        """Whether the clocks may be locked although `get` reads free: only some, or late by jtop's service."""
+        """Whether the clocks may be locked although `get` reads free: some of them, or later by jtop's service."""
         return self._requested or self._stored.exists()
 
     @pending.setter
@@ -42,22 +49,22 @@ class JetsonClocks:
         self._requested = requested
 
     def get(self) -> str:
-        if told := clocks(self._root):
-            return told
-        raise RuntimeError(f"no clock can be read below {self._root / 'sys/devices/system/cpu'}.")
+        if state := clocks(self._root):
+            return state
+        raise RuntimeError(f"cannot read any clock below {self._root / 'sys/devices/system/cpu'}")
 
     def set(self, setting: str) -> None:
-        """Locks the clocks after storing what they were, or restores that: by jtop's service, as root, or by sudo."""
+        """Store the clocks and lock them, or restore them: as root, by jtop's service, or by sudo."""
         if setting == self.get() and (setting == LOCKED or not self.pending):
             return
         if setting == LOCKED:
-            self._stored.unlink(missing_ok=True)  # the program asks whether to overwrite, and nobody answers
-            said = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
+            self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
+            output = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
         elif self._stored.exists():
-            said = privilege.as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
+            output = privilege.as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
         else:
-            said = jtop_control.lock_clocks(False)
-        settled(self, setting, said)
+            output = jtop_control.lock_clocks(False)
+        settled(self, setting, output)
         if setting == FREE:
             self._stored.unlink(missing_ok=True)
 
@@ -66,7 +73,7 @@ class JetsonClocks:
 
     def wish(self, asked: Any) -> Wish:
         if asked != LOCKED:
-            raise ValueError(f"clocks={asked}: give keep or {self.choices()}.")
+            raise ValueError(f"clocks={asked} is not valid\nhint: use keep or {self.choices()}")
         return Wish(LOCKED)
 
     def by_hand(self, setting: str) -> str:
@@ -77,12 +84,17 @@ class JetsonClocks:
 
     def _lock(self) -> str:
         self._stored.parent.mkdir(parents=True, exist_ok=True)
-        said = privilege.as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
+        output = privilege.as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
         if not self._stored.exists():
-            raise RuntimeError(f"jetson_clocks did not store the clocks to put back: {' '.join(said.split())}")
+            raise RuntimeError(f"jetson_clocks did not store the original clocks: {' '.join(output.split())}")
         return privilege.as_root("jetson_clocks", allow=JOIN_JTOP)
 
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
-    """The knob of a Jetson; None where there is no such program. `folder` is where it keeps what the clocks were."""
+    """Open the clocks of a Jetson; None if the program is not installed.
+
+    Args:
+        root: The root of the machine's files.
+        folder: Where to store the original clocks.
+    """
     return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None

@@ -1,6 +1,7 @@
-"""What jtop's service, which is root, does for the members of its group: power mode, clocks and fan of a Jetson.
+"""Power mode, clocks and fan of a Jetson, set by jtop's service.
 
-Its answers come late or not at all: who asks here looks afterwards whether it was done.
+The service runs as root and serves the members of its group. It may apply a setting late or not at all, so callers
+must read it back.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets
 
 
 def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
-    """Does what takes root: by jtop's service where it lets this user, or else by sudo; root needs neither.
+    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo.
 
-    RuntimeError says why neither can be had.
+    Args:
+        by_jtop: Changes it through jtop's service.
+        by_sudo: Changes it through sudo, or directly as root.
+
+    Returns:
+        The output of the program that changed it.
+
+    Raises:
+        RuntimeError: Neither works; the message has both reasons.
     """
     if os.geteuid() == 0:
         return by_sudo()
@@ -31,29 +40,29 @@ def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
 
 
 def set_mode(number: int, name: str) -> str:
-    """Asks for a power mode; RuntimeError where jtop, which counts the modes itself, numbers them otherwise."""
+    """Request a power mode; RuntimeError if jtop, which counts the modes itself, has another number for it."""
     with connected(INTERVAL_S) as client:
         if client.nvpmodel is None or client.nvpmodel.models[number : number + 1] != [name]:
-            raise RuntimeError(f"jtop does not know {name} as mode {number}.")
+            raise RuntimeError(f"jtop has no power mode {number} named {name}")
         client.nvpmodel.set_nvpmodel_id(number)
     return ""
 
 
 def lock_clocks(on: bool) -> str:
-    """Asks for jetson_clocks, or for what was there before jtop turned it on."""
+    """Request jetson_clocks, or the clocks from before jtop switched it on."""
     with connected(INTERVAL_S) as client:
         if client.jetson_clocks is None:
-            raise RuntimeError("jtop finds no jetson_clocks.")
+            raise RuntimeError("jtop does not find jetson_clocks")
         client.jetson_clocks = on
     return ""
 
 
 def set_fan(profile: str, percent: float) -> str:
-    """Asks for a fan's profile, such as quiet, and for its speed where the profile is manual."""
+    """Request a fan profile, such as quiet, and the speed in percent if the profile is manual."""
     with connected(INTERVAL_S) as client:
         name = next(iter(client.fan), None)
         if name is None:
-            raise RuntimeError("jtop finds no fan.")
+            raise RuntimeError("jtop does not find a fan")
         client.fan.set_profile(name, profile)
         if profile == "manual":
             client.fan.set_speed(name, percent)

@@ -1,4 +1,8 @@
-"""A knob is a setting of the machine that a run may turn, and that is put back to what it was, however the run ends."""
+"""Knobs: device settings that a run changes and that are restored however the run ends.
+
+The original value is written to the journal (`Desk`) before a setting is changed, so that a later start can restore it
+after a kill.
+"""
 
 from __future__ import annotations
 
@@ -16,61 +20,80 @@ from epochmeter.power.knobs.restore_journal import Desk, Memo
 Say = Callable[[str], None]
 
 SETTLES_S = 10.0
-"""How long a device may take until a new setting can be read back."""
+"""Longest time until a new setting can be read back, in seconds."""
 POLL_S = 0.05
 
 
 class Wish(NamedTuple):
-    """What a job asks of a knob, in the knob's own terms."""
+    """A value of a device setting that a job requests.
+
+    Attributes:
+        setting: The setting, as text.
+        watts: The power limit that it stands for; None if it has none.
+        note: The rule that selected the setting if others match as well.
+        most_w: The highest limit of the device; None if unknown.
+    """
 
     setting: str
-    watts: float | None = None  # the limit that the setting stands for; None where it names none
-    note: str | None = None  # the rule that picked the setting, where others fit as well
-    most_w: float | None = None  # the highest limit that the device takes; None where it tells of none
+    watts: float | None = None
+    note: str | None = None
+    most_w: float | None = None
 
 
 class Knob(Protocol):
-    """One setting of the machine; settings are texts that people read and `set` takes back, like "250 W"."""
+    """A device setting. Its values are readable texts, like "250 W".
+
+    Attributes:
+        name: Name of the setting, such as NVML.
+        devices: Identifiers of the devices, if a machine may have several.
+        files: The kernel's files that a change writes.
+        commands: The exact commands that sudo runs to set it; none if a sudo rule for them would grant all of root's
+            rights.
+        pending: Whether a change was requested that cannot be read back yet, and may still take effect.
+    """
 
     name: str
-    devices: Sequence[str]  # what it is a knob of, where a machine has several
-    files: Sequence[Path]  # the kernel's files that a change writes
+    devices: Sequence[str]
+    files: Sequence[Path]
     commands: Sequence[Sequence[str]]
-    """The exact commands that sudo runs to set it; none if a sudo rule for them would grant all of root's rights."""
     pending: bool
-    """Whether a change was requested that cannot be read back yet, and may still take effect."""
 
     def get(self) -> str:
-        """What is set now; OSError or RuntimeError where it cannot be read."""
+        """Read the current setting; OSError or RuntimeError if it cannot be read."""
 
     def set(self, setting: str) -> None:
-        """Turns the knob, and looks whether it took; RuntimeError says why it did not, and what would allow it."""
+        """Change the setting and read it back; RuntimeError with the reason and a remedy if that fails."""
 
     def same(self, setting: str, other: str) -> bool:
-        """Whether two settings are one, however they are spelled."""
+        """Whether two settings are equal, however they are written."""
 
     def choices(self) -> str:
-        """What can be asked for, for people."""
+        """The possible settings, as text."""
 
     def wish(self, asked: Any) -> Wish:
-        """What a job's value asks for; ValueError lists the choices, RuntimeError says what else is needed."""
+        """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
 
     def by_hand(self, setting: str) -> str:
-        """The command that a person types for it."""
+        """The shell command that sets it."""
 
 
 class Holding:
-    """Knobs that are turned for now."""
+    """Device settings that are changed for the duration of a run.
+
+    Args:
+        desk: The journal of original settings.
+        say: Prints a message.
+    """
 
     def __init__(self, desk: Desk, say: Say) -> None:
         self.applied: dict[str, str] = {}
-        """What each knob was found at once it was turned."""
+        """The settings as read back after the change, by knob."""
         self._desk, self._say = desk, say
         self._knobs: dict[str, Knob] = {}
         self._memos: dict[str, Memo] = {}
 
     def turn(self, knob: Knob, setting: str) -> None:
-        """Turns a knob that is not there already; what was there is written down first."""
+        """Change a setting unless it is set already; its original value is first written to the journal."""
         now = was = knob.get()
         self._knobs[knob.name] = knob
         if was != setting:
@@ -81,25 +104,25 @@ class Holding:
         self.applied[knob.name] = now
 
     def drifted(self) -> list[str]:
-        """What there is to say of each knob that no longer stands where it was turned to."""
-        return [said for name, applied in self.applied.items() if (said := drift(self._knobs[name], applied))]
+        """One message per setting that was changed by someone else during the run, or cannot be read."""
+        return [message for name, applied in self.applied.items() if (message := drift(self._knobs[name], applied))]
 
     def put_back(self) -> list[str]:
-        """Puts all back, the last that was turned first; returns what could not be, after trying each."""
-        said, failures = [], []
+        """Restore all settings in reverse order; returns one message per setting that could not be restored."""
+        messages, failures = [], []
         for name, memo in reversed(self._memos.items()):
             try:
-                said.append(returned(self._knobs[name], memo, self._desk))
-            except (Exception, SystemExit) as error:  # whatever it is, the others are put back
+                messages.append(returned(self._knobs[name], memo, self._desk))
+            except (Exception, SystemExit) as error:  # the other settings are restored anyway
                 failures.append(unrestored(memo, error, self._desk))
-        for text in filter(None, [*said, *failures]):
-            with suppress(Exception, SystemExit):  # the terminal may be gone, and how it says so is its own affair
+        for text in filter(None, [*messages, *failures]):
+            with suppress(Exception, SystemExit):  # the terminal may be gone
                 self._say(text)
         return failures
 
 
 class Held:
-    """The `with` of `held`, as a class: a signal may leave a generator before it comes to its `finally`."""
+    """Context manager of `held`. A generator would not be safe: a signal may end it before its `finally` block."""
 
     def __init__(self, turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> None:
         self._turns, self._holding = turns, Holding(desk, say)
@@ -127,36 +150,46 @@ class Held:
 
 
 def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Held:
-    """Turns knobs in the order given, and puts back in reverse what was there, whatever ends what is within.
+    """Change device settings for the duration of a `with` block and restore them in reverse order.
 
-    Where somebody else changed one meanwhile, theirs is left and said. A knob that cannot be put back is said, and
-    is a RuntimeError unless something else ends this already; its memo stays on the desk for the next start. A signal
-    that comes while knobs are put back waits until they are.
+    A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
+    restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start.
+
+    Args:
+        turns: The settings in the order of change.
+        desk: The journal of original settings.
+        say: Prints a message.
+
+    Raises:
+        RuntimeError: At exit, a setting could not be restored and no other exception ends the block.
     """
     return Held(turns, desk, say)
 
 
 def drift(knob: Knob, applied: str) -> str | None:
-    """What to say where a knob is not where it was turned to."""
+    """The message if a setting is no longer the applied one; None if it is."""
     try:
         now = knob.get()
     except (OSError, RuntimeError) as error:
-        return f"{knob.name} was set to {applied}, and can no longer be read: {error}"
-    return None if knob.same(now, applied) else f"{knob.name} was set to {applied}, and somebody else set it to {now}."
+        return f"cannot read {knob.name}, which was set to {applied}: {error}"
+    return None if knob.same(now, applied) else f"{knob.name} was set to {applied}, but something changed it to {now}."
 
 
 def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
-    """Puts a knob back to what was there, and drops its memo; says where it left it to somebody else's setting."""
+    """Restore a setting and delete its journal entry; returns a message if someone else's change is kept instead."""
     now = knob.get()
-    said = None
+    message = None
     if memo.ours is None:
         undo(knob, memo.was)
     elif knob.same(now, memo.ours):
         knob.set(memo.was)
     elif not knob.same(now, memo.was):
-        said = f"{knob.name} was set to {memo.ours}, and somebody else set it to {now}: left so. It was {memo.was}."
+        message = (
+            f"{knob.name} is not restored to {memo.was}: the run set it to {memo.ours}, but something changed it to "
+            f"{now}, which is kept."
+        )
     desk.drop(memo)
-    return said
+    return message
 
 
 def undo(knob: Knob, was: str) -> None:
@@ -191,12 +224,12 @@ def settled(knob: Knob, setting: str, said: str) -> None:
     knob.pending = True
     if not within_time(lambda: knob.same(knob.get(), setting)):
         detail = f" {' '.join(said.split())}" if said else ""
-        raise RuntimeError(f"{knob.name}: asked for {setting}, the device is at {knob.get()}.{detail}")
+        raise RuntimeError(f"cannot set {knob.name} to {setting}: the device is at {knob.get()}.{detail}")
     knob.pending = False
 
 
 def within_time(reached: Callable[[], bool]) -> bool:
-    """Poll until a device has reached a state, for at most `SETTLES_S` seconds; whether it has."""
+    """Poll until a device has reached a state; False after `SETTLES_S` seconds."""
     end = time.monotonic() + SETTLES_S
     while not reached():
         if time.monotonic() > end:

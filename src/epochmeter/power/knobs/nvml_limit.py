@@ -1,4 +1,4 @@
-"""The power limit of NVIDIA GPUs, set through zeus, which goes by way of zeusd where there is one."""
+"""The power limit of NVIDIA GPUs, set through zeus and its privileged service zeusd if there is one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,26 @@ REMEDY = (
 
 
 def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
-    """The knob of the GPUs, by UUID; None where one of them has no limit to set, as in some laptops.
+    """Open the power limit of GPUs.
 
-    RuntimeError where the GPUs cannot be asked. NVML stays open until this process ends: without persistence mode, a
-    limit is lost as soon as nobody has the driver open.
+    NVML stays initialized until this process ends: without persistence mode, a limit is reset as soon as no process
+    uses the driver.
+
+    Args:
+        gpus: UUIDs of the GPUs.
+
+    Returns:
+        The limit; None if a GPU has none, as some laptops.
+
+    Raises:
+        RuntimeError: The GPUs cannot be read.
     """
     try:
         import pynvml
         from zeus.device.exception import ZeusBaseGPUError
     except ImportError as error:
         raise RuntimeError(
-            f"power_limit is set through zeus, which does not import ({error}): pip install 'zeus>=0.16'"
+            f"cannot set power_limit: cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'"
         ) from error
     try:
         pynvml.nvmlInit()
@@ -33,12 +42,12 @@ def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
     except pynvml.NVMLError_NotSupported:
         return None
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
-        raise RuntimeError(f"NVML does not tell the power limit of {', '.join(gpus)}: {error}.") from error
+        raise RuntimeError(f"cannot read the power limit of {', '.join(gpus)}: {error}") from error
     return WattLimit("NVML", dials) if dials else None
 
 
 def dial(uuid: str) -> Dial:
-    """One GPU's limit; NVMLError_NotSupported where it has none."""
+    """Open one GPU's limit; NVMLError_NotSupported if it has none."""
     import pynvml
     from zeus.device.gpu.nvidia import NVIDIAGPU, ZeusdNVIDIAGPU
     from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
@@ -47,12 +56,12 @@ def dial(uuid: str) -> Dial:
     low_mw, high_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
 
     def read() -> float:
-        with told(f"the power limit of GPU {uuid} cannot be read"):
+        with told(f"cannot read the power limit of GPU {uuid}"):
             return pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000
 
     def write(watts: float) -> None:
-        with told(f"the power limit of GPU {uuid} was not set to {watts:g} W", REMEDY):
-            # Not zeus's own list of GPUs, which reads CUDA_VISIBLE_DEVICES and knows no UUID in it.
+        with told(f"cannot set the power limit of GPU {uuid} to {watts:g} W", REMEDY):
+            # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
             index, daemon = pynvml.nvmlDeviceGetIndex(handle), ZeusdConfig.from_env()
             gpu = ZeusdNVIDIAGPU(index, ZeusdClient(daemon)) if daemon else NVIDIAGPU(index)
             gpu.set_power_management_limit(round(watts * 1000))
@@ -62,7 +71,12 @@ def dial(uuid: str) -> Dial:
 
 @contextmanager
 def told(what: str, remedy: str = "") -> Iterator[None]:
-    """NVML's and zeus's errors within, as RuntimeError; zeus's warning that it needs root is part of ours."""
+    """Convert errors of NVML and zeus to RuntimeError; zeus's warning about root is part of the message.
+
+    Args:
+        what: The beginning of the message.
+        remedy: The hint if permission is denied.
+    """
     import pynvml
     from zeus.device.gpu.common import ZeusGPUNoPermissionError
     from zeus.exception import ZeusBaseError
@@ -74,4 +88,4 @@ def told(what: str, remedy: str = "") -> Iterator[None]:
     except (pynvml.NVMLError_NoPermission, ZeusGPUNoPermissionError) as error:
         raise RuntimeError(f"{what}: {error}\nhint: {remedy}") from error
     except (pynvml.NVMLError, ZeusBaseError) as error:
-        raise RuntimeError(f"{what}: {error}.") from error
+        raise RuntimeError(f"{what}: {error}") from error

@@ -1,4 +1,4 @@
-"""The power mode of a Jetson, which its program nvpmodel sets."""
+"""The power mode of a Jetson, set by its program nvpmodel."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ ASKS = ("nvpmodel", "-q")
 
 
 class Nvpmodel:
+    """The power mode, as a `Knob`.
+
+    Args:
+        root: The root of the machine's files.
+    """
+
     name = "nvpmodel"
     devices: Sequence[str] = ()
     pending = False  # true: jtop's service may still apply a mode that it did not apply in time
@@ -37,14 +43,14 @@ class Nvpmodel:
         return str(self._current())
 
     def set(self, setting: str) -> None:
-        """Turns to a mode: as root, by jtop's service for its group, or by sudo."""
+        """Change the power mode: as root, by jtop's service for its group, or by sudo."""
         mode = self._of(setting)
         if mode == self._current() and not self.pending:
             return
         if clocks(self._root) == LOCKED:
             raise RuntimeError(
-                f"jetson_clocks is on, and its clocks are those of {self.get()}. Turn it off before the power mode "
-                "changes: sudo jetson_clocks --restore"
+                f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
+                "hint: sudo jetson_clocks --restore"
             )
         settled(self, str(mode), meant(turn(mode), mode))
 
@@ -52,25 +58,30 @@ class Nvpmodel:
         """All power modes; those that need a reboot are listed separately."""
         with suppress(RuntimeError):  # the current mode is unknown, and with it the modes that need a reboot
             current = self._current()
-            apart = [mode for mode in self._modes.values() if needs_reboot(current, mode)]
-            if apart and current.number in self._modes:
-                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in apart)
-                return f"{at_once}; after a reboot: {', '.join(map(str, apart))}"
+            after_reboot = [mode for mode in self._modes.values() if needs_reboot(current, mode)]
+            if after_reboot and current.number in self._modes:
+                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in after_reboot)
+                return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
     def wish(self, asked: Any) -> Wish:
-        """A mode by name, `id:n`, or watts; RuntimeError where only a reboot leads there."""
-        fitting, rule = self._fitting(asked)
-        mode = max(fitting, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
+        """Select a mode by name, `id:n` or watts.
+
+        Raises:
+            ValueError: There is no such mode.
+            RuntimeError: The change needs a reboot.
+        """
+        candidates, rule = self._fitting(asked)
+        mode = max(candidates, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
         note = None
-        if rule or len(fitting) > 1:
-            among = f" of {', '.join(map(str, fitting))}" if len(fitting) > 1 else ""
-            note = f"power_limit={asked} is taken for {mode}{among}: {rule}."
+        if rule or len(candidates) > 1:
+            alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
+            note = f"power_limit={asked} selects {mode}{alternatives}: {rule}."
         current = self._current()
         if current.number in self._modes and needs_reboot(current, mode):
             raise RuntimeError(
-                f"power_limit={asked}: from {current} to {mode} takes a reboot, since it switches parts of the GPU "
-                f"on or off. Set it, reboot, and run this again: {self.by_hand(str(mode))}"
+                f"power_limit={asked}: changing from {current} to {mode} needs a reboot, since it switches parts of "
+                f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
             )
         return Wish(str(mode), mode.watts, note, self._most_w())
 
@@ -78,32 +89,32 @@ class Nvpmodel:
         return f"sudo nvpmodel -m {self._of(setting).number}"
 
     def _most_w(self) -> float | None:
-        """The most watts of a mode; None where any has none in its name, as MAXN draws what it can."""
+        """The largest watts of all modes; None if one has no limit in its name, such as MAXN."""
         watts = [mode.watts for mode in self._modes.values()]
         return None if None in watts else max(filter(None, watts), default=None)
 
     def _fitting(self, asked: Any) -> tuple[list[Mode], str]:
-        """The modes that are meant, and the rule by which one of them is picked; ValueError where there is none."""
+        """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
         text = str(asked).upper()
-        known = self._modes.values()
-        if fitting := [mode for mode in known if text in (mode.name.upper(), f"ID:{mode.number}")]:
-            return fitting, ""
-        if text == "MAXN" and (fitting := [mode for mode in known if mode.name.upper() == "MAXN_SUPER"]):
-            return fitting, "there is no mode MAXN"
+        modes = self._modes.values()
+        if matching := [mode for mode in modes if text in (mode.name.upper(), f"ID:{mode.number}")]:
+            return matching, ""
+        if text == "MAXN" and (matching := [mode for mode in modes if mode.name.upper() == "MAXN_SUPER"]):
+            return matching, "there is no mode MAXN"
         watts = re.fullmatch(r"(\d+(?:\.\d+)?)W?", text)
-        if watts and (fitting := [mode for mode in known if mode.watts == float(watts[1])]):
-            return fitting, "the most CPU cores, then the board's default, then the lowest id" * (len(fitting) > 1)
-        raise ValueError(f"power_limit={asked} is no power mode of this board. It has: {self.choices()}.")
+        if watts and (matching := [mode for mode in modes if mode.watts == float(watts[1])]):
+            return matching, "the most CPU cores, then the board's default, then the lowest id" * (len(matching) > 1)
+        raise ValueError(f"power_limit={asked} is not a power mode of this board\nhint: it has {self.choices()}")
 
     def _current(self) -> Mode:
-        """The mode that is set, by its status file, or by asking nvpmodel where there is none."""
+        """The current mode, from its status file, else from `nvpmodel -q`."""
         number = current(self._root)
         if number is None:
-            said = privilege.answer(*ASKS)
-            told = found(r"NV Power Mode:.*\n(\d+)", said)
-            if not told:
-                raise RuntimeError(f"nvpmodel does not tell the power mode: {said.strip()}")
-            number = int(told)
+            output = privilege.answer(*ASKS)
+            match = found(r"NV Power Mode:.*\n(\d+)", output)
+            if not match:
+                raise RuntimeError(f"nvpmodel does not report the power mode: {output.strip()}")
+            number = int(match)
         return self._numbered(number)
 
     def _of(self, setting: str) -> Mode:
@@ -114,7 +125,7 @@ class Nvpmodel:
 
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
-    """The knob of a Jetson; None for another machine."""
+    """Open the power mode of the Jetson below `root`; None on other machines."""
     return Nvpmodel(Path(root)) if (Path(root) / CONF).exists() else None
 
 
@@ -124,7 +135,7 @@ def needs_reboot(current: Mode, mode: Mode) -> bool:
 
 
 def turn(mode: Mode) -> str:
-    """Has nvpmodel turn to a mode, and returns what it says; nothing is typed to it, so it never reboots."""
+    """Run nvpmodel to change the mode and return its output; its prompt gets no input, so it never reboots."""
     return jtop_or_sudo(
         lambda: jtop_control.set_mode(mode.number, mode.name),
         lambda: privilege.as_root("nvpmodel", "-m", str(mode.number)),
@@ -132,5 +143,5 @@ def turn(mode: Mode) -> str:
 
 
 def meant(said: str, mode: Mode) -> str:
-    """What nvpmodel says, in words that help where it asks on its standard input whether to reboot."""
-    return f"It takes a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", said, re.I) else said
+    """Return nvpmodel's output, replaced by a hint if it prompted for a reboot."""
+    return f"It needs a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", said, re.I) else said

@@ -12,7 +12,7 @@ from epochmeter.power.knobs.nvpmodel import ASKS
 HARMLESS = {"nvpmodel": ASKS, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
 ZEUSD = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
-"""What names zeus's service, as zeus reads it."""
+"""The environment variables that name zeus's service."""
 OF_JTOP = ("nvpmodel", "jetson_clocks", "fan")
 """The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"

@@ -1,4 +1,4 @@
-"""What takes root, done as an ordinary user may: by sudo where it asks for no password, never by running as root."""
+"""Commands that need root, run by an ordinary user through `sudo -n`, without a password prompt."""
 
 from __future__ import annotations
 
@@ -24,22 +24,28 @@ CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
 LOCKED_OUT = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
 GONE_S = 1
-"""How long a program that was killed is waited for."""
+"""Longest wait for a killed program, in seconds."""
 REFUSAL = re.compile(
     r"^.*(?:password is required|authentication is required|terminal is required|not allowed to execute"
     r"|not in the sudoers|may not run sudo|command not found).*$",
     re.MULTILINE,
 )
-"""What sudo says where it does not run a program; what else it says, such as an unknown host, is no refusal."""
+"""sudo's messages when it does not run a program; other messages, such as an unknown host, are only warnings."""
 
 
 def answer(*command: str, typed: str | None = None) -> str:
-    """What a program says, on both its outputs, with `typed` or nothing at all on its standard input.
+    """Run a program and return its output, standard error included.
 
-    RuntimeError where there is no such program, or where it does not end in time. Its exit code is not asked: the
-    vendors' programs end with 0 where they have done nothing.
+    The exit code is ignored, since the vendors' programs exit with 0 even if they have done nothing.
+
+    Args:
+        command: The program and its arguments.
+        typed: The program's standard input; empty by default.
+
+    Raises:
+        RuntimeError: There is no such program, or it does not end within `LIMIT_S` seconds.
     """
-    # A Ctrl-C is sent to every program of the terminal: it must not end this one half way.
+    # Ctrl-C goes to every program of the terminal and must not interrupt this one.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
@@ -53,19 +59,19 @@ def answer(*command: str, typed: str | None = None) -> str:
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
-        raise RuntimeError(f"{command[0]} cannot be run: {error.strerror}.") from error
+        raise RuntimeError(f"cannot run {command[0]}: {error.strerror}") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         return process.communicate(typed, timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired as error:
-        with suppress(PermissionError, subprocess.TimeoutExpired):  # root's own process outlives us
+        with suppress(PermissionError, subprocess.TimeoutExpired):  # a user may not kill root's process
             process.kill()
             process.wait(GONE_S)
         for pipe in filter(None, (process.stdin, process.stdout)):
             with suppress(BrokenPipeError):
                 pipe.close()
-        raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s.") from error
+        raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s") from error
 
 
 def as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
@@ -84,16 +90,16 @@ def as_root(*command: str, typed: str | None = None, allow: str | None = None) -
     """
     if os.geteuid() == 0:
         return answer(*command, typed=typed)
-    asked = shlex.join(command)
+    text = shlex.join(command)
     try:
-        said = answer("sudo", "-n", *command, typed=typed)
+        output = answer("sudo", "-n", *command, typed=typed)
     except RuntimeError as error:
-        raise RuntimeError(f"`{asked}` takes root: {error}") from error
-    if refusal := REFUSAL.search(said):
+        raise RuntimeError(f"`{text}` needs root: {error}") from error
+    if refusal := REFUSAL.search(output):
         raise RuntimeError(
-            f"`{asked}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
+            f"`{text}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
         )
-    return said
+    return output
 
 
 def rule(commands: Sequence[Sequence[str]]) -> str:
@@ -146,7 +152,7 @@ def is_administrator() -> bool:
 
 
 def read(file: Path) -> str:
-    """A file of the machine's, stripped; RuntimeError where this user may not read it."""
+    """Read a kernel or configuration file, stripped; RuntimeError if this user may not read it."""
     try:
         return file.read_text().strip()
     except OSError as error:
@@ -154,18 +160,18 @@ def read(file: Path) -> str:
 
 
 def unreadable(error: OSError) -> RuntimeError:
-    """The error of a file of the machine's that cannot be read, with what to do."""
+    """The error for a file that cannot be read, with a hint."""
     file = error.filename
     return RuntimeError(f"cannot read {file}: {error.strerror}\nhint: sudo chmod a+r {file}")
 
 
 def write(file: Path, text: str) -> None:
-    """Writes to a file of the kernel's, or has `sudo tee` do it; RuntimeError where it takes neither."""
+    """Write to a kernel file, directly or by `sudo tee`; RuntimeError if both fail."""
     try:
         file.write_text(text)
     except PermissionError:
-        said = as_root("tee", str(file), typed=text)
-        if refused := TEE_ERROR.search(said):
+        output = as_root("tee", str(file), typed=text)
+        if refused := TEE_ERROR.search(output):
             raise RuntimeError(f"the kernel refused to write {text}: {refused[1]}\nhint: {LOCKED_OUT}") from None
     except OSError as error:
         raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {LOCKED_OUT}") from error

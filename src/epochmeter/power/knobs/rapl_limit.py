@@ -1,4 +1,4 @@
-"""The power limit of the CPU packages, by the constraint that RAPL calls long-term."""
+"""The power limit of CPU packages: RAPL's long-term constraint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RAPL_POWER_UNIT, PKG_POWER_INFO = 0x606, 0x614
 
 
 def open_rapl_limit(root: str | Path) -> WattLimit | None:
-    """The knob of all packages, watts each; None where the kernel shows no limit."""
+    """Open the power limit of all packages below `root`; None if the kernel has no limit."""
     root = Path(root)
     try:
         limits = long_term_limits(root)
@@ -31,7 +31,7 @@ def open_rapl_limit(root: str | Path) -> WattLimit | None:
 
 
 def dial(limit: Path, root: Path) -> Dial:
-    """A package's limit by its file, with its bounds and its switch beside it."""
+    """Open a package's limit by its file, with its bounds and the check that it is switched on."""
     low_w, source = lowest(limit, root)
     high_w = bound(limit.with_name(limit.name.replace("power_limit_uw", "max_power_uw")))
     return file_dial(limit, low_w=low_w, high_w=high_w)._replace(

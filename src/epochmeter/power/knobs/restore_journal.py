@@ -1,7 +1,7 @@
-"""What a knob was found at, kept on the disk for as long as it is turned: a run that is killed loses nothing.
+"""The journal of original device settings, from which a setting is restored even after a run was killed.
 
-The files are those of one user on one machine, `<state>/<hostname>/<knob>-<digest of its devices>.json`, since a home
-may be shared by many.
+An entry is a file `<state>/<hostname>/<knob>-<checksum of its devices>.json`; the host name separates machines that
+share a home folder.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from epochmeter.shared.atomic_files import read_json, sync, write_json
 
 
 class Memo(NamedTuple):
-    """What was there, what was set, by whom and when."""
+    """A journal entry: an original setting, the applied one, and the process that changed it."""
 
     knob: str
     devices: list[str]
     root: str
     was: str
-    ours: str | None  # None while it is being turned
+    """The original setting."""
+    ours: str | None
+    """The applied setting; None while it is being changed."""
     by_hand: str
-    """The command by which a person puts it back."""
+    """The shell command that restores it."""
     pid: int
     began: str | None
-    """When that process began, which tells it from a later one of the same number."""
+    """Start time of that process, which distinguishes it from a later one with the same pid."""
     boot_id: str
     when: str
     command: str
@@ -41,7 +43,14 @@ class Memo(NamedTuple):
 
 
 class Desk:
-    """Where memos lie: in `state_dir`, or by default where a user's programs keep their state."""
+    """The journal of one user on one machine.
+
+    Args:
+        state_dir: Its folder; None: the XDG state folder of the user.
+        root: The root of the machine's files.
+        boot_id: Identifier of the current boot.
+        command: The command line of this run, for messages.
+    """
 
     def __init__(self, state_dir: str | None, *, root: str, boot_id: str, command: str) -> None:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -49,32 +58,44 @@ class Desk:
         self.root, self.boot_id, self.command = root, boot_id, command
 
     def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> Memo:
-        """Writes down what a knob stands at, before it is turned; RuntimeError where another run has turned it."""
+        """Record an original setting before it is changed.
+
+        Args:
+            knob: Name of the setting.
+            devices: Its devices.
+            was: The original setting.
+            by_hand: The shell command that restores it.
+
+        Raises:
+            RuntimeError: Another run has changed the setting, or the entry cannot be written.
+        """
         pid = os.getpid()
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (pid, began(pid), self.boot_id, when, self.command, numbers())
         memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
-        if other := self._read(self.file(memo)):
+        if earlier := self._read(self.file(memo)):
             raise RuntimeError(
-                f"{knob} is held by pid {other.pid} ({other.command}) since {other.when}. Wait for it; if it is gone, "
-                f"put {knob} back to {other.was} by hand ({other.by_hand}) and remove {self.file(memo)}."
+                f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
+                f"hint: wait for that run; if it no longer exists, restore {earlier.was}: "
+                f"{earlier.by_hand} && rm {self.file(memo)}"
             )
         return self.keep(memo)
 
     def keep(self, memo: Memo) -> Memo:
-        """Writes a memo; it is on the disk when this returns."""
+        """Write an entry durably."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.file(memo), memo._asdict())
             sync(self.folder)
         except OSError as error:
             raise RuntimeError(
-                f"no knob is turned unless what was there is written down, and that failed: {error}. "
-                "Name a folder that can be written: machine.state_dir="
+                f"cannot write the journal of original device settings, so none is changed: {error}\n"
+                "hint: name a writable folder: machine.state_dir="
             ) from error
         return memo
 
     def drop(self, memo: Memo) -> None:
+        """Delete an entry."""
         self.file(memo).unlink(missing_ok=True)
 
     def left(self) -> list[Memo]:
@@ -83,28 +104,28 @@ class Desk:
         for file in self.folder.glob("*.json"):
             with suppress(RuntimeError):
                 memos.append(self._read(file))
-        held = (memo for memo in filter(None, memos) if not self._is_held(memo))
-        return sorted(held, key=lambda memo: memo.when, reverse=True)
+        abandoned = (memo for memo in filter(None, memos) if not self._is_held(memo))
+        return sorted(abandoned, key=lambda memo: memo.when, reverse=True)
 
     def damaged(self) -> list[str]:
         """A message for each entry that cannot be read."""
-        said = []
+        messages = []
         for file in sorted(self.folder.glob("*.json")):
             try:
                 self._read(file)
             except RuntimeError as error:
-                said.append(str(error))
-        return said
+                messages.append(str(error))
+        return messages
 
     def blocking(self, knob: str, devices: Sequence[str]) -> Memo | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
         self._read(self._file(knob, devices))
-        shared = (memo for memo in self.left() if memo.knob == knob)
-        return next((memo for memo in shared if not devices or set(devices) & set(memo.devices)), None)
+        entries = (memo for memo in self.left() if memo.knob == knob)
+        return next((memo for memo in entries if not devices or set(devices) & set(memo.devices)), None)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No two processes are within at once: of two that start together, the second finds what the first left."""
+        """Lock the journal against other processes, so that two concurrent starts do not restore the same setting."""
         try:
             file = (self.folder / "lock").open("w")
         except OSError as error:
@@ -117,7 +138,7 @@ class Desk:
             yield
 
     def _is_held(self, memo: Memo) -> bool:
-        """Whether another process that still lives, or may, holds the knob: of ours, none does when this is asked."""
+        """Whether the process of an entry may still be running; this process holds none when it calls this."""
         if memo.boot_id != self.boot_id:
             return False
         if memo.numbers not in (None, numbers()):
@@ -125,7 +146,7 @@ class Desk:
         return memo.began is not None and began(memo.pid) == memo.began and memo.pid != os.getpid()
 
     def file(self, memo: Memo) -> Path:
-        """Where a memo lies: a digest stands for its devices, whose names together may be longer than a file's."""
+        """The file of an entry. Devices are hashed, since their names together may exceed the length of a file name."""
         return self._file(memo.knob, memo.devices)
 
     def _file(self, knob: str, devices: Sequence[str]) -> Path:
@@ -133,7 +154,7 @@ class Desk:
         return self.folder / f"{knob}-{digest}.json"
 
     def _read(self, file: Path) -> Memo | None:
-        """A memo; None where there is none any more, for another process drops its own when it likes."""
+        """Read an entry; None if another process has just deleted it."""
         try:
             return Memo(**read_json(file))
         except (FileNotFoundError, NotADirectoryError):

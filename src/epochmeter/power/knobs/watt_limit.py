@@ -1,4 +1,4 @@
-"""A limit in watts, of one device or of several alike: the knob that NVML, RAPL and amdgpu have in common."""
+"""A power limit in watts of one or several devices: the knob that NVML, RAPL and amdgpu have in common."""
 
 from __future__ import annotations
 
@@ -11,26 +11,40 @@ from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.knob import Wish, within_time
 
 TOLERANCE = 0.01
-"""By what share a device may round what it is asked for."""
+"""Largest relative rounding of a limit by the device."""
 
 
 class Dial(NamedTuple):
-    """The power limit of one device, in watts; a bound that the device does not tell is None."""
+    """The power limit of one device.
+
+    Attributes:
+        low_w: The lowest limit in watts; None: unknown.
+        high_w: The highest limit in watts; None: unknown.
+        read: Returns the limit in watts; raises OSError or RuntimeError.
+        write: Sets the limit in watts; raises RuntimeError.
+        by_hand: Returns the shell command that sets a limit.
+        file: The kernel's file of the limit, if there is one.
+        low_source: Source of the lowest limit, or why it is unknown.
+        check: Raises RuntimeError if a limit would have no effect.
+    """
 
     low_w: float | None
     high_w: float | None
-    read: Callable[[], float]  # OSError or RuntimeError where it cannot
-    write: Callable[[float], None]  # RuntimeError where it cannot
+    read: Callable[[], float]
+    write: Callable[[float], None]
     by_hand: Callable[[float], str]
-    file: Path | None = None  # the kernel's file of the limit, where there is one
+    file: Path | None = None
     low_source: str = ""
-    """Source of the lowest limit, or why it is unknown."""
     check: Callable[[], None] = lambda: None
-    """Raises RuntimeError if the limit would have no effect."""
 
 
 class WattLimit:
-    """The same limit on each of some devices. Its setting is "250 W", or "250 W, 300 W" where they differ."""
+    """The power limit of several devices, as a `Knob`. A setting is "250 W", or "250 W, 300 W" if they differ.
+
+    Args:
+        name: The name of the knob.
+        dials: The limits by device.
+    """
 
     pending = False
 
@@ -69,7 +83,7 @@ class WattLimit:
         if refusals:
             raise RuntimeError("\n".join(refusals))
         if not reached:
-            raise RuntimeError(f"{self.name}: asked for {setting}, the device is at {self.get()}.")
+            raise RuntimeError(f"cannot set {self.name} to {setting}: the device is at {self.get()}.")
 
     def same(self, setting: str, other: str) -> bool:
         """Whether two settings are equal except for rounding by the device."""
@@ -90,11 +104,12 @@ class WattLimit:
         choices = self.choices()
         if isinstance(asked, str):
             raise ValueError(
-                f"power_limit={asked} names a power mode, which a Jetson has; {self.name} limits in watts: {choices}."
+                f"power_limit={asked} is a power mode, which only a Jetson has\n"
+                f"hint: {self.name} has a limit in watts: {choices}"
             )
         low, high = self._bounds()
         if (low and asked < low) or (high and asked > high):
-            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {choices}.")
+            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {choices}")
         return Wish(spelled(asked), asked, most_w=high)
 
     def by_hand(self, setting: str) -> str:
@@ -106,7 +121,7 @@ class WattLimit:
         return limits * len(self._dials) if len(limits) == 1 else limits
 
     def _bounds(self) -> tuple[float | None, float | None]:
-        """The range that all the devices have in common."""
+        """The common range of all devices in watts."""
         lows = [dial.low_w for dial in self._dials if dial.low_w]
         highs = [dial.high_w for dial in self._dials if dial.high_w]
         return max(lows, default=None), min(highs, default=None)
@@ -118,13 +133,19 @@ def close(watts: float, asked: float) -> bool:
 
 
 def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
-    """A limit that is a file of microwatts."""
+    """The power limit in a kernel file, in microwatts.
+
+    Args:
+        file: The file.
+        low_w: The lowest limit in watts; None: unknown.
+        high_w: The highest limit in watts; None: unknown.
+    """
 
     def read() -> float:
         try:
             return int(file.read_text()) / 1e6
         except ValueError as error:
-            raise RuntimeError(f"{file} holds no number: {error}") from error
+            raise RuntimeError(f"{file} is not a number: {error}") from error
 
     return Dial(
         low_w,
@@ -137,7 +158,7 @@ def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
 
 
 def bound(file: Path) -> float | None:
-    """A bound that a file of microwatts tells; None where it tells none, or 0."""
+    """Read a bound from a file of microwatts, in watts; None if the file is missing, not a number or 0."""
     try:
         return int(file.read_text()) / 1e6 or None
     except (OSError, ValueError):
@@ -145,5 +166,5 @@ def bound(file: Path) -> float | None:
 
 
 def spelled(watts: float) -> str:
-    """Watts to the microwatt, so that what was there comes back exactly."""
+    """Format watts with microwatt resolution, so that the original value is restored exactly."""
     return f"{watts:.6f}".rstrip("0").rstrip(".") + " W"

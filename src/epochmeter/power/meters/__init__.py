@@ -1,1 +1,1 @@
-"""Instruments that count joules or tell power, one a file."""
+"""Energy meters, one per file: NVML, amdgpu, RAPL, Jetson rails, jtop, an estimate, a recording and sums of meters."""

@@ -1,6 +1,7 @@
-"""AMD GPUs: what each used, by the counter that amdsmi reads where ROCm is, and its power, as its driver shows it.
+"""Energy of AMD GPUs: the counter that ROCm's amdsmi reads, and power from the files of the driver (hwmon).
 
-amdsmi is asked here and not through zeus, which knows a GPU by HIP's number alone: the environment shifts those.
+amdsmi is used directly rather than through zeus: zeus identifies a GPU by its HIP index only, which environment
+variables change.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from epochmeter.power.meters.gpu import BOARD, meter_of, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, response_of
 
 COUNTER_PERIOD_S = 0.001
-"""The GPU's firmware renews its counter about this often."""
+"""Approximate update period of the GPU's counter."""
 CHECKED_S = 0.5
-"""A counter is believed after it was watched for so long,"""
+"""Duration of the check of a counter against the power, in seconds."""
 BELIEVED = 3.0
-"""and went on as fast as the power says, within this factor: some tell a wrong unit, others stand still."""
+"""Largest accepted ratio of counter and power: some counters have a wrong unit, others do not advance."""
 
 
 def open_amd(
@@ -34,14 +35,20 @@ def open_amd(
     cross_check: bool = True,
     sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
-    """The energy of the GPUs used, by UUID or else PCI address; absent, with the reason, unless each tells its energy
-    or its power.
+    """Open the meter of the GPUs used.
 
-    Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
-    `gpu0` itself. `sensors` is the device's table of sensor responses, by the name of the driver's file.
+    Args:
+        gpus: UUIDs of the GPUs, or PCI addresses if they have none.
+        root: The root of the machine's files.
+        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
+        cross_check: Also sample the power of a GPU with a counter, as domain `gpu0_sampled`.
+        sensors: The device's table of sensor responses, by the name of the driver's file.
+
+    Returns:
+        The meter; an `Absent` one, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus:
-        return Absent("meter=amd meters the AMD GPUs that a run uses, and none is used.")
+        return Absent("meter=amd: the run uses no AMD GPU.")
     try:
         boards = dict.fromkeys(board_of(name, find_cards(Path(root))) for name in gpus)
         opened = [
@@ -55,63 +62,79 @@ def open_amd(
 
 
 def covered(card: Card) -> str:
+    """The scope of a card's energy; the first die of a dual board reports both."""
     return f"{BOARD}, both its dies" if card.dual else BOARD
 
 
 def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = None) -> Power:
-    """The GPU's power as its driver tells it, in microwatts: that of the moment, or else a mean; OSError without."""
+    """Find the GPU's power sensor: instantaneous power if the driver reports it, else the mean.
+
+    Args:
+        card: The GPU.
+        period_s: Sampling period in seconds.
+        sensors: The device's table of sensor responses.
+
+    Raises:
+        OSError: The driver reports no power.
+    """
     for kind in ("power1_input", "power1_average"):
         response = response_of(sensors, kind, UNKNOWN)
         for file in sorted(card.folder.glob(f"hwmon/hwmon*/{kind}")):
             read = partial(_watts, file)
-            with suppress(OSError, ValueError):  # then it tells none, or not as a number
+            with suppress(OSError, ValueError):  # unreadable, or not a number
                 if read() > 0:
                     return Power(Domain("sampled", period_s, covered(card), 0.0, *response), read)
-    raise OSError(f"The driver of GPU {card.bus} tells no power below {card.folder}/hwmon.")
+    raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon.")
 
 
 def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
-    """The GPU's energy counter, watched until it can be believed; OSError where there is none or it cannot."""
+    """Open the GPU's energy counter and check it against the power.
+
+    Raises:
+        OSError: The GPU has no counter, or it contradicts the power.
+    """
     if Path(root) != Path("/"):
-        raise OSError(f"ROCm tells the energy of this machine's GPUs, not of those below {root}.")
+        raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}.")
     amdsmi = library()
 
     def read() -> float:
         try:
-            told = amdsmi.amdsmi_get_energy_count(handle)
+            count = amdsmi.amdsmi_get_energy_count(handle)
         except amdsmi.AmdSmiException as error:
-            raise OSError(f"GPU {card.bus} does not say what energy it used: {_line(error)}.") from error
-        return told["energy_accumulator"] * told["counter_resolution"] / 1e6
+            raise OSError(f"GPU {card.bus}: cannot read the energy counter: {_line(error)}.") from error
+        return count["energy_accumulator"] * count["counter_resolution"] / 1e6
 
     try:
         handle = amdsmi.amdsmi_get_processor_handle_from_bdf(card.bus)
     except amdsmi.AmdSmiException as error:
-        raise OSError(f"ROCm finds no GPU {card.bus}: {_line(error)}.") from error
+        raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}.") from error
     check(card, read, power_of(card, CHECKED_S).read)
     return Counter(Domain("counter", COUNTER_PERIOD_S, covered(card)), read)
 
 
 def check(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:
-    """Watches a counter beside the power; OSError unless they agree, roughly."""
+    """Compare a counter with the power over `CHECKED_S` seconds; OSError unless they agree within `BELIEVED`."""
     begun_j, begun_s = joules(), time.monotonic()
     time.sleep(CHECKED_S)
-    counted_w, told_w = (joules() - begun_j) / (time.monotonic() - begun_s), watts()
-    if not told_w / BELIEVED < counted_w < told_w * BELIEVED:
-        raise OSError(f"GPU {card.bus} counts {counted_w:.3g} W while its driver tells {told_w:.3g} W.")
+    counted_w, driver_w = (joules() - begun_j) / (time.monotonic() - begun_s), watts()
+    if not driver_w / BELIEVED < counted_w < driver_w * BELIEVED:
+        raise OSError(
+            f"GPU {card.bus}: the energy counter is wrong: {counted_w:.3g} W, but the driver reports {driver_w:.3g} W."
+        )
 
 
 @cache
 def library() -> Any:
-    """amdsmi, started, and left so until this process ends; OSError where it cannot be had."""
+    """Import and initialize amdsmi, until this process ends; OSError if that fails."""
     try:
-        with redirect_stdout(None):  # it prints where it finds no ROCm
+        with redirect_stdout(None):  # it prints a message if there is no ROCm
             import amdsmi
     except (ImportError, OSError, KeyError, AttributeError) as error:
-        raise OSError(f"ROCm's amdsmi, which tells energy, does not load ({error}).") from error
+        raise OSError(f"No energy counter: cannot import ROCm's amdsmi ({error}).") from error
     try:
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
     except amdsmi.AmdSmiException as error:
-        raise OSError(f"ROCm's amdsmi does not start: {_line(error)}.") from error
+        raise OSError(f"No energy counter: cannot initialize ROCm's amdsmi: {_line(error)}.") from error
     return amdsmi
 
 

@@ -1,4 +1,4 @@
-"""Which of a board's rails make its total, what that covers, and what the others feed."""
+"""The rails that add up to a Jetson board's total power, and the scope of each rail."""
 
 from __future__ import annotations
 
@@ -7,34 +7,43 @@ from typing import Any, NamedTuple
 
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
-"""What NVIDIA calls the rails that feed all others, and what they feed: by these a board's total is known without a
-table."""
+"""NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
 ALL = "sum of all rails"
-UNTABLED = "This board has no table of rails"
+UNTABLED = "No rail table for this board"
 
 
 class Total(NamedTuple):
-    """The rails that make a board's total."""
+    """The rails that add up to a board's total power.
+
+    Attributes:
+        rails: Their names.
+        covers: The scope of the total.
+        reason: The assumption that was made; None if the board's table names the rails.
+    """
 
     rails: list[str]
     covers: str
     reason: str | None
-    """What to say where that is no fact but a rule."""
 
 
 def total_of(found: Sequence[str], table: Mapping[str, Any]) -> Total:
-    """The total of a board that has these rails, by its `table`, or else by the rule for a board without one."""
+    """Select the rails of the total: from the board's table, else the input rail, else all rails.
+
+    Args:
+        found: The rails that the board has.
+        table: The board's table (`device.rails`); empty for an unknown board.
+    """
     if table.get("total"):
         return Total(list(table["total"]), table.get("covers", MODULE), None)
-    if feeding := [name for name in INPUTS if name in found]:
-        covers = INPUTS[feeding[0]]
-        return Total(feeding[:1], covers, f"{UNTABLED}: {feeding[0]} is taken for the {covers}, by its name.")
+    if inputs := [name for name in INPUTS if name in found]:
+        covers = INPUTS[inputs[0]]
+        return Total(inputs[:1], covers, f"{UNTABLED}: {inputs[0]} is assumed to be the {covers}, by its name.")
     rule = f"{UNTABLED}: the sum of {', '.join(found)} may count a rail twice"
-    return Total(list(found), ALL, f"{rule}. Name those that make the total: device.rails.total=[...]")
+    return Total(list(found), ALL, f"{rule}. Name the rails of the total: device.rails.total=[...]")
 
 
 def covered(name: str, total: Total, table: Mapping[str, Any]) -> str:
-    """What a rail feeds, as far as the board's table tells."""
+    """The scope of a rail, from the board's table."""
     if [name] == total.rails:
         return total.covers
     parts = [part for part, rail in table.items() if rail == name]

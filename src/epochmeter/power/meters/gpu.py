@@ -1,4 +1,4 @@
-"""GPUs as a meter, whoever makes them: a counter of energy, and sampled power that checks it or stands in for it."""
+"""A meter of GPUs of any vendor: energy counters, and sampled power as a cross-check or a replacement."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from epochmeter.power.meter import Counter, Instruments, Meter, Power
 from epochmeter.power.sampler import Sampler
 
 BOARD = "GPU board"
-CHECK = "by sampled power: a cross-check"
+CHECK = "sampled as a cross-check"
 
 
 class Gpu(NamedTuple):
-    """The instruments of one GPU that work; it has at least one."""
+    """The working instruments of one GPU, at least one.
+
+    Attributes:
+        name: Its domain, such as `gpu0`.
+        counter: Its energy counter, if any.
+        power: Its power sensor, if any.
+        reason: Why it has no counter.
+    """
 
     name: str
     counter: Counter | None
     power: Power | None
     reason: str | None
-    """Why it has no counter."""
 
     @property
     def covers(self) -> str:
@@ -29,26 +35,42 @@ class Gpu(NamedTuple):
 
 
 def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> Gpu:
-    """The GPU whose instruments these open; each raises OSError where it cannot, and so does this where neither can."""
-    lacking = None
+    """Open the instruments of a GPU.
+
+    Args:
+        name: The GPU's domain.
+        counter: Opens its energy counter, or raises OSError.
+        power: Opens its power sensor, or raises OSError.
+
+    Raises:
+        OSError: The GPU has neither.
+    """
+    no_counter = None
     try:
-        counts = counter()
+        energy_counter = counter()
     except OSError as error:
-        counts, lacking = None, str(error)
+        energy_counter, no_counter = None, str(error)
     try:
-        tells = power()
+        power_sensor = power()
     except OSError as error:
-        if not counts:
-            raise OSError(f"{lacking} {error}") from error
-        tells = None
-    return Gpu(name, counts, tells, lacking and f"{lacking} Its power is sampled instead.")
+        if not energy_counter:
+            raise OSError(f"{no_counter} {error}") from error
+        power_sensor = None
+    return Gpu(name, energy_counter, power_sensor, no_counter and f"{no_counter} Its power is sampled instead.")
 
 
 def meter_of(
     gpus: Sequence[Gpu], *, covers: str, period_s: float, cross_check: bool, close: Callable[[], None] = lambda: None
 ) -> Meter:
-    """The meter of GPUs. Power is sampled every `period_s`: as `gpu0` where there is no counter, and with `cross_check`
-    as `gpu0_sampled` beside one, where it is no part of the total."""
+    """Build the meter of GPUs.
+
+    Args:
+        gpus: Their instruments.
+        covers: The scope of the total.
+        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
+        cross_check: Also sample the power of GPUs with a counter, as `gpu0_sampled`; it is not part of the total.
+        close: Releases the instruments.
+    """
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}
     if cross_check:
         powers |= {f"{gpu.name}_sampled": _checking(gpu.power) for gpu in gpus if gpu.power and gpu.counter}

@@ -1,6 +1,6 @@
-"""jtop (jetson-stats): the samples that its service takes of a Jetson's rails, and its client for whoever needs more.
+"""Energy of a Jetson's rails from the samples of jtop's service (jetson-stats), and a connection to that service.
 
-Its client is AGPL-3.0, optional, and imported here alone.
+The client library is AGPL-3.0, optional, and imported in this module only.
 """
 
 from __future__ import annotations
@@ -26,24 +26,32 @@ from epochmeter.shared.units import NANOSECOND
 log = logging.getLogger(__name__)
 
 LIMIT_S = 5.0
-"""How long the service may take to answer: a client that waits for one that hangs would wait for ever."""
+"""Time limit of a connection in seconds; the client itself would wait forever for a service that hangs."""
 WAIT = 2
 """Number of periods after a window to wait for a later sample."""
 SILENCES = 3
-"""After so many periods without a new sample the service is lost."""
+"""Number of periods without a new sample after which the service is unavailable."""
 
 
 @contextmanager
 def connected(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
-    """A started client of jtop's service, whose samples are `interval_s` apart, or as far as an earlier client asked.
+    """Connect to jtop's service.
 
-    RuntimeError, with the reason and the remedy, where none can be had within `limit_s`, or where it is lost.
+    Args:
+        interval_s: Requested sampling period in seconds; if another client is connected, its period applies.
+        limit_s: Time limit in seconds.
+
+    Yields:
+        The started client.
+
+    Raises:
+        RuntimeError: The service does not answer within `limit_s`, or the connection fails later.
     """
     with start_method_kept():
         try:
             import jtop
         except ImportError as error:
-            remedy = "make jtop adds it here, sudo pip3 install jetson-stats its service to the board."
+            remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
             raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
         client = jtop.jtop(interval=interval_s)
     start(client, limit_s)
@@ -52,13 +60,13 @@ def connected(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
     except (jtop.JtopException, EOFError, ConnectionError) as error:
         raise RuntimeError(complaint(error)) from error
     finally:
-        # It waits for a thread that looks for CUDA and the like, which may take seconds.
+        # `close` waits for a thread that detects libraries, which may take seconds.
         threading.Thread(target=client.close, name="jtop closing", daemon=True).start()
 
 
 @contextmanager
 def start_method_kept() -> Iterator[None]:
-    """Keeps multiprocessing's start method as it was, none chosen included: jtop's import forces fork."""
+    """Restore multiprocessing's start method (possibly none) on exit, since importing jtop sets it to fork."""
     method = multiprocessing.get_start_method(allow_none=True)
     try:
         yield
@@ -67,57 +75,66 @@ def start_method_kept() -> Iterator[None]:
 
 
 def start(client: Any, limit_s: float) -> None:
-    """Starts the client; RuntimeError where it cannot, or not in time."""
+    """Start the client; RuntimeError if it fails or takes longer than `limit_s`."""
     failures: list[Exception] = []
 
     def begin() -> None:
         try:
             client.start()
-        except Exception as error:  # whatever a service of another version sends
+        except Exception as error:  # a service of another version may send anything
             failures.append(error)
 
     beginning = threading.Thread(target=begin, name="jtop starting", daemon=True)
     beginning.start()
     beginning.join(limit_s)
-    # At this process's end multiprocessing would take leave of the service, and wait for one that hangs.
+    # At exit, multiprocessing would close its proxies, and wait for a service that hangs.
     for proxy in [value for value in vars(client).values() if isinstance(value, BaseProxy)]:
         proxy._close.cancel()  # type: ignore[attr-defined]
     if beginning.is_alive():
-        raise RuntimeError(f"jtop's service is silent for {limit_s:g} s. Start it anew: sudo systemctl restart jtop")
+        raise RuntimeError(
+            f"No answer from jtop's service within {limit_s:g} s. Restart it: sudo systemctl restart jtop"
+        )
     if failures:
         raise RuntimeError(complaint(failures[0])) from failures[0]
 
 
 def complaint(error: Exception) -> str:
-    """What is wrong with the service, on one line, and what to do."""
+    """Describe an error of the service in one line, with a remedy."""
     if isinstance(error.__context__, PermissionError):
-        return "jtop's service does not let this user in: sudo usermod -aG jtop $USER, and log in anew."
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"jtop's service cannot be used: {said}"
+        return "jtop's service refuses this user: sudo usermod -aG jtop $USER, then log in again."
+    message = " ".join(str(error).split()) or type(error).__name__
+    return f"jtop's service failed: {message}"
 
 
 def open_jtop(
     *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.5, rails: Mapping[str, Any] | None = None
 ) -> Meter:
-    """The rails of the board, sampled by jtop's service every `period_s`, or as often as an earlier client asked.
+    """Open the meter of a board's rails, sampled by jtop's service.
 
-    `rails` is the board's table, as `open_rails` has it. Absent, with the reason, where the service cannot be used.
+    Args:
+        gpus: Not used.
+        root: The root of the machine's files; the service measures only this machine.
+        period_s: Requested sampling period in seconds; if another client is connected, its period applies.
+        rails: The board's table, as in `open_rails`.
+
+    Returns:
+        The meter; an `Absent` one, with the reason, if the service is not available.
     """
     if others := company(os.environ):
         return Absent(others)
     if Path(root) != Path("/"):
-        return Absent(f"jtop's service tells of this machine, not of the one below {root}.")
+        return Absent(f"jtop's service measures this machine, not the one below {root}.")
     with ExitStack() as opened:
         try:
             client = opened.enter_context(connected(period_s))
         except RuntimeError as error:
             return Absent(str(error))
-        found, table = watts(client.power), rails or {}
-        total = total_of(list(found), table)
-        if fault := unfit(found, total.rails):
-            return Absent(fault)
-        held_s = client.interval  # what the service tells holds until its next sample
-        domains = {name: Domain("sampled", held_s, covered(name, total, table), renewal_s=held_s) for name in found}
+        power_w, table = watts(client.power), rails or {}
+        total = total_of(list(power_w), table)
+        if reason := unfit(power_w, total.rails):
+            return Absent(reason)
+        held_s = client.interval  # a reading is constant until the service's next sample
+        domains = {name: Domain("sampled", held_s, covered(name, total, table), renewal_s=held_s) for name in power_w}
         return Instruments(
             powers=Feed(client, domains, total=total.rails),
             total=total.rails,
@@ -128,27 +145,31 @@ def open_jtop(
 
 
 def unfit(found: Iterable[str], total: Sequence[str]) -> str | None:
-    """Why the service's samples are no meter of the module, or None where they are."""
+    """Why the service's samples do not measure the total; None if they do.
+
+    Args:
+        found: The rails that the service reports.
+        total: The rails of the total.
+    """
     if not found:
         return "jtop's service finds no power sensor on this board."
-    if lacking := set(total) - set(found):
-        absent = ", ".join(sorted(lacking))
-        return f"jtop's service tells nothing of {absent}, of which the total is made: found {', '.join(found)}."
+    if missing := set(total) - set(found):
+        names = ", ".join(sorted(missing))
+        return f"jtop's service does not report {names}, which the total needs. It reports {', '.join(found)}."
     return None
 
 
 def watts(power: Mapping[str, Any]) -> dict[str, float]:
-    """The watts of each rail; the one that feeds the module the service calls its total, and takes from the others."""
-    whole = power.get("tot", {})
-    rails = {**power.get("rail", {}), **({whole["name"]: whole} if "name" in whole else {})}
+    """Watts of each rail; the service lists the rail that feeds the module separately, as `tot`."""
+    module = power.get("tot", {})
+    rails = {**power.get("rail", {}), **({module["name"]: module} if "name" in module else {})}
     return {name: rail["power"] / 1000 for name, rail in rails.items()}
 
 
 class Feed:
-    """The service's samples as they come: what a `Sampler` is to instruments of our own.
+    """The service's power samples as they arrive; the counterpart of `Sampler`.
 
-    Each is stamped with the moment at which the service took it, which it tells in seconds since the machine started;
-    one that comes a second time is dropped.
+    A sample has the service's timestamp, in seconds since boot. Repeated samples are dropped.
     """
 
     def __init__(self, client: Any, domains: Mapping[str, Domain], *, total: Sequence[str]) -> None:
@@ -164,45 +185,45 @@ class Feed:
         threading.Thread(target=self._listen, name="jtop", daemon=True).start()
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Each rail's joules up to now, from the last sample on at its power; without those that are lost."""
+        """Joules of each rail up to now, with the last sample's power since then; unavailable rails are missing."""
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """How well the stretch between two moments was sampled; returns once the service has sampled after it."""
+        """Sampling statistics of a window; waits for the service's first sample after it."""
         until_ns = closed_ns + round(WAIT * self._client.interval / NANOSECOND)
         while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._lost:
             time.sleep(self._client.interval / 20)
         return self._series.sampling(opened_ns, closed_ns)
 
     def drain(self, before_ns: int) -> Powers:
-        """Hands over the samples before a moment, and forgets them."""
+        """Return the samples before a moment and discard them."""
         return self._series.drain(before_ns)
 
     def close(self) -> bool:
-        """Listens no more; what still does lets go by itself."""
+        """Stop listening; the thread ends by itself."""
         self._closed.set()
         return True
 
     def _listen(self) -> None:
         try:
-            # Told not to wait: a client that waits for longer than it likes gives up for good.
+            # `spin` avoids the client's own wait, after whose timeout it disconnects.
             while not self._closed.wait(self._client.interval / 2) and self._client.ok(spin=True):
                 self._take()
-        except Exception as error:  # its death, or whatever else it sends: the run goes on without
+        except Exception as error:  # the service may end or send anything; the run continues without it
             self._lose(complaint(error))
 
     def _take(self) -> None:
         uptime_s = self._client.uptime.total_seconds()
         if uptime_s > self._uptime_s:
-            asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()  # which the one clock counts
-            at_ns = round((uptime_s - asleep_s) / NANOSECOND)
+            suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()  # uptime includes suspend
+            at_ns = round((uptime_s - suspended_s) / NANOSECOND)
             self._series.add(at_ns, watts(self._client.power))
             self._uptime_s, self._last_ns, self._lost = uptime_s, at_ns, False
         elif (time.monotonic_ns() - self._last_ns) * NANOSECOND > self._bridge_s:
-            self._lose("jtop's service gives no new sample")
+            self._lose("jtop's service sends no new sample")
 
     def _lose(self, why: str) -> None:
         if not self._lost and not self._closed.is_set():
             self._lost = True
             self._series.add(self._last_ns + 1, {}, dict.fromkeys(self.domains, why))
-            log.warning("The board's power cannot be read any more: %s", why)
+            log.warning("the board's power is no longer available: %s", why)

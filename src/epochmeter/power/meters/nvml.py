@@ -1,6 +1,6 @@
-"""NVML: what each NVIDIA GPU used, by its own counter (Volta and newer), and its power, sampled beside it.
+"""Energy of NVIDIA GPUs through NVML: the GPU's energy counter (Volta and newer) and sampled power.
 
-Sampled power checks the counter, and stands in for it where a GPU has none. Nothing of a GPU is ever set here.
+Sampled power checks the counter, and replaces it on GPUs without one. This module only reads.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from epochmeter.power.meters.gpu import BOARD, Gpu, meter_of, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Response, response_of
 
 COUNTER_PERIOD_S = 0.1
-"""The counter ticks about this often: windows of seconds are good, single steps are noise."""
+"""Approximate update period of the counter: it measures windows of seconds, not single steps."""
 GA100 = (8, 0)
-"""Up to this compute capability the usual reading of power is that of the moment; of any newer GPU, a mean."""
+"""Up to this compute capability `nvmlDeviceGetPowerUsage` returns instantaneous power; on newer GPUs a mean."""
 MEAN = Response(averaging_s=1.0, renewal_s=0.1)
 """Response of the mean (NVML's documentation); it is renewed like the instantaneous reading."""
 MODULE = "module (GPU and CPU of a superchip)"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
 """Scope of the energy of several GPUs, by the scope of each one."""
-NO_SLICE = "a slice has no energy counter of its own: the GPU's covers all slices together"
+NO_SLICE = "a MIG slice has no energy counter, and the GPU's counter covers all slices"
 STEP = 0.001
-"""NVML tells millijoules and milliwatts."""
+"""Resolution: NVML reports millijoules and milliwatts."""
 
 
 def open_nvml(
@@ -40,23 +40,30 @@ def open_nvml(
     cross_check: bool = True,
     sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
-    """The energy of the GPUs used, by UUID; absent, with the reason, unless each tells its energy or its power.
+    """Open the meter of the GPUs used.
 
-    Power is sampled every `period_s`: as `gpu0_sampled` beside a counter, unless `cross_check` is off, or else as
-    `gpu0` itself. `sensors` is the device's table of sensor responses, by compute capability.
+    Args:
+        gpus: UUIDs of the GPUs.
+        root: Not used.
+        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
+        cross_check: Also sample the power of a GPU with a counter, as domain `gpu0_sampled`.
+        sensors: The device's table of sensor responses, by compute capability.
+
+    Returns:
+        The meter; an `Absent` one, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
-        return Absent(f"A MIG slice is used, and {NO_SLICE}.")
+        return Absent(f"The run uses a MIG slice: {NO_SLICE}.")
     if not gpus:
-        return Absent("meter=nvml counts the GPUs that a run uses, by UUID, and no GPU with a known UUID is used.")
+        return Absent("meter=nvml: the run uses no GPU with a known UUID.")
     try:
-        ctypes.CDLL("libnvidia-ml.so.1")  # asked first: it costs nothing where there is no driver
+        ctypes.CDLL("libnvidia-ml.so.1")  # first, since it is fast if there is no driver
     except OSError:
-        return Absent("There is no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded.")
+        return Absent("No NVIDIA driver: cannot load libnvidia-ml.so.1.")
     try:
         return metered(gpus, period_s, cross_check, sensors)
     except ImportError as error:
-        return Absent(f"NVML is read through zeus, which does not import ({error}): pip install 'zeus>=0.16'")
+        return Absent(f"Cannot import zeus, which reads NVML ({error}): pip install 'zeus>=0.16'")
     except (OSError, ValueError) as error:
         return Absent(str(error))
 
@@ -64,13 +71,13 @@ def open_nvml(
 def metered(
     uuids: Sequence[str], period_s: float, cross_check: bool, sensors: Mapping[str, Any] | None = None
 ) -> Meter:
-    """The meter of the GPUs; OSError says which of them tells nothing, and why."""
+    """Open the meter of GPUs, as `open_nvml`; OSError if one of them has neither counter nor power sensor."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise OSError(f"The NVIDIA driver is here, but NVML does not start: {error}.") from error
+        raise OSError(f"Cannot initialize NVML: {error}.") from error
     try:
         gpus = [gpu_of(uuid, period_s, sensors) for uuid in uuids]
     except (OSError, ValueError):
@@ -81,7 +88,11 @@ def metered(
 
 
 def gpu_of(uuid: str, period_s: float, sensors: Mapping[str, Any] | None = None) -> Gpu:
-    """What a GPU tells of its energy; OSError where that is nothing, or not of what is used of it alone."""
+    """Open the instruments of a GPU.
+
+    Raises:
+        OSError: It has none, or they cover more than the slice that is used.
+    """
     device = device_of(uuid)
     name, response = f"gpu{device.gpu_index}", response_of(sensors, capability_of(device.handle), UNKNOWN)
     counter, power = partial(counter_of, uuid, device, response), partial(power_of, uuid, device, period_s, response)
@@ -89,25 +100,25 @@ def gpu_of(uuid: str, period_s: float, sensors: Mapping[str, Any] | None = None)
 
 
 def device_of(uuid: str) -> Any:
-    """The GPU as zeus has it; OSError where NVML knows none, or where it is divided (MIG)."""
+    """Return zeus's object of a GPU; OSError if NVML does not know the GPU, or if it is in MIG mode."""
     import pynvml
     from zeus.device.exception import ZeusBaseGPUError
     from zeus.device.gpu.nvidia import NVIDIAGPU
 
     if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid} is a MIG slice, and {NO_SLICE}.")
+        raise OSError(f"{uuid}: {NO_SLICE}.")
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
         device = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(handle))
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
-        raise OSError(f"NVML finds no GPU {uuid}: {error}.") from error
+        raise OSError(f"GPU {uuid}: not known to NVML: {error}.") from error
     if is_sliced(handle):
-        raise OSError(f"GPU {uuid} is divided by MIG, and {NO_SLICE}.")
+        raise OSError(f"GPU {uuid} is in MIG mode: {NO_SLICE}.")
     return device
 
 
 def is_sliced(handle: Any) -> bool:
-    """Whether a GPU is in MIG mode now; False for those, and for drivers, that know no such mode."""
+    """Whether a GPU is in MIG mode; False if the GPU or its driver does not support it."""
     import pynvml
 
     try:
@@ -118,26 +129,33 @@ def is_sliced(handle: Any) -> bool:
 
 
 def counter_of(uuid: str, device: Any, response: Response = UNKNOWN) -> Counter:
-    """The GPU's energy counter, if it can be read; zeus decides by architecture, which is wrong for Jetsons.
+    """Open the GPU's energy counter by reading it; zeus decides by architecture, which is wrong for Jetsons.
 
     It adds up the readings of the GPU's power sensor, so it misses power that this sensor does not measure.
+
+    Raises:
+        OSError: The counter cannot be read.
     """
-    read = working(device.get_total_energy_consumption, f"GPU {uuid} does not say what energy it used")
+    read = working(device.get_total_energy_consumption, f"GPU {uuid}: cannot read the energy counter")
     covers = scope_of(device.handle)
     return Counter(Domain("counter", COUNTER_PERIOD_S, covers, STEP, response.averaging_s, response.lag_s), read)
 
 
 def power_of(uuid: str, device: Any, period_s: float, response: Response = UNKNOWN) -> Power:
-    """The GPU's power: that of the moment where the driver tells it, or else the usual reading."""
+    """Open the GPU's power sensor: instantaneous power if the driver reports it, else `nvmlDeviceGetPowerUsage`.
+
+    Raises:
+        OSError: The power cannot be read.
+    """
     import pynvml
 
-    complaint = f"GPU {uuid} does not say its power"
+    failure = f"GPU {uuid}: cannot read the power"
     covers = scope_of(device.handle)
     try:
-        read = working(device.get_instant_power_usage, complaint)
+        read = working(device.get_instant_power_usage, failure)
     except OSError:
         covers = BOARD
-        read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), complaint)
+        read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), failure)
         response = MEAN if is_newer_than_ga100(device.handle) else response
     return Power(Domain("sampled", period_s, covers, STEP, *response), read)
 
@@ -159,7 +177,7 @@ def scope_of(handle: Any) -> str:
 
 
 def is_newer_than_ga100(handle: Any) -> bool:
-    """Whether the GPU's usual reading of power is a mean; False where the driver does not say what GPU it is."""
+    """Whether `nvmlDeviceGetPowerUsage` is a mean; False if the driver does not report the compute capability."""
     import pynvml
 
     try:
@@ -179,9 +197,14 @@ def capability_of(handle: Any) -> str:
 
 
 def working(ask: Callable[[], int], complaint: str) -> Callable[[], float]:
-    """How an instrument is read that answers in thousandths: in whole units, or OSError, which says why not.
+    """Wrap an NVML query so that it returns base units and raises OSError.
 
-    It is read once now, and OSError is raised unless it tells more than 0.
+    Args:
+        ask: Returns thousandths, such as millijoules.
+        complaint: The beginning of error messages.
+
+    Raises:
+        OSError: The query fails now, or returns 0.
     """
     import pynvml
     from zeus.device.exception import ZeusBaseGPUError
@@ -193,5 +216,5 @@ def working(ask: Callable[[], int], complaint: str) -> Callable[[], float]:
             raise OSError(f"{complaint}: {error}.") from error
 
     if not read() > 0:
-        raise OSError(f"{complaint}: it stands at 0.")
+        raise OSError(f"{complaint}: it is 0.")
     return read

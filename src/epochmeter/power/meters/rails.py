@@ -1,7 +1,7 @@
-"""The power rails of a Jetson, by its INA3221 and INA238 sensors: files that anyone may read.
+"""Energy of a Jetson's power rails from its INA3221 and INA238 sensors, by kernel files that every user may read.
 
-Two layouts: JetPack 4 shows a sensor as an IIO device, later ones as hwmon. What the sensors see is the module (on
-Thor the input of its carrier board), not the wall: carrier, drives and USB lie outside.
+JetPack 4 presents a sensor as an IIO device, later versions as hwmon. The sensors measure the module (on Thor the
+input of its carrier board), not wall power: carrier board, drives and USB are not included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, response_of
 
 SHUNT_STEP_V = 40e-6
-"""The INA3221 tells a shunt's voltage, and so the current, in steps of 40 uV."""
+"""Resolution of the INA3221's shunt voltage, and thus of the current: 40 uV."""
 
 
 INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
@@ -33,11 +33,18 @@ INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
 
 
 class Rail(NamedTuple):
-    """A rail: its name on the board, its watts now, their resolution, and how its chip responds."""
+    """A power rail.
+
+    Attributes:
+        name: Its name on the board.
+        read: Returns watts; raises OSError or ValueError.
+        step_w: Resolution in watts; 0: unknown.
+        response: The response of its sensor.
+    """
 
     name: str
     read: Callable[[], float]
-    step_w: float = 0.0  # unknown
+    step_w: float = 0.0
     response: Response = Response()
 
 
@@ -49,35 +56,43 @@ def open_rails(
     rails: Mapping[str, Any] | None = None,
     sensors: Mapping[str, Any] | None = None,
 ) -> Meter:
-    """All rails of the board below `root` as domains, sampled every `period_s`.
+    """Open the meter of a board's rails, one domain per rail.
 
-    `rails` is the board's table: `total`, the rails that together are the module, or what else it `covers`, and what
-    the others cover, such as `gpu: VDD_GPU_SOC`. Without a table the rail that feeds the module is the total, or else
-    the sum of all rails. A board that shows no sensor is asked through jtop's service. `sensors` is the device's
-    table of sensor responses, by the chip's name in the kernel, for drivers that do not show them.
+    A board without sensor files is measured through jtop's service.
+
+    Args:
+        gpus: Not used.
+        root: The root of the machine's files.
+        period_s: Sampling period in seconds.
+        rails: The board's table: `total`, the rails that add up to the total; `covers`, its scope (default: the
+            module); and the scope of other rails, such as `gpu: VDD_GPU_SOC`. Without a table, the total is the rail
+            that feeds the module, else the sum of all rails.
+        sensors: The device's table of sensor responses by chip name, for drivers that do not report them.
+
+    Returns:
+        The meter; an `Absent` one, with the reason, if there is none.
     """
     if others := company(os.environ):
         return Absent(others)
     try:
-        found = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
-    except ValueError as error:  # of the table of sensors
+        board = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
+    except ValueError as error:  # from the table of sensors
         return Absent(str(error))
-    if not found:
-        other = open_jtop(gpus=gpus, root=root, rails=rails)
-        why = f"No INA3221 or INA238 shows a rail below {root}."
-        other.energy["reason"] = " ".join(filter(None, (why, other.energy["reason"])))
-        return other
+    if not board:
+        by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
+        reason = f"No INA3221 or INA238 power sensor below {root}."
+        by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
+        return by_jtop
     table = rails or {}
-    total = total_of(list(found), table)
-    if lacking := set(total.rails) - found.keys():
+    total = total_of(list(board), table)
+    if missing := set(total.rails) - board.keys():
         return Absent(
-            f"The board's table makes its total of {', '.join(total.rails)}, but there is no "
-            f"{', '.join(sorted(lacking))}: found {', '.join(found)}. Name the total in conf/device: "
-            "device.rails.total=[...]"
+            f"The board's rail table names {', '.join(sorted(missing))}, but the board has {', '.join(board)}. "
+            "Name the rails of the total: device.rails.total=[...]"
         )
     powers = {
         name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, *rail.response), rail.read)
-        for name, rail in found.items()
+        for name, rail in board.items()
     }
     return Instruments(
         powers=Sampler(powers, total=total.rails, period_s=period_s),
@@ -92,8 +107,8 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str,
 
     Args:
         root: the machine's root folder.
-        shunt_ohm: the shunts' resistance, for drivers that do not show it.
-        sensors: the responses of chips by name, for drivers that do not show them.
+        shunt_ohm: the shunts' resistance in ohms, for drivers that do not report it.
+        sensors: the responses of chips by name, for drivers that do not report them.
     """
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = _text(sensor / "name")
@@ -109,7 +124,7 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str,
 
 
 def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
-    """JetPack 4: channels 0 to 2, milliwatts ready made."""
+    """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts."""
     for channel in range(3):
         name = _text(folder / f"rail_name_{channel}")
         milliwatts = str(folder / f"in_power{channel}_input")
@@ -119,7 +134,7 @@ def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Ite
 
 
 def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
-    """JetPack 5 and later: channels 1 to 3, millivolts and milliamperes; what follows them are shunts."""
+    """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     for channel in range(1, 4):
         name = _text(folder / f"in{channel}_label")
         if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
@@ -129,18 +144,18 @@ def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
 
 
 def _ina238_rail(folder: Path, response: Response) -> Rail:
-    """Thor's input, in microwatts."""
+    """The input rail of Thor's carrier board, in microwatts."""
     name, read = _text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
     return Rail(name, read, response=response)
 
 
 def _watts(files: Sequence[str], unit: float) -> float:
-    """The power that files tell: the product of their numbers, in this unit."""
+    """Power as the product of the files' numbers, times a unit in watts."""
     return prod(map(_number, files)) * unit
 
 
 def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
-    """How finely a channel's power is told: a step of its current, at the voltage that it has now; 0: unknown."""
+    """Resolution of a channel's power in watts: one step of its current at its present voltage; 0: unknown."""
     try:
         return SHUNT_STEP_V / shunt_ohm * _number(str(millivolts)) / 1e3 if shunt_ohm else 0.0
     except (OSError, ValueError):
@@ -160,7 +175,7 @@ def _channels(folder: Path) -> int:
 
 
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
-    """The response of a chip by its driver's files `samples` and `update_interval`; None where it has none.
+    """The response of a chip from its driver's files `samples` and `update_interval`; None if they are missing.
 
     The chip renews its registers after it has converted every channel `samples` times. `update_interval` is the time of
     all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
@@ -179,15 +194,15 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     possible_us = [us * samples for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
     if samples <= 0 or not possible_us or not interval_ms:
         return None
-    # One sample is no mean: a channel's conversion lasts a sixth of the round.
+    # A single sample is no mean: a channel's conversion takes a sixth of the round.
     renewal_s = max(possible_us) / 1e6
     return Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s)
 
 
 def _number(file: str) -> int:
-    """The whole number that a sensor's file holds now; OSError or ValueError where it holds none.
+    """Read the integer in a sensor's file; OSError or ValueError if there is none.
 
-    Opened anew each time, since a sensor that came back has other files than the one that went.
+    The file is opened each time, since a sensor that reappears has new files.
     """
     descriptor = os.open(file, os.O_RDONLY)
     try:
@@ -197,7 +212,7 @@ def _number(file: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{file} holds {text.decode(errors='replace').strip()!r}, no number") from None
+        raise ValueError(f"{file} is not a number: {text.decode(errors='replace').strip()!r}") from None
 
 
 def _text(file: Path) -> str:

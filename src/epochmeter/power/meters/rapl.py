@@ -1,7 +1,7 @@
-"""RAPL: what the CPU packages and their DRAM used, by the counters that the kernel shows below powercap.
+"""Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files.
 
-Read here and not through zeus, which takes psys (the whole board) for one more CPU, follows the wraps of each
-counter in a process of its own that imports our program anew, and knows no `machine.root`.
+They are read directly rather than through zeus: zeus counts psys (the whole platform) as another CPU, handles counter
+overflow in an extra process per counter that imports the program again, and has no `machine.root`.
 """
 
 import os
@@ -19,23 +19,30 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001
-"""How often a counter is renewed."""
+"""Update period of a counter."""
 LONGEST_S = 20.0
-"""The smallest counters hold 65 kJ: read this often, none wraps twice unseen below 3 kW."""
+"""Longest reading period. The smallest counters overflow at 65 kJ, so no overflow is missed below 3 kW."""
 SHORTEST_S = 0.005
-"""Between readings that are nearer, a tick more or less of the counter's would be a fifth of the power and more."""
+"""Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
 NEAR_S = 0.001
-"""The clock read before a counter and that after it differ by more where the thread was held up in between."""
+"""Longest duration of a reading; a longer one means that the thread was interrupted."""
 TRIES = 3
 
 
 def open_rapl(
     *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.02, tdp_w: float | None = None
 ) -> Meter:
-    """The counters of all CPU packages and their DRAM; without them the estimate, where `tdp_w` is given.
+    """Open the counters of all CPU packages and their DRAM.
 
-    Every `period_s` they are read for the power in between; so often, no wrap goes unseen. More often than three times
-    the shortest stretch that has a power is not, for pauses are uneven.
+    Args:
+        gpus: Not used.
+        root: The root of the machine's files.
+        period_s: Reading period in seconds, for power and to detect counter overflow. It is at least three times
+            `SHORTEST_S`, since the intervals have jitter.
+        tdp_w: The CPU's rated power in watts, for an estimate if there is no counter.
+
+    Returns:
+        The meter; without counters an estimate, or an `Absent` one, with the reason.
     """
     period_s = min(max(period_s, 3 * SHORTEST_S), LONGEST_S)
     if others := company(os.environ):
@@ -55,8 +62,10 @@ def open_rapl(
 
 
 def rate(read: Callable[[], float]) -> Callable[[], float]:
-    """Turns a reading of joules into one of watts: the mean power since the reading before; OSError where that is too
-    near, or there is none."""
+    """Convert a reading of joules into one of watts: the mean power since the previous reading.
+
+    The returned function raises OSError if there is no previous reading, or less than `SHORTEST_S` ago.
+    """
     last: tuple[int, float] | None = None
 
     def watts() -> float:
@@ -66,23 +75,23 @@ def rate(read: Callable[[], float]) -> Callable[[], float]:
         seconds = (now[0] - before[0]) * NANOSECOND
         last = now if seconds >= SHORTEST_S else before
         if last is before:
-            raise OSError(f"{seconds:.4f} s since the reading before are too few ticks of the counter")
+            raise OSError(f"{seconds:.4f} s since the previous reading, at least {SHORTEST_S} s needed")
         return (now[1] - before[1]) / seconds
 
     return watts
 
 
 def stamped(read: Callable[[], float]) -> tuple[int, float]:
-    """A moment, and the joules then: read anew where it was held up, and OSError where it is held up each time."""
+    """Read joules with a timestamp in ns; repeated if interrupted, OSError after `TRIES` interruptions."""
     for _ in range(TRIES):
         begun_ns, joules, ended_ns = time.monotonic_ns(), read(), time.monotonic_ns()
         if (ended_ns - begun_ns) * NANOSECOND < NEAR_S:
             return (begun_ns + ended_ns) // 2, joules
-    raise OSError(f"each of {TRIES} readings took longer than {NEAR_S} s: at which moment it told is not known")
+    raise OSError(f"each of {TRIES} readings took longer than {NEAR_S} s, so that their time is unknown")
 
 
 class Zone:
-    """A RAPL counter that no longer wraps, as long as it is read once in each round."""
+    """A RAPL counter without overflow, if it is read at least once per counter range."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "energy_uj"
@@ -100,39 +109,42 @@ class Zone:
 
 
 def find_zones(powercap: Path) -> dict[str, Zone]:
-    """The zones that make the total, by domain; RuntimeError, with the way out, where no package can be read.
+    """Find the zones of the total by domain.
 
-    Core and uncore lie inside their package, psys holds all packages, and `intel-rapl-mmio` shows a package
-    a second time: they are left out. So is a counter that stands at 0, which some virtual machines show.
+    Core and uncore are parts of their package, psys includes all packages, and `intel-rapl-mmio` repeats a package:
+    they are left out. So is a counter of 0, which some virtual machines have.
+
+    Raises:
+        RuntimeError: No package can be read; the message has a remedy.
     """
     try:
         names = {folder: name_of(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
         zones = {name: Zone(folder) for folder, name in names.items() if name}
     except PermissionError as error:
         raise RuntimeError(
-            f"RAPL counts here, but {error.filename} is kept for root. Open it to all until the next boot: "
+            f"Only root may read the RAPL counter {error.filename}. Allow it until the next boot: "
             "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
         ) from error
     except (OSError, ValueError) as error:
-        raise RuntimeError(f"RAPL is here, but cannot be read: {error}") from error
+        raise RuntimeError(f"Cannot read the RAPL counters: {error}") from error
     zones = {name: zone for name, zone in zones.items() if zone.read() > 0}
     if all(map(is_dram, zones)):
         raise RuntimeError(
-            f"No CPU package counts its energy below {powercap}: an x86 machine of its own has RAPL "
-            "(sudo modprobe intel_rapl_msr), a virtual machine and an ARM board have none."
+            f"No RAPL energy counter below {powercap}. Physical x86 machines have one (sudo modprobe intel_rapl_msr), "
+            "virtual machines and ARM boards do not."
         )
     return zones
 
 
 def name_of(folder: Path) -> str | None:
-    """The domain that a zone counts: cpu0, cpu1_die0, dram0; None for those that are no part of the total."""
+    """The domain of a zone, such as cpu0, cpu1_die0 or dram0; None for zones outside of the total."""
     name = (folder / "name").read_text().strip()
     if package := re.fullmatch(r"package-(\d+)(?:-die-(\d+))?", name):
         number, die = package.groups()
         return f"cpu{number}" + (f"_die{die}" if die else "")
     if name == "dram":
-        above = name_of(folder.with_name(folder.name.rpartition(":")[0]))
-        return above and above.replace("cpu", "dram")
+        package_domain = name_of(folder.with_name(folder.name.rpartition(":")[0]))
+        return package_domain and package_domain.replace("cpu", "dram")
     return None
 
 

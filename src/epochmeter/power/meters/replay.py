@@ -1,4 +1,4 @@
-"""A recorded `power.csv`, played as if it happened now: what a run would have used, had its power been this."""
+"""A meter that replays a recorded `power.csv` in real time."""
 
 from __future__ import annotations
 
@@ -30,20 +30,27 @@ def open_replay(
     period_s: float,
     rails: Mapping[str, Any] | None = None,
 ) -> Meter:
-    """The powers of a recording from its beginning, over and over, sampled every `period_s`.
+    """Open a recording, replayed from its beginning and repeated.
 
-    Which of them make the total, `rails.total` says, or else the rule for a board without a table. Absent, with the
-    reason, where the file is none that a run left.
+    Args:
+        gpus: Not used.
+        root: Not used.
+        file: A `power.csv` of a run.
+        period_s: Sampling period in seconds.
+        rails: The board's table, as in `open_rails`; `total` names the rails that add up to the total.
+
+    Returns:
+        The meter; an `Absent` one, with the reason, if the file is not a recording.
     """
     if not file:
-        return Absent("meter=replay plays a recording: name it by meter.file=multirun/.../power.csv")
+        return Absent("meter=replay: no recording given. Add meter.file=multirun/.../power.csv")
     try:
         times_s, watts = load(Path(file))
     except (OSError, ValueError) as error:
-        return Absent(f"meter.file={file} cannot be played: {error}")
+        return Absent(f"Cannot replay meter.file={file}: {error}")
     total = total_of(list(watts), rails or {}).rails
-    if lacking := set(total) - watts.keys():
-        return Absent(f"{file} has no {', '.join(sorted(lacking))} to make the total of: it has {', '.join(watts)}.")
+    if missing := set(total) - watts.keys():
+        return Absent(f"{file} has no {', '.join(sorted(missing))} for the total. It has {', '.join(watts)}.")
     begun_s = time.monotonic()
     powers = {
         name: Power(Domain("sampled", period_s, f"recorded {name}"), partial(at, times_s, values, begun_s))
@@ -51,26 +58,37 @@ def open_replay(
     }
     sampler = Sampler(powers, total=total, period_s=period_s)
     return Instruments(
-        powers=sampler, total=total, covers=f"recording of {' + '.join(total)}", reason=f"Played from {file}."
+        powers=sampler, total=total, covers=f"recording of {' + '.join(total)}", reason=f"Replayed from {file}."
     )
 
 
 def load(file: Path) -> tuple[array, dict[str, array]]:
-    """A recording's moments in seconds from its beginning, and the watts by domain, NaN where one was not read."""
+    """Load a recording: times in seconds from its beginning, and watts by domain, NaN if not read.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a recording.
+    """
     with open(file, newline="") as lines:
         rows = list(csv.DictReader(lines))
     if len(rows) < 2 or TIME not in rows[0]:
-        raise ValueError(f"it is no power.csv of at least two samples, whose first column is {TIME}")
+        raise ValueError(f"not a power.csv with column {TIME} and at least two samples")
     begun_ns = int(rows[0][TIME])
     times_s = array("d", ((int(row[TIME]) - begun_ns) * NANOSECOND for row in rows))
     if any(after <= before for before, after in pairwise(times_s)):
-        raise ValueError("its samples are not in the order of time")
+        raise ValueError("the samples are not in the order of time")
     names = [name.removesuffix("_w") for name in rows[0] if name not in (TIME, TOTAL)]
     return times_s, {name: array("d", (float(row[f"{name}_w"] or "nan") for row in rows)) for name in names}
 
 
 def at(times_s: array, watts: array, begun_s: float) -> float:
-    """The watts at this moment of the recording, on the straight line between two samples; OSError in a hole."""
+    """Power now, interpolated linearly between two samples of the recording; OSError in a gap.
+
+    Args:
+        times_s: Sample times from 0.
+        watts: Power at these times.
+        begun_s: Start of the replay, monotonic clock.
+    """
     now_s = (time.monotonic() - begun_s) % times_s[-1]
     after = bisect_right(times_s, now_s)
     before = after - 1

@@ -14,7 +14,7 @@ from epochmeter.power.power_series import Powers, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
-    """The meters that `parts` specifies, as one.
+    """Open several meters as one.
 
     Args:
         gpus: the GPUs used, by UUID.
@@ -27,20 +27,20 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
     """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
     if not meters:
-        return Absent("meter=sum adds up meter.parts, and there are none.")
-    unfit = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
-    if not unfit:
+        return Absent("meter=sum: meter.parts is empty.")
+    unmeasured = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
+    if not unmeasured:
         return Sum(meters)
-    first, *others = meters
-    for meter in others:
+    first, *rest = meters
+    for meter in rest:
         meter.close()
-    reasons = [*([first.energy["reason"]] if first.energy not in unfit else []), *map(_why_no_machine, unfit)]
+    reasons = [*([first.energy["reason"]] if first.energy not in unmeasured else []), *map(_why_no_machine, unmeasured)]
     first.energy["reason"] = " ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
     return first
 
 
 def _why_no_machine(energy: Mapping[str, Any]) -> str:
-    why = energy["reason"] or "it is estimated."
+    why = energy["reason"] or "It is estimated."
     return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
 

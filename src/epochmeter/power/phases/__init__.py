@@ -1,1 +1,1 @@
-"""The energy used during each phase of a window, from samples of power and the intervals of its steps."""
+"""Energy by phase of a window, from power samples and the intervals of its steps."""

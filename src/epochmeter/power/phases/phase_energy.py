@@ -1,7 +1,7 @@
-"""The energy used during each phase of a window: stall, copy, compute and overhead.
+"""Energy by phase of a window: stall, copy, compute and overhead.
 
-It is the energy used during a phase by everything that is metered, not because of the phase; docs/measuring.md states
-the method and when a phase has no energy.
+It is the energy that all metered parts used during a phase, whatever caused it. docs/measuring.md describes the method
+and when a phase has no energy.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than 
 
 NORMAL_95 = 1.96
 FEWEST_SAMPLES = 50
-"""In either half of the window."""
+"""Fewest samples in either half of the window."""
 THIRDS, FEWEST_IN_THIRD = (0, 1 / 3, 2 / 3, 1), 5
-"""Each third of a phase's time needs so many samples: sampling in step with the training is not representative."""
+"""Fewest samples in each third of a phase's time: sampling in step with the training is not representative."""
 LARGEST_MISFIT = 0.01
 """Fraction of a window by which its steps may be longer than the window."""
 MOST_SAMPLES, STRETCHES = 20_000, 20
-"""Limit of processor time to less than a second; of more samples this many stretches are used."""
+"""Limits CPU time to less than a second: of more samples, this many evenly distributed stretches are used."""
 RESOLVED = 0.5
 """A phase is resolved if this fraction of the power in the readings assigned to it is its own."""
 CONTRADICTED = 2.0
@@ -64,12 +64,12 @@ class PhaseEnergy(NamedTuple):
     reason: str | None = None
 
     def evidence(self) -> dict[str, Any]:
-        """What the record keeps beside the joules."""
+        """The fields that the record keeps in addition to the joules."""
         return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
 
 
 class UnresolvedError(Exception):
-    """Why the samples do not tell the phases apart."""
+    """The samples do not resolve the phases; the message is the reason."""
 
 
 class _Solution(NamedTuple):
@@ -89,23 +89,26 @@ def phase_energy(
     gross_half_width_j: float = 0.0,
     response: Response | None = None,
 ) -> PhaseEnergy:
-    """The energy used during each phase of a window.
+    """Estimate the energy used during each phase of a window.
 
     Args:
         rows: The window's steps, as rows of `INTERVALS` in seconds.
-        opened_ns: When the window was opened, monotonic clock.
-        closed_ns: When the window was closed.
-        times_ns: When the samples were taken, from about the window's open to about its close.
+        opened_ns: Start of the window, monotonic clock.
+        closed_ns: End of the window.
+        times_ns: Times of the samples, from about the window's start to about its end.
         watts: Sampled total power; NaN where it was not read.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
-        response: How the power sensor responds, as its device states it. It is estimated from the samples if it is
+        response: The response of the power sensor, from the device's table. It is estimated from the samples if it is
             None, or if the samples contradict it.
+
+    Returns:
+        The phases whose energy is precise enough, and the reason why others are missing.
     """
     try:
         import numpy as np
     except ImportError as error:
-        return PhaseEnergy(reason=f"numpy does not import ({error}): pip install numpy")
+        return PhaseEnergy(reason=f"cannot import numpy ({error}); hint: pip install numpy")
     power = np.frombuffer(watts)
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
@@ -120,7 +123,7 @@ def phase_energy(
 
 
 def _some(samples: int) -> np.ndarray:
-    """Which samples are used: all, or evenly distributed stretches of a long window."""
+    """Indices of the samples to use: all, or evenly distributed stretches of a long window."""
     import numpy as np
 
     if samples <= MOST_SAMPLES:
@@ -145,16 +148,18 @@ def _solved(
     from epochmeter.power.phases.step_timeline import Timeline
 
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
-    _require(fewest >= FEWEST_SAMPLES, f"{fewest} samples of power in a half of it; at least {FEWEST_SAMPLES} needed.")
+    _require(
+        fewest >= FEWEST_SAMPLES, f"{fewest} power samples in half of the window, at least {FEWEST_SAMPLES} needed."
+    )
     _require(len(rows) > 0, "the window has no steps.")
     timeline = Timeline(rows, window_s)
-    too_long = f"its steps last {timeline.steps_s:.3f} s and it lasts {window_s:.3f} s: they are not its own."
+    too_long = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
     _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
     sensors = _sensors(Search(timeline, times_s, watts), Sensor.of(response) if response else None)
     solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
     scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
     sampled_j = solutions[0].energy_j.sum()
-    differs = f"the samples add up to {sampled_j:.4g} J and the window used {gross_j:.4g} J."
+    differs = f"the power samples add up to {sampled_j:.4g} J, but the window used {gross_j:.4g} J."
     _require(abs(sampled_j - gross_j) <= LARGEST_DISAGREEMENT * gross_j, differs)
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
     half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
@@ -162,19 +167,19 @@ def _solved(
 
 
 def _sensors(search: Search, stated: Sensor | None) -> list[Sensor]:
-    """The sensor for the solution, then other plausible sensors.
+    """List the sensor for the solution, then other plausible sensors.
 
     The stated sensor is used unless the samples contradict its lag or its averaging time.
     """
     if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.found):
         return [stated, *stated.similar()]
-    fit = f"the sensor is not known, and the best fit explains {search.explained:.0%} of how the power varies"
-    _require(search.explained >= LEAST_EXPLAINED, f"{fit}; {LEAST_EXPLAINED:.0%} is the least.")
+    fit = f"unknown power sensor: the best fit explains {search.explained:.0%} of the variance of the power"
+    _require(search.explained >= LEAST_EXPLAINED, f"{fit}, at least {LEAST_EXPLAINED:.0%} needed.")
     return [search.found, *search.found.similar(), *_spread(search.plausible)]
 
 
 def _spread(sensors: list[Sensor]) -> list[Sensor]:
-    """The extremes in age and in averaging time, and some between them."""
+    """Select the extremes in age and in averaging time, and some sensors between them."""
     by_age = sorted(sensors, key=lambda sensor: sensor.center_s)
     by_width = sorted(sensors, key=lambda sensor: sensor.averaging_s)
     every = max(1, len(sensors) * 2 // MOST_SENSORS)
@@ -182,7 +187,7 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 
 
 def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
-    """Energy by phase through a sensor.
+    """Solve for the energy by phase, given a sensor.
 
     A reading is assigned to the phase at the mean age of its power. Near borders the sensor averages power of other
     phases into it. Their fraction is known, and the power is solved for with one level per phase. The residuals show
@@ -198,20 +203,20 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     shares = sensor.shares(timeline, times_s)
     assigned, elapsed = timeline.at(times_s - sensor.center_s)
     resolved = _resolved(shares, assigned, elapsed)
-    short = f"all phases are too short for a sensor that averages over {sensor.averaging_s:.3g} s."
+    short = f"all phases are too short for a sensor with an averaging time of {sensor.averaging_s:.3g} s."
     _require(bool(resolved.any()), short)
     phases = np.arange(len(resolved))
     level = np.where(resolved, phases, (timeline.phases_s * resolved).argmax())
     levels = np.eye(len(phases))[level][:, resolved]  # the level of each phase
     belongs = levels[assigned]
     counts = belongs.sum(axis=0)
-    seen = (belongs.T @ shares) / counts[:, None]  # mean fraction of each phase in the readings of each level
-    mixed, lasts_s = seen @ levels, timeline.phases_s @ levels
+    fractions = (belongs.T @ shares) / counts[:, None]  # mean fraction of each phase in the readings of each level
+    mixed, lasts_s = fractions @ levels, timeline.phases_s @ levels
     joules_per_watt = lasts_s[:, None] * np.linalg.inv(mixed)
     levels_w = np.linalg.solve(mixed, belongs.T @ watts / counts)
     rms_w = np.sqrt(belongs.T @ (watts - shares @ levels @ levels_w) ** 2 / counts)
     unknown_w = levels_w.max() * ~resolved
-    smeared_w = abs(np.eye(len(mixed)) - mixed) @ (EDGE * rms_w / np.diag(mixed)) + seen @ unknown_w
+    smeared_w = abs(np.eye(len(mixed)) - mixed) @ (EDGE * rms_w / np.diag(mixed)) + fractions @ unknown_w
     half_width_j = timeline.phases_s * unknown_w
     half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))
     half_width_j[resolved] += abs(joules_per_watt) @ smeared_w
@@ -219,7 +224,7 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
 
 
 def _resolved(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
-    """Which phases have readings in each third of their time that consist mostly of their own power."""
+    """Whether each phase has readings in every third of its time that consist mostly of its own power."""
     import numpy as np
 
     phases = np.arange(shares.shape[1])
@@ -229,7 +234,7 @@ def _resolved(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> 
 
 
 def _precise(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
-    """The phases whose energy is known well enough, and why the others are missing."""
+    """Keep the phases whose energy is precise enough; the reason names the missing ones."""
     from epochmeter.power.phases.step_timeline import PHASES
 
     energy, half_width, missing = {}, {}, []
@@ -238,7 +243,7 @@ def _precise(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sen
         if joules >= 0 and wide_j <= most_j:
             energy[phase], half_width[phase] = joules, wide_j
         else:
-            missing.append(f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (at most {most_j:.3g} J)")
+            missing.append(f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (limit {most_j:.3g} J)")
     return PhaseEnergy(energy, half_width, sensor.averaging_s, sensor.lag_s, ", ".join(missing) or None)
 
 

@@ -1,4 +1,4 @@
-"""A power sensor's averaging time and lag, estimated from its samples where they are not known."""
+"""A power sensor's averaging time and lag, estimated from its samples if they are unknown."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from epochmeter.power.uncertainty import Response
 
 AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
 LAG_STEPS_S, LAG_MOST_S = (0.005, 0.01, 0.04), 0.3
-"""Between the lags tried: for averaging times of less than 0.03 s, of less than 0.4 s, and longer ones."""
+"""Step size of the lags tried, for averaging times below 0.03 s, below 0.4 s and above; and the longest lag."""
 LONGEST_SHARE = 0.05
 """Longest averaging time and lag tried, as a fraction of the window."""
 MOST_SAMPLES = 1000
 """The search uses at most about this many samples, from all over the window."""
 SHIFTS = 512
-"""Shifts of the samples that are cached, since sensors share them."""
+"""Size of the cache of shifted samples, which sensors share."""
 CLOSER = (0.25, 0.06)
 """Step sizes of the finer searches around the best sensor, as fractions of those of the first search."""
 LEADERS = 3
@@ -47,7 +47,7 @@ class Sensor(NamedTuple):
 
     @classmethod
     def of(cls, response: Response) -> Sensor:
-        """A sensor of known response. Over many steps, periodic renewal of a reading has the effect of averaging."""
+        """Return the sensor of a known response; over many steps, periodic renewal has the effect of averaging."""
         averaging_s, renewal_s = response.averaging_s or 0.0, response.renewal_s or 0.0
         both_s = math.hypot(averaging_s, renewal_s)
         return cls(both_s, response.delay_s - both_s / 2)
@@ -65,7 +65,7 @@ class Sensor(NamedTuple):
         return (timeline.spent_s(ends_s) - timeline.spent_s(ends_s - averaging_s)) / averaging_s
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
-        """Which readings average only over power from the window."""
+        """Whether each reading averages only over power from the window."""
         ends_s = times_s - self.lag_s
         return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
 
@@ -119,7 +119,7 @@ class Search:
         return min(self._residuals, key=self._residuals.__getitem__)
 
     def _leaders(self) -> list[Sensor]:
-        """The best sensors with different averaging times: steps that repeat favor several."""
+        """The best sensors with different averaging times; periodic steps fit several of them."""
         leaders: dict[float, Sensor] = {}
         for sensor in sorted(self._residuals, key=self._residuals.__getitem__):
             leaders.setdefault(sensor.averaging_s, sensor)
@@ -127,7 +127,7 @@ class Search:
 
 
 def grid(window_s: float) -> list[Sensor]:
-    """The sensors tried first: all that a window of this length can distinguish."""
+    """List the sensors of the first search: all that a window of this length can distinguish."""
     most_s = LONGEST_SHARE * window_s
     return [
         Sensor(averaging_s, float(lag_s))
@@ -138,7 +138,7 @@ def grid(window_s: float) -> list[Sensor]:
 
 
 def near(best: Sensor, closer: float) -> list[Sensor]:
-    """Sensors around the best one, with slightly other averaging times and lags."""
+    """List sensors around the best one, with slightly other averaging times and lags."""
     steps = (-2, -1, 0, 1, 2)
     centers_s = [best.center_s + step * closer * _lag_step_s(best.averaging_s) for step in steps]
     averagings_s = [best.averaging_s * (1 + closer) ** step for step in steps]
@@ -150,9 +150,9 @@ def _lag_step_s(averaging_s: float) -> float:
 
 
 def _trend(times_s: np.ndarray, window_s: float) -> np.ndarray:
-    """A slow drift and its bend, in columns: a machine that warms up draws more in every phase."""
-    place = 2 * times_s / window_s - 1
-    return np.stack([place, place**2 - 1 / 3], axis=1)
+    """Linear and quadratic drift, in columns: a machine that warms up uses more power in every phase."""
+    position = 2 * times_s / window_s - 1
+    return np.stack([position, position**2 - 1 / 3], axis=1)
 
 
 def correlated(residuals: np.ndarray) -> float:
@@ -161,6 +161,6 @@ def correlated(residuals: np.ndarray) -> float:
     products = np.fft.irfft(abs(spectrum) ** 2)[: max(2, len(residuals) // 4)]
     if not products[0] > 0:
         return 1.0
-    likeness = products / products[0]
-    apart = likeness < 0.05
-    return float(1 + 2 * likeness[1 : apart.argmax() if apart.any() else None].sum())
+    correlation = products / products[0]
+    independent = correlation < 0.05
+    return float(1 + 2 * correlation[1 : independent.argmax() if independent.any() else None].sum())

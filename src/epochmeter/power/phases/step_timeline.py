@@ -1,4 +1,4 @@
-"""The phase of a window at each moment, rebuilt from the intervals of its steps."""
+"""The phase of a window at each moment, reconstructed from the intervals of its steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Timeline:
     """
 
     def __init__(self, rows: array, window_s: float) -> None:
-        """Rebuild the phases.
+        """Reconstruct the phases.
 
         Args:
             rows: The window's steps as in `steps.bin`; the time after the last step is overhead.
@@ -33,7 +33,7 @@ class Timeline:
         lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
         self.window_s = window_s
         self.steps_s = float(lasts.sum())
-        lasts *= min(1.0, window_s / self.steps_s)  # the rows are rounded and of another clock: never past the end
+        lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
         self._lasts = np.vstack([lasts, [window_s - lasts.sum(), 0.0, 0.0, 0.0]])
         self.phases_s = self._lasts.sum(axis=0)
         self._before = np.cumsum(self._lasts, axis=0) - self._lasts
@@ -41,7 +41,7 @@ class Timeline:
         self._offsets = np.cumsum(self._lasts, axis=1) - self._lasts
 
     def spent_s(self, times_s: np.ndarray) -> np.ndarray:
-        """The seconds of each phase, in columns, from the window's open to each of the moments."""
+        """Seconds of each phase, in columns, from the window's start to each of the moments."""
         step, elapsed_s = self._located(times_s)
         return self._before[step] + np.clip(elapsed_s, 0.0, self._lasts[step])
 
