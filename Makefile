@@ -15,13 +15,11 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 
-# requirements.lock has the packages for training, requirements-dev.lock those of all extras. On a Jetson, training uses
+# requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras. On a Jetson, training uses
 # NVIDIA's torch outside .venv; requirements-board.lock has the packages for the controlling process.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
 extra   = .venv/.with-$(1)
-# A sweep ends with a report. On a Jetson it has no HTML page, as some boards have no wheels for the page's packages.
-PAGE   := $(if $(JETSON),,$(call extra,report))
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +30,7 @@ help: ## list the targets
 train: setup ## train once as configured, then show times and energy per epoch
 	$(PYTHON) src/train.py $(ARGS)
 
-sweep: setup $(PAGE) ## train once for each combination of values (ARGS="batch=8,16,32 workers=0,4")
+sweep: setup ## train once for each combination of values (ARGS="batch=8,16,32 workers=0,4")
 	$(PYTHON) src/train.py -m $(or $(ARGS),$(SWEEP))
 
 # One server process and no job execution: 2 processes in place of 15.
@@ -42,7 +40,7 @@ ui: setup $(call extra,ui) ## show the runs in MLflow
 tensorboard: setup $(call extra,tensorboard) ## show the runs made with tracking.tensorboard=true in TensorBoard
 	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
 
-report: setup $(PAGE) ## evaluate the last sweep (ARGS="sweep=...") and write its HTML report
+report: setup ## evaluate the last sweep (ARGS="sweep=...") and write its HTML report
 	$(PYTHON) src/report.py $(ARGS)
 
 doctor: setup ## list what this machine can measure and set, with reasons and remedies
@@ -121,7 +119,7 @@ mlflow.db: | .venv/.synced
 
 lock: | $(UV) ## upgrade the locked versions of all dependencies
 	$(call compile,--upgrade --all-extras,requirements-dev.lock)
-	$(call compile,--constraint requirements-dev.lock --extra train --extra energy,requirements.lock)
+	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report,requirements.lock)
 	$(call compile,--constraint requirements-dev.lock,requirements-board.lock)
 
 compile = $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \

@@ -32,10 +32,10 @@ def test_a_board_gets_neither_torch_nor_pandas_but_what_the_steward_imports():
     assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
 
 
-def test_training_installs_no_packages_of_tests_and_reports():
+def test_training_installs_no_packages_of_tests_and_servers():
     packages = locked(ROOT / "requirements.lock")
-    assert {"torch", "torchvision", "mlflow-skinny", "zeus"} <= packages.keys()
-    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "mlflow", "plotly", "tensorboard"} & packages.keys()
+    assert {"torch", "torchvision", "mlflow-skinny", "zeus", "plotly"} <= packages.keys()
+    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "mlflow", "tensorboard"} & packages.keys()
 
 
 def versions(locks: dict[str, list[str]], names: Iterable[str]) -> dict[str, list[str]]:
@@ -70,12 +70,6 @@ def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson)
     extras = "--all-extras" if extra == "dev" and not jetson else rf"--extra {extra}\b"
     install = rf"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*{extras}"
     assert re.search(install, dry_run(goal, jetson=jetson).replace("\\\n", ""))
-
-
-@pytest.mark.parametrize("goal", ["sweep", "report"])
-def test_the_html_report_is_not_installed_on_a_jetson(goal):
-    assert "--extra report" in dry_run(goal, jetson=False)
-    assert "--extra" not in dry_run(goal, jetson=True)
 
 
 def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
