@@ -15,8 +15,9 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 
-# requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras. On a Jetson, training uses
-# NVIDIA's torch outside .venv; requirements-board.lock has the packages for the controlling process.
+# requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras.
+# On a Jetson, training uses NVIDIA's torch outside .venv, and requirements-board.lock has the packages of the
+# controlling process.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
 extra   = .venv/.with-$(1)
