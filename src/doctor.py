@@ -41,6 +41,7 @@ SECTIONS = {
 
 def main(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
+    from epochmeter.config.schema import Examination
     from epochmeter.doctor import examine
     from epochmeter.machine import host
 
@@ -49,7 +50,7 @@ def main(config: DictConfig) -> None:
         found = host.detect(matches(), host.facts(config.machine.root))
         keys = on(config, found)
         validation.check_each(keys)
-        rows = list(examine(keys, found))
+        rows = list(examine(Examination.from_dict(keys), found))
     except ValueError as error:
         sys.exit(errors.line(error))
     if config.format == "json":

@@ -64,7 +64,7 @@ def main() -> int:
         outcomes.append(outcome)
         if outcome.stop and not (outcome.state == "whole" and is_last(order, course)):
             raise outcome.stop
-        ended = course.ending(order.job["sweep"]["max_failures"])
+        ended = course.ending(order.job.sweep.max_failures)
         if ended:
             last_words.append(ended)
             sys.exit(1)
@@ -98,7 +98,7 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher, views
 
-    shown = publisher.include_all(reused, orders[-1].job["tracking"])
+    shown = publisher.include_all(reused, orders[-1].job.tracking.to_dict())
     if isinstance(shown, str):
         Terminal().warn(shown)
     elif shown:
@@ -112,7 +112,7 @@ def catch_up(order: job.Order) -> None:
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
-    left = publisher.catch_up(order.folder.parents[1], order.job["tracking"])
+    left = publisher.catch_up(order.folder.parents[1], order.job.tracking.to_dict())
     if left:
         Terminal().warn(left)
 

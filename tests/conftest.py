@@ -223,7 +223,7 @@ def order(composed, tmp_path) -> Callable[..., job.Order]:
         (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True, exist_ok=True)
         config = compose("train", overrides=overrides, return_hydra_config=True)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
-        plain = job.plain(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
-        return job.Order(plain, choices, overrides, folder, of_sweep)
+        composed = job.composed_job(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+        return job.Order(composed, choices, overrides, folder, of_sweep)
 
     return made

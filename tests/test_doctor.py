@@ -18,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
+from epochmeter.config.schema import Examination
 from epochmeter.doctor import examine, periods_s
 from epochmeter.power.knobs.restore_journal import Desk
 from epochmeter.power.power_series import Powers
@@ -71,7 +72,7 @@ def examined(tmp_path):
 
         def told(*typed):
             config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *typed])
-            rows = examine(OmegaConf.to_container(config, resolve=True), "cpu")
+            rows = examine(Examination.from_dict(OmegaConf.to_container(config, resolve=True)), "cpu")
             return by_quantity([row._asdict() for row in rows])
 
         yield told

@@ -8,6 +8,7 @@ import pytest
 from hydra import compose
 
 from epochmeter.config import job
+from epochmeter.config.schema import Job
 from epochmeter.datasets.ready import ready
 from epochmeter.run import preflight
 
@@ -49,7 +50,7 @@ def plain(written, composed):
 def test_the_example_is_admitted_probed_and_learns(plain):
     choices = {group: plain[group]["name"] for group in ("dataset", "task", "model")}
     assert choices == {"dataset": "squares", "task": "attributes", "model": "net"}
-    preflight.admit(plain, choices, [])
+    preflight.admit(Job.from_dict(plain), choices, [])
     torch.manual_seed(0)
     strategy, task = build(plain["strategy"]), build(plain["task"])
     facts = ready(plain["dataset"], plain["storage"], ROOT, print)

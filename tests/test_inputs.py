@@ -238,8 +238,8 @@ def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
 def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
     asked = order("dataset=jpeg", "dataset.count=1000000000000").job
     monkeypatch.setattr(capacity, "known", lambda *_: {"digest": "d"})
-    capacity.check_room(asked["dataset"], asked["storage"], tmp_path)
-    assert ready.known(asked["dataset"], asked["storage"], tmp_path) is None
+    capacity.check_room(asked.dataset, asked.storage, tmp_path)
+    assert ready.known(asked.dataset.to_dict(), asked.storage.to_dict(), tmp_path) is None
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):

@@ -6,14 +6,15 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.config.errors import InputError
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Device, Examination, Storage
 from epochmeter.datasets.ready import place
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, serves
@@ -66,45 +67,45 @@ class Row(NamedTuple):
     """How to make it available."""
 
 
-def examine(job: Mapping[str, Any], found: str) -> Iterator[Row]:
+def examine(asked: Examination, found: str) -> Iterator[Row]:
     """Check every quantity and setting for a configuration.
 
     Args:
-        job: The configuration: device, meter, dataset, storage and machine.
+        asked: The configuration: device, meter, dataset, storage and machine.
         found: The name of the device that this machine is.
     """
-    root, device = job["machine"]["root"], job["device"]
+    root, device = asked.machine.root, asked.device
     facts = host.facts(root)
-    here = host.fits(device["match"], facts)
-    accelerator = device["accelerator"] if here else "auto"
+    here = host.fits(device.match, facts)
+    accelerator = device.accelerator if here else "auto"
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
     gpus = used(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := name_of(gpu))]
-    desk = Desk(job["machine"]["state_dir"], root=root, boot_id=boot_id(), command="doctor")
+    desk = Desk(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
     yield device_row(device, found, here, gpus)
     yield from left(desk)
-    with closing(open_meter(job["meter"], gpus=names, root=root)) as meter:
-        yield from energy(meter, job["meter"]["name"])
+    with closing(open_meter(asked.meter.to_dict(), gpus=names, root=root)) as meter:
+        yield from energy(meter, asked.meter.name)
     yield knob("power limit", lambda: power_limit(on_gpu, gpus, root), ABSENT["power_limit"])
     yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), ABSENT["clocks"])
     yield knob("fan", lambda: open_fan(root), ABSENT["fan"])
     yield from gauges(names, root)
-    folder = place(job["dataset"], job["storage"], ROOT)
+    folder = place(asked.dataset.to_dict(), asked.storage.to_dict(), ROOT)
     if folder:
-        yield storage(folder, job["storage"])
+        yield storage(folder, asked.storage)
         yield page_cache(folder)
         yield disk_reads(folder)
-    yield trace(device["python"] if here else None)
+    yield trace(device.python if here else None)
 
 
-def device_row(device: Mapping[str, Any], found: str, here: bool, gpus: list[Gpu]) -> Row:
+def device_row(device: Device, found: str, here: bool, gpus: list[Gpu]) -> Row:
     """Whether this machine is the requested device."""
     if not here:
-        why = f"device={device['name']} requested, this machine is device={found}: runs are rehearsals"
+        why = f"device={device.name} requested, this machine is device={found}: runs are rehearsals"
         return Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
     models = ", ".join(str(gpu.get("model", gpu["vendor"])) for gpu in gpus)
-    title = " with ".join(filter(None, (device["title"], models)))
-    return Row("device", True, f"device={device['name']}", covers=title)
+    title = " with ".join(filter(None, (device.title, models)))
+    return Row("device", True, f"device={device.name}", covers=title)
 
 
 def left(desk: Desk) -> Iterator[Row]:
@@ -205,14 +206,14 @@ def page_cache(folder: Path) -> Row:
     return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
-def storage(folder: Path, asked: Mapping[str, Any]) -> Row:
+def storage(folder: Path, asked: Storage) -> Row:
     """The storage device of the dataset, and whether it is the requested one."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
     covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
-    if asked["medium"] and not serves(asked["medium"], disk):
-        why = f"storage={asked['name']} requested, but this is {disk.medium}: runs are rehearsals"
+    if asked.medium and not serves(asked.medium, disk):
+        why = f"storage={asked.name} requested, but this is {disk.medium}: runs are rehearsals"
         remedy = "set `storage.root=` to a folder on that storage"
         return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
     return Row("storage", True, disk.medium, covers=covers)

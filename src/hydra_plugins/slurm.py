@@ -52,7 +52,7 @@ class SlurmLauncher(Launcher):
         try:
             orders = {number: self._run(config, job.order).return_value for number, config in configs.items()}
             for order in orders.values():
-                check(order.job["tracking"])  # which no node is told
+                check(order.job.tracking.to_dict())  # which no node is told
             carry_out([errand(order, self.keys) for order in orders.values()], sweep, self.keys, learn, tell)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error

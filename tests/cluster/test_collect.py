@@ -4,6 +4,7 @@ import signal
 from array import array
 
 import pytest
+from default_jobs import job_keys, job_of
 
 from epochmeter.cluster import collect
 from epochmeter.cluster.collect import learned
@@ -24,12 +25,12 @@ def run(ledger):
     """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
 
     def made(slurm_state, begun=True, earlier=False, tracking=NOWHERE, **summary):
-        of = Order({"tracking": tracking}, {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
+        of = Order(job_of(tracking=tracking), {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
         record = Record(of.folder)
         record.folder.mkdir(exist_ok=True)
         if begun:
             facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
-            record.describe({"tracking": NOWHERE, "epochs": 1}, {**facts, **LIMITS})
+            record.describe(job_keys(tracking=NOWHERE, epochs=1), {**facts, **LIMITS})
         if summary:
             record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
         ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
@@ -210,7 +211,7 @@ def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_t
     monkeypatch.setattr(collect, "publisher", lambda record, **tracking: Away())
     order, record = run("COMPLETED", tracking=SERVER, state="whole")
     assert learned(order, Terminal()).unpublished == "MLflow does not show all of this run: no answer"
-    assert record.job() == {"tracking": SERVER, "epochs": 1}
+    assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"
     (waiting,) = queue.waiting(ledger.folder.parents[1])
     assert waiting.folder == record.folder

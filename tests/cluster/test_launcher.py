@@ -1,6 +1,7 @@
 """What Hydra's launcher does before anything is sent."""
 
 import pytest
+from default_jobs import job_of
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
@@ -24,7 +25,7 @@ def launch(launcher, ledger, monkeypatch):
             config=OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}),
         )
         orders = [
-            Order({"tracking": tracking}, {}, [], sweep / str(number), of_sweep=True)
+            Order(job_of(tracking=tracking), {}, [], sweep / str(number), of_sweep=True)
             for number, tracking in enumerate(trackings)
         ]
         monkeypatch.setattr(made, "_composed", lambda number, typed: number)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from default_jobs import job_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -20,14 +21,8 @@ def asked(launcher):
 
     def made(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, typed=(), count=9, **keys):
         of_device = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
-        job = {
-            "device": of_device,
-            "batch": batch,
-            "machine": {"root": "/"},
-            "tracking": {"tensorboard": True},
-            "dataset": {"name": "tensors", "layout": "tensors", "count": count},
-            "storage": {"root": "data"},
-        }
+        dataset = {"name": "tensors", "layout": "tensors", "count": count}
+        job = job_of(device=of_device, batch=batch, tracking={"tensorboard": True}, dataset=dataset)
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         return errand(
             Order(job, {"device": device}, [*usual, *typed], Path(folder), of_sweep=True), {**launcher, **keys}

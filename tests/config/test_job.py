@@ -10,12 +10,12 @@ from epochmeter.config.schema import Cache, Timing
 
 @pytest.fixture
 def made(composed):
-    """made("batch=8", ...) -> the plain job."""
-    return lambda *typed: job.plain(composed(*typed))
+    """made("batch=8", ...) -> the job."""
+    return lambda *typed: job.composed_job(composed(*typed))
 
 
 def test_a_job_is_plain_json_with_nothing_left_to_resolve(made):
-    plain = made("model=torchvision", "dataset=cifar10")
+    plain = made("model=torchvision", "dataset=cifar10").to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert "${" not in json.dumps(plain)
     assert plain["cache"] == "cold"
@@ -92,14 +92,14 @@ def test_another_host_is_another_job(made, monkeypatch):
 def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices_meter(order):
     asked = order("device=auto", "batch=8", "device.python=/usr/bin/python3")
     found = asked.on("cuda")
-    assert (found.job["device"]["name"], found.choices["device"]) == ("cuda", "cuda")
-    assert (found.job["meter"]["name"], found.choices["meter"]) == ("nvml", "nvml")
-    assert found.job["batch"] == 8
-    assert found.job["device"]["python"] == "/usr/bin/python3"
+    assert (found.job.device.name, found.choices["device"]) == ("cuda", "cuda")
+    assert (found.job.meter.name, found.choices["meter"]) == ("nvml", "nvml")
+    assert found.job.batch == 8
+    assert found.job.device.python == "/usr/bin/python3"
 
 
 def test_the_order_for_a_found_device_keeps_the_meter_that_was_typed(order):
-    assert order("meter=estimate").on("cuda").job["meter"]["name"] == "estimate"
+    assert order("meter=estimate").on("cuda").job.meter.name == "estimate"
 
 
 @pytest.mark.parametrize("choice", [Cache.cold_each_epoch, Timing.deferred])
@@ -125,4 +125,4 @@ def test_order_for_the_device_found_has_the_groups_of_the_typed_search_path(orde
     monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
     typed = replace(order(), overrides=["+study=mine", "device=auto"])
-    assert (typed.on("nano").job["batch"], typed.on("nano").job["device"]["name"]) == (77, "nano")
+    assert (typed.on("nano").job.batch, typed.on("nano").job.device.name) == (77, "nano")

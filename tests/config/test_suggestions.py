@@ -138,7 +138,7 @@ def test_the_keys_of_a_job_are_those_of_its_types():
 
 
 def check(asked):
-    check_types(asked.overrides, asked.choices, asked.job)
+    check_types(asked.overrides, asked.choices, asked.job.to_dict())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from epochmeter.config import job, validation
 from epochmeter.config.errors import InputError
+from epochmeter.config.schema import Job
 from epochmeter.machine import disk
 from epochmeter.machine.disk import SERVED
 
@@ -109,8 +110,8 @@ REFUSED = [
 
 @pytest.fixture
 def made(composed):
-    """made("batch=8", ...) -> the plain job."""
-    return lambda *typed: job.plain(composed(*typed))
+    """made("batch=8", ...) -> the job."""
+    return lambda *typed: job.composed_job(composed(*typed))
 
 
 def test_the_defaults_are_in_range(made):
@@ -134,7 +135,7 @@ def test_an_invalid_value_is_refused_with_the_allowed_values(plain_job, typed):
         part[each] = part = dict(part.get(each) or {})
     part[name] = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
     with pytest.raises(InputError) as refused:
-        validation.check(changed)
+        validation.check(Job.from_dict(changed))
     (problem,) = refused.value.problems
     assert problem.what.startswith(f"`{key}")
     assert problem.what.endswith("` is not valid")
@@ -149,10 +150,10 @@ def test_allowed_storage_media_equal_the_detected_ones():
 @pytest.mark.parametrize("key", validation.REQUIRED)
 def test_a_required_key_that_is_missing_is_named(plain_job, key):
     lacking = copy.deepcopy(plain_job)
-    group, name = key.split(".")
-    del lacking[group][name]
+    *above, name = key.split(".")
+    del (lacking[above[0]] if above else lacking)[name]
     with pytest.raises(InputError, match=f"`{key}` is missing"):
-        validation.check(lacking)
+        validation.check_keys(lacking)
 
 
 @pytest.mark.parametrize(
@@ -186,4 +187,4 @@ def test_all_that_is_wrong_is_told_at_once(made):
 
 def test_a_key_that_was_added_by_force_is_refused_with_what_it_may_have_meant(made):
     with pytest.raises(ValueError, match=r"There is no key bach\n  hint: Did you mean batch=\?"):
-        validation.check({**made(), "bach": 8})
+        validation.check_keys({**made().to_dict(), "bach": 8})

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from default_jobs import job_of
 from rich.console import Console
 
 from epochmeter.console.console import Terminal, shown_path
@@ -46,7 +47,7 @@ def steady(**metrics):
 
 
 def concluded(terminal, windows, outcome=None, warmup=1, of_sweep=False):
-    job = {"warmup_epochs": warmup, "dataset": {"layout": "files"}}
+    job = job_of(warmup_epochs=warmup)
     terminal.concluded(windows, job, outcome or Outcome(0, []), of_sweep)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from default_jobs import job_of
 
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL
 from epochmeter.machine.utilization import FOLDS
@@ -165,11 +166,10 @@ def written(tmp_path, gpu_memory, by_phase):
                 closed(which, WindowMeasured([measured] * ranks, []), before, after, panel, record).line
                 for which in opened
             ]
-        job = {"warmup_epochs": 1, "target_accuracy": 0.8, "target_loss": None, "evaluate": True}
+        job = job_of(batch=48, target_accuracy=0.8, throughput={"start": 0, "stop": 2})
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        asked = {"batch": 48, "throughput": {"start": 0, "stop": 2}}
-        names |= throughput(windows, record.steps(), asked).metrics.keys()
+        names |= throughput(windows, record.steps(), job).metrics.keys()
         learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
         return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
 

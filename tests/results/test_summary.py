@@ -1,7 +1,9 @@
 import math
 from array import array
+from dataclasses import replace
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.results.summary import (
     marked,
@@ -16,7 +18,7 @@ from epochmeter.results.summary import (
 )
 
 SECOND = 1_000_000_000
-JOB = {"warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": True}
+JOB = job_of(warmup_epochs=1)
 NO_STEPS = array("f")
 
 
@@ -63,7 +65,7 @@ def test_the_largest_over_ranks_is_no_part_of_the_steady_means():
 
 def test_without_warm_up_every_epoch_counts():
     windows = [epoch(0, e2e_s=100.0), epoch(1, e2e_s=4.0)]
-    assert summarize(windows, NO_STEPS, {**JOB, "warmup_epochs": 0})["steady/e2e_s"] == 52.0
+    assert summarize(windows, NO_STEPS, replace(JOB, warmup_epochs=0))["steady/e2e_s"] == 52.0
 
 
 def test_a_run_that_is_all_warm_up_has_totals_and_nothing_steady():
@@ -189,7 +191,7 @@ def test_a_total_holds_the_energy_of_windows_too_short_to_have_one_of_their_own(
     for number, counted_j in enumerate((0.0, 20.0, 0.0)):
         windows.append(metered(epoch(number, e2e_s=1.5, energy_j=300.0), 300.0, 1.5, 20.0, net_energy_j=270.0))
         windows.append(metered(val(number, e2e_s=0.03, accuracy=0.9), counted_j, 0.03, 0.0, net_energy_j=counted_j))
-    found = summarize(windows, NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    found = summarize(windows, NO_STEPS, replace(JOB, target_accuracy=0.9))
     assert found["total/energy_j"] == 920.0
     assert found["total/net_energy_j"] == 830.0
     assert found["total/edp_js"] == pytest.approx(920.0 * 3 * 1.53)
@@ -258,12 +260,12 @@ def test_where_evaluations_decide_training_alone_reaches_nothing():
 
 
 def test_a_target_that_is_not_reached_is_absent():
-    found = summarize([epoch(0), val(0, accuracy=0.5)], NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    found = summarize([epoch(0), val(0, accuracy=0.5)], NO_STEPS, replace(JOB, target_accuracy=0.9))
     assert not [name for name in found if "target" in name]
 
 
 def test_the_way_to_the_target_stands_in_the_summary_as_a_total():
-    found = summarize([epoch(0), val(0, accuracy=0.9)], NO_STEPS, {**JOB, "target_accuracy": 0.9})
+    found = summarize([epoch(0), val(0, accuracy=0.9)], NO_STEPS, replace(JOB, target_accuracy=0.9))
     assert found["total/time_to_target_s"] == 11.0
     assert found["total/epochs_to_target"] == 1
 
@@ -284,7 +286,7 @@ def test_a_loss_that_is_no_number_reaches_nothing():
 def test_an_epoch_that_was_ended_in_part_is_in_the_totals_of_time_alone():
     part = {**epoch(2, e2e_s=1.0, energy_j=1.0, train_loss=0.1), "partial": True}
     windows = [epoch(0, e2e_s=9.0), epoch(1, e2e_s=5.0, energy_j=3.0), part]
-    found = summarize(windows, steps(9.0, 2.0, 1.0), {**JOB, "target_loss": 0.5})
+    found = summarize(windows, steps(9.0, 2.0, 1.0), replace(JOB, target_loss=0.5))
     assert found["steady/e2e_s"] == 5.0
     assert found["steady/step_p99_s"] == 2.0
     assert found["total/e2e_s"] == 15.0
@@ -293,7 +295,7 @@ def test_an_epoch_that_was_ended_in_part_is_in_the_totals_of_time_alone():
 
 
 def test_a_run_of_a_part_alone_has_nothing_steady():
-    found = summarize([{**epoch(0), "partial": True}], steps(1.0), {**JOB, "warmup_epochs": 0})
+    found = summarize([{**epoch(0), "partial": True}], steps(1.0), replace(JOB, warmup_epochs=0))
     assert not [name for name in found if not name.startswith("total/")]
     assert found["total/epochs"] == 0
 

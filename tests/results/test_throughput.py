@@ -3,6 +3,7 @@
 from array import array
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.results.throughput import check_length, samples_of, steps_an_epoch, throughput
 
@@ -25,7 +26,7 @@ def rows(*seconds):
 
 
 def job(start, stop, **other):
-    return {"throughput": {"start": start, "stop": stop}, "batch": 10, "epochs": 2, "drop_last": False, **other}
+    return job_of(throughput={"start": start, "stop": stop}, **{"batch": 10, "epochs": 2, **other})
 
 
 TWO_EPOCHS = [epoch(0, 3, 25), val(0), epoch(1, 3, 25), val(1)]
@@ -88,9 +89,8 @@ def test_a_run_that_ended_before_the_last_step_has_none_and_says_so():
     assert found.reason == "the run ended after 3 steps, before throughput.stop=4."
 
 
-@pytest.mark.parametrize("asked", [{"throughput": {"start": None, "stop": None, "exit": False}}, {}])
-def test_where_none_is_asked_for_nothing_is_told(asked):
-    assert throughput(TWO_EPOCHS, rows(*[1.0] * 6), {"batch": 10, **asked}) == ({}, "")
+def test_where_none_is_asked_for_nothing_is_told():
+    assert throughput(TWO_EPOCHS, rows(*[1.0] * 6), job(None, None)) == ({}, "")
 
 
 @pytest.mark.parametrize(

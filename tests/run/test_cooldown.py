@@ -3,12 +3,12 @@
 from contextlib import closing
 
 import pytest
+from default_jobs import sweep_of
 
 from epochmeter.machine.utilization import open_gauges
 from epochmeter.run import cooldown
 
 ZONE = "sys/class/thermal/thermal_zone{}/"
-ASKED = {"cooldown_s": 0, "cool_below_c": None, "cool_wait_s": 600}
 
 
 class Weather:
@@ -32,7 +32,7 @@ class Weather:
         self.said = []
         with closing(open_gauges(gpus=[], root=self._root)) as gauges:
             return cooldown.rest(
-                {**ASKED, **asked}, ended_s, gauges, self.said.append, clock=lambda: self.now_s, pause=self.pause
+                sweep_of(**asked), ended_s, gauges, self.said.append, clock=lambda: self.now_s, pause=self.pause
             )
 
 
@@ -46,7 +46,7 @@ def weather(tmp_path):
     [({}, False), ({"cooldown_s": 60}, True), ({"cool_below_c": 50}, True), ({"cool_wait_s": 5}, False)],
 )
 def test_a_sweep_asks_for_rest_or_does_not(asked, is_asked):
-    assert cooldown.is_asked({**ASKED, **asked}) is is_asked
+    assert cooldown.is_asked(sweep_of(**asked)) is is_asked
 
 
 def test_a_device_rests_for_what_is_left_of_the_time_since_the_run_before(weather):

@@ -1,12 +1,12 @@
 """What an epoch's samples come from, on real files and the kernel's own page cache and counters."""
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.machine.disk import Disk, Reads
 from epochmeter.run import data_source
 from epochmeter.run.data_source import Files, Memory, in_memory, supply_of
 
-JOB = {"ready_batches": False, "cache": "cold", "drop_caches": False, "dataset": {"layout": "files"}}
 READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
 
 
@@ -115,23 +115,23 @@ def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
     [({}, False), ({"ready_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
 )
 def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
-    assert in_memory({**JOB, **changed}) is expected
+    assert in_memory(job_of(**changed)) is expected
 
 
 @pytest.mark.parametrize("layout", ["memory", "tensors"])
 def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
-    found = supply_of({**JOB, "dataset": {"layout": layout}}, str(folder), print)
+    found = supply_of(job_of(dataset={"layout": layout}), str(folder), print)
     assert isinstance(found, Memory)
     assert found.prepare(0) == []
     assert windowed(found) == {}
 
 
 def test_a_dataset_without_files_lies_in_memory():
-    assert isinstance(supply_of(JOB, None, print), Memory)
+    assert isinstance(supply_of(job_of(), None, print), Memory)
 
 
 def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
-    assert supply_of(JOB, str(folder), print).facts["medium"]
+    assert supply_of(job_of(), str(folder), print).facts["medium"]
 
 
 def test_that_all_is_read_before_a_warm_run_is_told_as_it_may_take_long(files, folder, said):

@@ -1,8 +1,10 @@
 """What the steward makes of what the worker says."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.power.meter import Counter, Domain, Instruments
 from epochmeter.run.event_loop import check_metered, ends, told, trace_notes
@@ -16,15 +18,15 @@ EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/trai
 
 @pytest.mark.parametrize(("evaluate", "decides", "waits"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
 def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epoch(evaluate, decides, waits):
-    job = {"evaluate": evaluate, "target_accuracy": 0.9, "target_loss": None}
+    job = job_of(evaluate=evaluate, target_accuracy=0.9)
     assert ends(job, decides)
     assert not ends(job, waits)
-    assert not ends({**job, "target_accuracy": 0.91}, decides)
+    assert not ends(replace(job, target_accuracy=0.91), decides)
     assert not ends(job, {**decides, "partial": True})
 
 
 def test_a_run_without_a_target_is_not_ended_by_any_window():
-    assert not ends({"evaluate": True, "target_accuracy": None, "target_loss": None}, VAL)
+    assert not ends(job_of(), VAL)
 
 
 def test_a_windows_line_holds_what_there_is_to_say_of_it_and_what_it_marks_its_run_by():
@@ -75,7 +77,7 @@ def test_a_gpu_that_does_not_train_is_not_booked(training, refusal):
 
 def held_against(training, refusal, *gpus):
     """Holds what trained against the GPUs metered."""
-    planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job={"machine": {"root": "/"}})
+    planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job=job_of())
     counter = Counter(Domain("counter", 0.1, "board"), float)
     meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
     if refusal:

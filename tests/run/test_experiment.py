@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from controls import Board
+from default_jobs import job_of
 from rich.console import Console
 
 from epochmeter.console.console import Terminal
@@ -209,7 +210,7 @@ def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
 def test_ranks_of_another_node_may_be_silent_for_as_long_as_an_epoch_takes(tmp_path, monkeypatch, number, silence_s):
     """The first rank alone tells of its steps."""
     monkeypatch.setattr(launch, "started", lambda *asked: asked[-2:])
-    job = {"device": {"python": None}, "sweep": {"timeout_s": 60, "hung_after_s": 1800}}
+    job = job_of(sweep={"timeout_s": 60, "hung_after_s": 1800})
     planned = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
     assert training(planned) == (60, silence_s)
 

@@ -5,7 +5,9 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
+from default_jobs import job_keys
 
+from epochmeter.config.schema import Job
 from epochmeter.machine.process_identity import this_process
 from epochmeter.results.run_result import Outcome, no_energy
 from epochmeter.results.run_status import state
@@ -16,7 +18,7 @@ from epochmeter.sweep.sweep_folder import SENT
 from epochmeter.tracking import queue
 
 GONE = this_process()._replace(began="0")
-JOB = {"warmup_epochs": 1, "tracking": {"name": "mlflow", "experiment": "epochmeter"}}
+JOB = job_keys(tracking={"name": "mlflow"})
 RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
        "power_limit_max_w": None}  # fmt: skip
 
@@ -94,7 +96,7 @@ def test_when_a_run_ended_is_told_by_who_saw_it_alone(begun, closed):
     seen, dead = begun("0", this_process()), begun("1", GONE)
     outcome = Outcome(0, [])
     outcome.fails("exception", "no such file")
-    conclude(SimpleNamespace(record=seen, job=seen.job(), run=seen.run(), of_sweep=False), outcome)
+    conclude(SimpleNamespace(record=seen, job=Job.from_dict(seen.job()), run=seen.run(), of_sweep=False), outcome)
     closed()
     assert datetime.fromisoformat(seen.summary()["ended"]) <= datetime.now().astimezone()
     assert "ended" not in dead.summary()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.config.schema import Strategy
 from epochmeter.run.nodes import PORTS, Node, check, check_alone, first_host, folders, node, node_address
 
 STEP = {
@@ -15,7 +16,8 @@ STEP = {
     "SLURM_PROCID": "1",
     "SLURMD_NODENAME": "n04",
 }
-DDP, SINGLE = {"name": "ddp", "launcher": "torchrun", "ranks": 2}, {"name": "single", "ranks": 1}
+DDP = Strategy.from_dict({"name": "ddp", "launcher": "torchrun", "ranks": 2})
+SINGLE = Strategy.from_dict({"name": "single", "ranks": 1})
 
 
 def here(**changed):

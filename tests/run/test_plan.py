@@ -50,9 +50,9 @@ def machine(root, **files):
 
 def test_the_device_found_stands_for_auto(order, nano):
     settled = plan.settle(order(f"machine.root={nano}"))
-    assert settled.job["device"]["name"] == settled.run["choices"]["device"] == "nano"
+    assert settled.job.device.name == settled.run["choices"]["device"] == "nano"
     assert settled.run["rehearsal"] == []
-    assert settled.job["device"]["accelerator"] == "cuda"
+    assert settled.job.device.accelerator == "cuda"
 
 
 def test_a_device_asked_for_where_it_is_is_no_rehearsal(order, nano):
@@ -66,8 +66,8 @@ def test_any_machine_can_train_on_its_cpu(order, nano):
 def test_a_device_that_this_machine_is_not_is_rehearsed_on_what_there_is(order):
     settled = plan.settle(order("device=nano"))
     assert settled.run["rehearsal"] == ["device=nano requested, this machine is device=cpu"]
-    assert settled.job["device"]["name"] == "nano"
-    assert settled.job["device"]["accelerator"] == "auto"
+    assert settled.job.device.name == "nano"
+    assert settled.job.device.accelerator == "auto"
 
 
 def test_a_power_limit_where_there_is_none_to_set_is_a_rehearsal(order):
@@ -298,8 +298,8 @@ def test_a_run_goes_by_what_it_trains_and_by_the_keys_typed_that_matter(order):
 def test_a_changed_default_is_another_job(order):
     typed = order("device=cpu")
     before, same = plan.settle(typed), plan.settle(order("device=cpu"))
-    typed.job["seed"] = 1
-    assert plan.settle(typed).run["identity"] != before.run["identity"] == same.run["identity"]
+    changed = replace(typed, job=replace(typed.job, seed=1))
+    assert plan.settle(changed).run["identity"] != before.run["identity"] == same.run["identity"]
 
 
 def test_a_record_is_whole_already_only_for_the_very_job_that_it_holds(order):
@@ -364,7 +364,7 @@ def test_auto_workers_are_one_per_usable_core_at_most_four_without_a_warning(ord
 @pytest.mark.parametrize("cores", [1, 2, 8])
 def test_a_number_of_workers_is_used_as_given(order, monkeypatch, cores):
     monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(cores)})
-    assert [plan.settle(order(f"workers={count}")).job["workers"] for count in (0, 3, 9)] == [0, 3, 9]
+    assert [plan.settle(order(f"workers={count}")).job.workers for count in (0, 3, 9)] == [0, 3, 9]
 
 
 def test_auto_workers_are_the_same_configuration_as_their_number(order, monkeypatch):

@@ -171,7 +171,7 @@ def test_the_precisions_of_a_cpu_are_those_of_the_training_process():
     torch = pytest.importorskip("torch")
     from epochmeter.worker.precision import formats
 
-    assert list(ON_CPU) == formats(torch.device("cpu"))
+    assert [str(precision) for precision in ON_CPU] == formats(torch.device("cpu"))
 
 
 def test_of_very_many_reasons_the_first_are_told(sweep):

@@ -5,12 +5,13 @@ import zipfile
 from array import array
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.run.resume import left
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record, since_resumed
 
-JOB = {"evaluate": True}
+JOB = job_of(evaluate=True)
 RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}
 EARLIER = {**RUN, "record_id": "first start"}
 STEPS = 4
@@ -25,7 +26,7 @@ def window(name, epoch):
 def record(tmp_path):
     """Three epochs and half a fourth, with a checkpoint after two."""
     record = Record(tmp_path)
-    record.describe(JOB, EARLIER)
+    record.describe(JOB.to_dict(), EARLIER)
     for epoch in range(3):
         record.append(window("epoch", epoch))
         record.append(window("val", epoch))

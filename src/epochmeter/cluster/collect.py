@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.cluster.submissions import Ledger, has_begun
-from epochmeter.config.job import Order
+from epochmeter.config.job import Order, recorded_job
 from epochmeter.config.secrets import redacted_tree
 from epochmeter.console.console import Terminal, shown_path
 from epochmeter.console.tables import state_name
@@ -54,7 +54,7 @@ def learned(order: Order, terminal: Terminal) -> Outcome:
         if said(record) is None:
             conclude(record, entry, outcome)
         outcome.ended_as(record)
-        publish(record, order.job["tracking"], outcome)
+        publish(record, order.job.tracking.to_dict(), outcome)
     ledger.note({order.number: {"told": True}})
     terminal.say(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
     return outcome
@@ -78,7 +78,7 @@ def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None
     """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
     kind, why = ENDS.get(entry["state"], ("killed", "its process ended without an error message"))
     outcome.fails(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
-    job, run = record.job(), record.run()
+    job, run = recorded_job(record.job()), record.run()
     record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
 
 

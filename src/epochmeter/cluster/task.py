@@ -39,7 +39,7 @@ class Errand:
 
 def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
     """What is sent for an order; a device's own `slurm` keys go before those of the launcher."""
-    of_device = {key: value for key, value in (order.job["device"].get("slurm") or {}).items() if value is not None}
+    of_device = {key: value for key, value in (order.job.device.slurm or {}).items() if value is not None}
     asked = {key: value for key, value in launcher.items() if key not in OURS} | (launcher["options"] or {}) | of_device
     asked = {key: value for key, value in asked.items() if key != "python" and value is not None and value is not False}
     made_on = {key: value for key, value in asked.items() if measures(f"hydra.launcher.{key}")}
@@ -52,7 +52,7 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
             # sees no more of a secret than that.
             *redacted_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
             "tracking=none",
-            f"tracking.tensorboard={str(order.job['tracking']['tensorboard']).lower()}",
+            f"tracking.tensorboard={str(order.job.tracking.tensorboard).lower()}",
             "sweep.resume=true",
             "hydra/launcher=basic",
             "hydra.mode=RUN",
@@ -63,7 +63,7 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
         asked=asked,
         python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
         digest=digest_of([identity(order.job, None, host=""), made_on]),
-        dataset=digest(order.job["dataset"], order.job["storage"], ROOT),
+        dataset=digest(order.job.dataset.to_dict(), order.job.storage.to_dict(), ROOT),
     )
 
 

@@ -18,8 +18,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
+from epochmeter.config import validation
 from epochmeter.config.errors import InputError, input_error
-from epochmeter.config.schema import Schema
+from epochmeter.config.schema import Device, Job, Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 """The project's root, found from this file, whatever the working directory."""
@@ -44,9 +45,9 @@ OF_SWEEPS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed
 
 @dataclass(frozen=True)
 class Order:
-    """One run as it was ordered: its job, composed and plain, and where its record goes."""
+    """One run as it was ordered: its configuration, and where its record goes."""
 
-    job: dict[str, Any]
+    job: Job
     choices: dict[str, str]
     """What stands for each group: `device` -> `nano`."""
     overrides: list[str]
@@ -65,14 +66,14 @@ class Order:
         others = [override for override in typed if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
-        return replace(self, job=plain(config), choices=choices)
+        return replace(self, job=composed_job(config), choices=choices)
 
 
-def device_here(device: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The settings of another machine's device as they are on this one, by the overrides that were typed."""
-    typed = {override.partition("=")[0] for override in overrides}
-    here = {"accelerator": "auto", "python": None}
-    return {**device, **{key: value for key, value in here.items() if f"device.{key}" not in typed}}
+def device_here(device: Device, overrides: Sequence[str]) -> Device:
+    """Return another machine's device with the accelerator and Python of this one, except where overrides set them."""
+    keys = {override.partition("=")[0] for override in overrides}
+    here: dict[str, Any] = {"accelerator": "auto", "python": None}
+    return replace(device, **{key: value for key, value in here.items() if f"device.{key}" not in keys})
 
 
 def searched() -> list[str]:
@@ -122,7 +123,7 @@ def order(config: DictConfig) -> Order:
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
         check_single(hydra.overrides.task)
     return Order(
-        job=plain(config),
+        job=composed_job(config),
         choices=choices(hydra),
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
@@ -139,10 +140,10 @@ def check_single(typed: Sequence[str]) -> None:
             raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
-def asked(config: DictConfig) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def asked(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
     """The job, the choices and the overrides of a configuration that has Hydra's part in it, as a sweep's points do."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return plain(job), choices(config.hydra), list(config.hydra.overrides.task)
+    return composed_job(job), choices(config.hydra), list(config.hydra.overrides.task)
 
 
 def choices(hydra: Any) -> dict[str, str]:
@@ -176,6 +177,34 @@ def matches() -> dict[str, Any]:
     """Each device of conf/device and the facts that it matches."""
     files = sorted((ROOT / "conf" / "device").glob("*.yaml"))
     return {file.stem: OmegaConf.to_container(OmegaConf.load(file)).get("match") for file in files}  # type: ignore
+
+
+def composed_job(config: DictConfig) -> Job:
+    """Return a composed configuration as a typed job, whose values are yet to be validated.
+
+    Raises:
+        InputError: A key is unknown, missing, or refers to a missing key.
+    """
+    keys = plain(config)
+    validation.check_keys(keys)
+    return Job.from_dict(keys)
+
+
+def recorded_job(keys: Mapping[str, Any]) -> Job:
+    """Return the job of a record; keys that its version lacked have their defaults.
+
+    Raises:
+        KeyError: A required key of a group is missing.
+    """
+    sections = {key: {**value, **keys.get(key, {})} for key, value in defaults().items() if isinstance(value, dict)}
+    return Job.from_dict({**defaults(), **keys, **sections})
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """Return the default of each key outside groups, as conf/train.yaml has it."""
+    keys: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml"))
+    return {key: value for key, value in keys.items() if key not in ("defaults", "hydra")}
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -213,7 +242,7 @@ def normalized(power_limit: Any) -> int | float | str | None:
 
 
 def identity(
-    job: Mapping[str, Any],
+    job: Job,
     digest: str | None,
     nodes: int = 1,
     gpus: Sequence[str] = (),
@@ -224,9 +253,9 @@ def identity(
 
     The host is this one; "" is none, for what another one makes.
     """
-    measured = {key: value for key, value in job.items() if key not in UNMEASURED}
-    measured["machine"] = {"root": job["machine"]["root"]}
-    measured["device"] = {key: value for key, value in job["device"].items() if key != "slurm"}
+    measured = {key: value for key, value in job.to_dict().items() if key not in UNMEASURED}
+    measured["machine"] = {"root": job.machine.root}
+    measured["device"] = {key: value for key, value in measured["device"].items() if key != "slurm"}
     if nodes > 1:
         measured["nodes"] = nodes
     if gpus:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
+from epochmeter.config.schema import Dataset, Job, Precision, Strategy, Throughput, required_keys
 from epochmeter.config.suggestions import KNOWN, unknown
 
 MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
@@ -169,26 +170,25 @@ RULES = {
     "report.predict": FLAG,
 }
 """The allowed values of each key of all commands. The rule of a group's key holds for each choice with this key."""
-REQUIRED = (
-    *("device.name", "device.accelerator", "device.python", "model.name", "dataset.name", "dataset.layout"),
-    *("dataset.open", "storage.name", "storage.root", "storage.medium", "optimizer.name", "scheduler.name"),
-    *("strategy.name", "strategy.ranks", "task.name", "meter.name", "meter.idle_s", "profiler.name"),
-    *("tracking.name", "tracking.experiment"),
-)
-"""Keys that every choice of a group must have."""
+REQUIRED = required_keys(Job)
+"""Keys that must be there: those of a group, in every choice of it."""
 
 
-def check(job: Mapping[str, Any]) -> None:
+def check_keys(keys: Mapping[str, Any]) -> None:
+    """Refuse unknown keys, and a choice of a group that lacks a required one; InputError."""
+    if strangers := sorted(set(keys) - KNOWN):
+        raise InputError(unknown(strangers[0]))
+    if lacking := [key for key in REQUIRED if value_of(keys, key) is ABSENT]:
+        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
+
+
+def check(job: Job) -> None:
     """Refuse invalid values, each with the allowed values.
 
     Raises:
         InputError: with one problem for each value.
     """
-    if strangers := sorted(set(job) - KNOWN):
-        raise InputError(unknown(strangers[0]))
-    if lacking := [key for key in REQUIRED if value_of(job, key) is ABSENT]:
-        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
-    check_each(job)
+    check_each(job.to_dict())
     if wrong := list(incompatible(job)):
         raise InputError(*wrong)
 
@@ -249,70 +249,65 @@ def is_writable(folder: Path) -> bool:
         return False
 
 
-def incompatible(job: Mapping[str, Any]) -> Iterator[Problem]:
+def incompatible(job: Job) -> Iterator[Problem]:
     """Problems with combinations of values that are each valid."""
-    dataset, strategy = job["dataset"], job["strategy"]
-    yield from problems_of("dataset.layout", dataset["layout"], one_of(*layouts(dataset)))
-    preprocess = dataset.get("preprocess", "resize")
+    dataset, strategy = job.dataset, job.strategy
+    yield from problems_of("dataset.layout", dataset.layout, one_of(*layouts(dataset)))
+    preprocess = dataset.preprocess
     if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
         how = f"give one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
         yield Problem(f"`dataset.preprocess={typed(preprocess)}` is not valid", how)
     yield from wrong_ranks(strategy, dataset)
-    yield from wrong_steps(job["throughput"])
-    if job["throughput"]["exit"] and dataset.get("on_bad") == "skip":
+    yield from wrong_steps(job.throughput)
+    if job.throughput.exit and dataset.on_bad == "skip":
         yield Problem("`throughput.exit=true` needs every sample, and `dataset.on_bad=skip` skips some",
                       "give dataset.on_bad=error")  # fmt: skip
-    if strategy["name"] == "dp" and job["precision"] in ("bf16", "fp16"):
-        yield Problem(
-            f"`precision={job['precision']}` has no effect in the threads of strategy=dp", "give strategy=ddp"
-        )
-    if job["deterministic"] and job["cudnn_benchmark"]:
+    if strategy.name == "dp" and job.precision in (Precision.bf16, Precision.fp16):
+        yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give strategy=ddp")
+    if job.deterministic and job.cudnn_benchmark:
         yield Problem("`cudnn_benchmark=true` may choose different algorithms in each run", "give deterministic=false")
-    if job["target_accuracy"] is not None and job["task"]["name"] == "regression":
-        yield Problem(
-            f"`target_accuracy={job['target_accuracy']}`: task=regression has no accuracy", "give target_loss="
-        )
+    if job.target_accuracy is not None and job.task.name == "regression":
+        yield Problem(f"`target_accuracy={job.target_accuracy}`: task=regression has no accuracy", "give target_loss=")
 
 
-def wrong_ranks(strategy: Mapping[str, Any], dataset: Mapping[str, Any]) -> Iterator[Problem]:
+def wrong_ranks(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
     """What is wrong with the ranks asked for, and with what they cannot do together."""
-    name, ranks = strategy["name"], strategy["ranks"]
-    processes = "launcher" in strategy
-    rule = whole(1) if processes else or_null(whole(1), "all GPUs")
+    name, ranks = strategy.name, strategy.ranks
+    rule = whole(1) if strategy.has_processes else or_null(whole(1), "all GPUs")
     if name == "single" and ranks != 1:
         yield Problem(f"`strategy.ranks={typed(ranks)}`: strategy=single is one rank",
                       f"add strategy=ddp or strategy=dp: strategy=ddp strategy.ranks={typed(ranks)}")  # fmt: skip
     elif problems := problems_of("strategy.ranks", ranks, rule):
         yield from problems
-    elif processes and dataset.get("on_bad") == "skip":
+    elif strategy.has_processes and dataset.on_bad == "skip":
         yield Problem(f"`dataset.on_bad=skip`: the ranks of strategy={name} all take the same number of steps",
                       "give dataset.on_bad=error")  # fmt: skip
 
 
-def wrong_steps(throughput: Mapping[str, Any]) -> Iterator[Problem]:
+def wrong_steps(throughput: Throughput) -> Iterator[Problem]:
     """What is wrong with the steps between which throughput is asked for."""
-    start, stop = throughput["start"], throughput["stop"]
+    start, stop = throughput.start, throughput.stop
     if stop is None and start is None:
-        if throughput["exit"]:
+        if throughput.exit:
             yield Problem(
                 "`throughput.exit=true` needs a step to end at", "give throughput.start= and throughput.stop="
             )
     elif start is None or stop is None:
         missing, there = ("start", "stop") if start is None else ("stop", "start")
         yield Problem(
-            f"`throughput.{there}={throughput[there]}` is only one end of an interval",
+            f"`throughput.{there}={start if stop is None else stop}` is only one end of an interval",
             f"give throughput.{missing}= too",
         )
     elif start >= stop:
         yield Problem(f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller start")
 
 
-def layouts(dataset: Mapping[str, Any]) -> Sequence[str]:
+def layouts(dataset: Dataset) -> Sequence[str]:
     """What a dataset's layout may be: those that it says how to open; with but one way to, what it is said to be."""
-    opened = dataset["open"]
+    opened = dataset.open
     if not opened:
         return ["tensors"]
-    return [dataset["layout"]] if "_target_" in opened else list(opened)
+    return [dataset.layout] if "_target_" in opened else list(opened)
 
 
 def typed(value: Any) -> str:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from epochmeter.config import errors
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redacted
 from epochmeter.console import tables
 from epochmeter.console.eta import about, left_s
@@ -197,7 +198,7 @@ class Terminal:
         seconds = left_s(self._opened_s, time.monotonic(), epochs)
         return f"; {about(seconds)} left" if seconds else ""
 
-    def concluded(self, windows: Sequence[Mapping], job: Mapping[str, Any], outcome: Outcome, of_sweep: bool) -> None:
+    def concluded(self, windows: Sequence[Mapping], job: Job, outcome: Outcome, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
         Args:
@@ -207,9 +208,9 @@ class Terminal:
             of_sweep: Whether it is a run of a sweep, which prints the last part for all its runs.
         """
         if any(window["window"] == "epoch" for window in windows):
-            self._whole(tables.epochs(windows, outcome.metrics, job["warmup_epochs"]))
+            self._whole(tables.epochs(windows, outcome.metrics, job.warmup_epochs))
             self.console.print()
-            self.say(tables.bottleneck(outcome.metrics, in_memory=job["dataset"]["layout"] != "files"), style="bold")
+            self.say(tables.bottleneck(outcome.metrics, in_memory=job.dataset.layout != "files"), style="bold")
             self.say(tables.data(outcome.metrics), style="dim")
             self.say(tables.throughput(outcome.metrics))
             self.say(tables.target(windows, outcome.metrics), style="green")

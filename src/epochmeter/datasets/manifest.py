@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def adopted(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dic
     return _described(folder, dataset, facts, "adopt", total, NAMES)
 
 
-def told(maker: dict[str, Any] | None) -> dict[str, Any] | None:
+def told(maker: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What made a dataset, as its manifest tells it: without a secret that it was given to fetch the files."""
     return None if maker is None else redacted_tree(maker)
 

@@ -7,6 +7,7 @@ import statistics
 from array import array
 from collections.abc import Mapping, Sequence
 
+from epochmeter.config.schema import Job
 from epochmeter.results.metrics import EPOCH
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady
 from epochmeter.shared.units import NANOSECOND
@@ -18,14 +19,14 @@ UNSTEADY, UNSTEADY_S = 0.1, 0.05
 """The spread of an epoch's time, as a share of its mean and in seconds, up to which nothing is said of it."""
 
 
-def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, float]:
+def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
     """`steady/`, `spread/` and `total/` of a run.
 
     `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
     `warmup_epochs` are left out of the steady values, never of the totals; so are as many after each time that the run
     was resumed, an epoch that was ended in part, which is the last, and one in which the run was paused.
     """
-    warmup_epochs = job["warmup_epochs"]
+    warmup_epochs = job.warmup_epochs
     epochs = [window for window in windows if window["window"] == "epoch"]
     measured, rows, end = [], array("f"), 0
     for number, epoch in enumerate(epochs):
@@ -35,7 +36,7 @@ def summarize(windows: Sequence[Window], steps: array, job: dict) -> dict[str, f
             rows += steps[begin:end]
     metrics = steady(measured, rows)
     metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
-    reached = to_target(windows, job["target_accuracy"], job["target_loss"], job["evaluate"])
+    reached = to_target(windows, job.target_accuracy, job.target_loss, job.evaluate)
     metrics.update({f"total/{name}": value for name, value in reached.items()})
     return metrics
 

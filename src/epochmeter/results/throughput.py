@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from epochmeter.config.schema import Job
 from epochmeter.shared.record import INTERVALS
 
 GAP, COPY, COMPUTE = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
@@ -25,13 +26,13 @@ class Throughput(NamedTuple):
     reason: str = ""
 
 
-def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Mapping[str, Any]) -> Throughput:
+def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> Throughput:
     """Of the steps from `throughput.start` up to, and without, `throughput.stop`.
 
     `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. A step takes from the end of the one
     before to its own: what lies between epochs is in none.
     """
-    start, stop = _asked(job)
+    start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:
         return Throughput()
     epochs = [window for window in windows if window["window"] == "epoch"]
@@ -40,7 +41,7 @@ def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Mapping[
         return Throughput(reason=f"the run ended after {done} steps, before throughput.stop={stop}.")
     samples = 0
     for epoch, first, last in _parts(epochs, start, stop):
-        count = samples_of(epoch, job["batch"], first, last)
+        count = samples_of(epoch, job.batch, first, last)
         if count is None:
             return Throughput(reason=f"bad samples were skipped in epoch {epoch['epoch']}, of which step is not known.")
         samples += count
@@ -78,30 +79,25 @@ def steps_an_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
     return each // batch if drop_last else math.ceil(each / batch)
 
 
-def check_length(job: Mapping[str, Any], count: int, ranks: int) -> None:
+def check_length(job: Job, count: int, ranks: int) -> None:
     """Refuses a run on `count` samples that has no step, or ends before the last that is asked for; ValueError."""
-    _, stop = _asked(job)
-    steps = steps_an_epoch(count, job["batch"], ranks, job["drop_last"])
-    length = job["epochs"] * steps
+    stop = job.throughput.stop
+    steps = steps_an_epoch(count, job.batch, ranks, job.drop_last)
+    length = job.epochs * steps
     of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
     if count and not steps:
         each = math.ceil(count / ranks)
         raise ValueError(
-            f"batch={job['batch']} is more than the {each} samples that there are{of_ranks}, and drop_last=true leaves "
+            f"batch={job.batch} is more than the {each} samples that there are{of_ranks}, and drop_last=true leaves "
             f"a smaller one out: no step is left. Set batch={each} or less, or drop_last=false."
         )
     if stop is None or stop <= length or not steps:
         return
     raise ValueError(
-        f"throughput.stop={stop} lies beyond the run's end: its {job['epochs']} epochs of {count} samples have {steps} "
-        f"steps each with batch={job['batch']}{of_ranks}, {length} in all. Set throughput.stop={length} or less, or "
+        f"throughput.stop={stop} lies beyond the run's end: its {job.epochs} epochs of {count} samples have {steps} "
+        f"steps each with batch={job.batch}{of_ranks}, {length} in all. Set throughput.stop={length} or less, or "
         f"epochs={math.ceil(stop / steps)} or more."
     )
-
-
-def _asked(job: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    asked = job.get("throughput") or {}
-    return asked.get("start"), asked.get("stop")
 
 
 def _parts(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> Iterator[tuple[Mapping[str, Any], int, int]]:

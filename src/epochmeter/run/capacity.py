@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from epochmeter.config.errors import input_error
+from epochmeter.config.schema import Dataset, Job, Storage
 from epochmeter.datasets.ready import known, place
 
 PROCESSES_PER_CORE = 16
@@ -20,15 +19,15 @@ BLOCK_BYTES = 4096
 """Smallest disk space of a file."""
 
 
-def check(job: Mapping[str, Any], root: Path) -> None:
+def check(job: Job, root: Path) -> None:
     """Refuse a job that this machine cannot hold: too many processes, a dataset too large, or one that is not there.
 
     Raises:
         InputError: States the need of the job and the limit of the machine.
     """
-    check_processes(worker_count(job["workers"]), job["strategy"].get("ranks") or 1, usable_cores())
-    check_there(job["dataset"], root)
-    check_room(job["dataset"], job["storage"], root)
+    check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
+    check_there(job.dataset, root)
+    check_room(job.dataset, job.storage, root)
 
 
 def usable_cores() -> int:
@@ -54,38 +53,38 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
         )
 
 
-def check_there(dataset: Mapping[str, Any], root: Path) -> None:
+def check_there(dataset: Dataset, root: Path) -> None:
     """Refuse a dataset that is a folder of one's own, and is not there; InputError."""
-    if dataset.get("make") or not dataset.get("adopt"):
+    if dataset.make or not dataset.adopt:
         return
-    if dataset.get("root") is None:
-        raise input_error(f"dataset={dataset['name']} is a folder of your own", "give it: dataset.root=/folder")
-    if not (root / Path(dataset["root"]).expanduser()).is_dir():
-        raise input_error(
-            f"`dataset.root={dataset['root']}` is no folder", "mount its medium, or give a folder of samples"
-        )
+    if dataset.root is None:
+        raise input_error(f"dataset={dataset.name} is a folder of your own", "give it: dataset.root=/folder")
+    if not (root / Path(dataset.root).expanduser()).is_dir():
+        how = "mount its medium, or give a folder of samples"
+        raise input_error(f"`dataset.root={dataset.root}` is no folder", how)
 
 
-def check_room(dataset: Mapping[str, Any], storage: Mapping[str, Any], root: Path) -> None:
+def check_room(dataset: Dataset, storage: Storage, root: Path) -> None:
     """Refuse a dataset that has yet to be made and is larger than the free disk space; InputError."""
-    needed, folder = space_bytes(dataset), place(dict(dataset), dict(storage), root)
-    if needed is None or folder is None or known(dict(dataset), dict(storage), root):
+    keys = dataset.to_dict(), storage.to_dict()
+    needed, folder = space_bytes(dataset), place(*keys, root)
+    if needed is None or folder is None or known(*keys, root):
         return
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
         raise input_error(
-            f"dataset={dataset['name']} needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
+            f"dataset={dataset.name} needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
             "free disk space, name another disk by dataset.root=, or use a smaller dataset",
         )
 
 
-def space_bytes(dataset: Mapping[str, Any]) -> int | None:
+def space_bytes(dataset: Dataset) -> int | None:
     """Return the least disk space that a dataset needs, in bytes; None if it is not known beforehand."""
-    if dataset.get("space_bytes") is not None:
-        return int(dataset["space_bytes"])
-    if "count" in dataset and "file_bytes" in dataset:
-        return int(dataset["count"]) * ((dataset["file_bytes"] or 0) + BLOCK_BYTES)
-    if "count" in dataset and "words" in dataset:  # a line of digits for each pair
-        return int(dataset["count"]) * 4 * int(dataset["length"])
+    if dataset.space_bytes is not None:
+        return dataset.space_bytes
+    if dataset.count is not None and "file_bytes" in dataset.spec:
+        return dataset.count * ((dataset.spec["file_bytes"] or 0) + BLOCK_BYTES)
+    if dataset.count is not None and dataset.length is not None:  # a line of digits for each pair
+        return dataset.count * 4 * dataset.length
     return None

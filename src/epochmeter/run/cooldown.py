@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from epochmeter.config.schema import Sweep
 from epochmeter.machine.utilization import Gauges
 
 HEAT = "temperature_max_c"
@@ -29,13 +30,13 @@ class Rest(NamedTuple):
         return {key: value for key, value in told.items() if value not in (None, "")}
 
 
-def is_asked(sweep: Mapping[str, Any]) -> bool:
+def is_asked(sweep: Sweep) -> bool:
     """Whether the keys of a sweep ask for any rest."""
-    return bool(sweep["cooldown_s"]) or sweep["cool_below_c"] is not None
+    return bool(sweep.cooldown_s) or sweep.cool_below_c is not None
 
 
 def rest(
-    sweep: Mapping[str, Any],
+    sweep: Sweep,
     ended_s: float | None,
     gauges: Gauges,
     say: Callable[[str], None],
@@ -48,10 +49,10 @@ def rest(
     they know none, or in no time, the run begins all the same.
     """
     begun_s = clock()
-    if ended_s is not None and (left_s := ended_s + sweep["cooldown_s"] - begun_s) > 0:
-        say(f"The device rests for {left_s:.0f} s (sweep.cooldown_s={sweep['cooldown_s']:g}).")
+    if ended_s is not None and (left_s := ended_s + sweep.cooldown_s - begun_s) > 0:
+        say(f"The device rests for {left_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
         pause(left_s)
-    below_c, most_s = sweep["cool_below_c"], sweep["cool_wait_s"]
+    below_c, most_s = sweep.cool_below_c, sweep.cool_wait_s
     temperature_c, cooling_s = gauges.now(HEAT), clock()
     if below_c is not None and temperature_c is not None and temperature_c >= below_c:
         say(f"The device is at {temperature_c:.0f} C: waiting for less than {below_c:g} C, {most_s:g} s at most.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from epochmeter.config.schema import Job
 from epochmeter.machine.disk import Disk, Reads, describe, disk_of, reads
 from epochmeter.machine.page_cache import Residency, drop_caches, missed, prepare
 
@@ -97,14 +98,14 @@ class Memory:
         return {}
 
 
-def supply_of(job: Mapping[str, Any], folder: str | None, say: Say) -> Supply:
+def supply_of(job: Job, folder: str | None, say: Say) -> Supply:
     """What a job's samples come from, its dataset being ready in `folder`, None where it has no files; `say` tells a
     person what takes long."""
     if folder is None or in_memory(job):
         return Memory()
-    return Files(Path(folder), job["cache"], job["drop_caches"], say)
+    return Files(Path(folder), job.cache.name, job.drop_caches, say)
 
 
-def in_memory(job: Mapping[str, Any]) -> bool:
+def in_memory(job: Job) -> bool:
     """Whether nothing is read from a storage while a job trains."""
-    return job["ready_batches"] or job["dataset"]["layout"] != "files"
+    return job.ready_batches or job.dataset.layout != "files"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redacted_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
@@ -50,7 +51,7 @@ def listen(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, pa
                 opened = message
                 terminal.stage("Preparing the page cache")
                 prepared = panel.supply.prepare(opened.epoch) if opened.window == "epoch" else []
-                terminal.opened(opened.window, opened.epoch, job["epochs"], opened.steps)
+                terminal.opened(opened.window, opened.epoch, job.epochs, opened.steps)
                 before = panel.before()
                 worker.reply()
             case Progress():
@@ -64,7 +65,7 @@ def listen(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, pa
                 plan.record.append({**window.line, **warming(job, plan.run, window.line), **said})
                 plan.mark(said.get("marks", {}))
                 terminal.closed()
-                terminal.measured(window.line, job["epochs"])
+                terminal.measured(window.line, job.epochs)
                 publish.between()
                 worker.reply(Proceed(stop=ends(job, window.line)))
             case Trained():
@@ -121,7 +122,7 @@ def check_metered(plan: Plan, meter: Meter) -> None:
     A machine that is replayed trains nothing itself.
     """
     training = plan.run["training"]
-    if not (meter.domains and plan.gpus) or plan.job["machine"]["root"] != "/":
+    if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
         return
     if training["accelerator"] == "cpu":
         raise RuntimeError(
@@ -141,13 +142,13 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         )
 
 
-def warming(job: dict, run: dict, window: dict) -> dict[str, bool]:
+def warming(job: Job, run: dict, window: dict) -> dict[str, bool]:
     """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
     starts = [start["epoch"] for start in run.get("resumed", [])]
-    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job["warmup_epochs"]
+    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
     return {"warmup": True} if warm else {}
 
 
-def ends(job: dict, window: dict) -> bool:
+def ends(job: Job, window: dict) -> bool:
     """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
-    return decides(window, job["evaluate"]) and reached(window, job["target_accuracy"], job["target_loss"])
+    return decides(window, job.evaluate) and reached(window, job.target_accuracy, job.target_loss)

@@ -60,17 +60,17 @@ def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
             unrestored = put_back(desk_of(order), terminal.warn)
             plan = settle(order)
             terminal.stage()
-            if (plan.of_sweep or plan.job["sweep"]["resume"]) and plan.whole_already:
+            if (plan.of_sweep or plan.job.sweep.resume) and plan.whole_already:
                 check_alone(plan.node, plan.record.folder)
                 terminal.was_whole(plan.record.folder, plan.of_sweep)
                 return outcome.was_whole(plan.record)
             name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
             if completed := plan.completed_elsewhere:
                 return reused(completed, outcome, name, terminal)
-            launch.check_interpreter(plan.job["device"]["python"])
+            launch.check_interpreter(plan.job.device.python)
             outcome.rehearsal = plan.run["rehearsal"]
             terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
-            with device_lock.held(plan.devices, plan.job["machine"]["lock_dir"], plan.holder, terminal.warn):
+            with device_lock.held(plan.devices, plan.job.machine.lock_dir, plan.holder, terminal.warn):
                 # Again: a run that held the device until now may have been killed.
                 unrestored = put_back(plan.desk, terminal.warn, unrestored)
                 refuse_unrestored([knob for knob, _ in plan.turns.values()], plan.desk)
@@ -106,11 +106,11 @@ def reused(record: Record, outcome: Outcome, name: str, terminal: Terminal) -> O
 def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
     """The run itself, its record begun and its devices held; whatever ends it is the outcome."""
     job = plan.job
-    publish = publisher(plan.record, **job["tracking"])
+    publish = publisher(plan.record, **job.tracking.to_dict())
     with concluded(plan, outcome, publish, terminal):
         outcome.notes += publish.settle(terminal.say)
-        terminal.stage(f"Checking dataset {job['dataset']['name']}")
-        plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage(f"Checking dataset {job.dataset.name}")
+        plan.describe(dataset=ready(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.say))
         terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
@@ -120,7 +120,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
             terminal.applied(plan.run["applied"])
             plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
             idle_from_ns = time.monotonic_ns()
-            before_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
+            before_w = idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             check_idle(plan, panel, idle_from_ns, outcome, terminal)
             publish.start()
@@ -130,7 +130,7 @@ def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) ->
                 listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
                 outcome.notes += trace_notes(messages)
             terminal.stage()
-            after_w = idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal)
+            after_w = idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             keep_powers(panel.meter, plan.record)
 
@@ -139,15 +139,15 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
     """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
     job = plan.job
     try:
-        terminal.stage(f"Checking dataset {job['dataset']['name']}")
-        plan.describe(dataset=ready(job["dataset"], job["storage"], ROOT, terminal.say))
+        terminal.stage(f"Checking dataset {job.dataset.name}")
+        plan.describe(dataset=ready(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.say))
         terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
         cool(plan, outcome, terminal, course)
         terminal.stage("Preparing the device and its meter")
         with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
             plan.applied(holding.applied)
-            panel = panel._replace(idle_w=idle_w(panel.meter, job["meter"]["idle_s"], outcome, terminal))
+            panel = panel._replace(idle_w=idle_w(panel.meter, job.meter.idle_s, outcome, terminal))
             with training(plan) as worker:
                 messages = worker.messages()
                 follow(messages, worker, plan, panel)
@@ -161,18 +161,18 @@ def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> 
 
 def training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
     """The worker, or this node's ranks of it."""
-    job, limits = plan.job, plan.job["sweep"]
+    job, limits = plan.job, plan.job.sweep
     # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.
-    limits_s = limits["timeout_s"], limits["hung_after_s"] if plan.node.is_first else None
-    return launch.started(plan.record.folder, job["device"]["python"], plan.gpus, plan.ranks, plan.node, *limits_s)
+    limits_s = limits.timeout_s, limits.hung_after_s if plan.node.is_first else None
+    return launch.started(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
 
 
 def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
     """Lets the device rest before a run as long as its sweep asks; what that was stands in the record."""
-    asked = plan.job["sweep"]
+    asked = plan.job.sweep
     if not cooldown.is_asked(asked):
         return
-    with closing(open_gauges(gpus=plan.gpus, root=plan.job["machine"]["root"])) as gauges:
+    with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
         rested = cooldown.rest(asked, course.rests_since_s, gauges, terminal.say)
     plan.describe(rest=rested.facts)
     outcome.notes += rested.notes
@@ -181,9 +181,9 @@ def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> No
 @contextmanager
 def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
     """What is read at the borders of windows, opened on the devices that the plan uses."""
-    root = plan.job["machine"]["root"]
+    root = plan.job.machine.root
     with (
-        closing(open_meter(plan.job["meter"], gpus=plan.gpus, root=root)) as meter,
+        closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
     ):

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from epochmeter.config.job import recorded_job
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redacted_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import foremost, held_off
@@ -91,16 +93,16 @@ def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
                 continue
             ended = state(record)
             if ended in (FAILED, KILLED) and not said(record):
-                job, run = record.job(), record.run()
+                job, run = recorded_job(record.job()), record.run()
                 outcome = Outcome(run["number"], run["overrides"])
                 outcome.state, outcome.kind, outcome.failure = ended, "killed", UNSAID
                 record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
-                if place(job["tracking"]) is None:  # nothing of it is left to tell
+                if place(job.tracking.to_dict()) is None:  # nothing of it is left to tell
                     queue.drop(record)
                 say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")
 
 
-def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+def told(record: Record, job: Job, run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """What the summary holds: the outcome, with means, totals and notes of what was measured."""
     windows = record.windows()
     outcome.notes = merged([*outcome.notes, *noted(windows)])
@@ -113,7 +115,7 @@ def told(record: Record, job: dict[str, Any], run: Mapping[str, Any], outcome: O
         between = throughput(windows, record.steps(), job)
         outcome.metrics.update(between.metrics)
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
-        epochs, warmup = outcome.metrics["total/epochs"], job["warmup_epochs"]
+        epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
         if epochs <= warmup and outcome.state == "whole" and not between.metrics:
             outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
     outcome.metrics.update(known(run))

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
+from epochmeter.config.schema import Strategy
 from epochmeter.machine.slurm import ask
 
 PORTS = range(16384, 32768)
@@ -73,11 +74,11 @@ def node_address(name: str) -> str:
     return told.group(1) if told else name
 
 
-def check(strategy: Mapping[str, Any], here: Node) -> None:
+def check(strategy: Strategy, here: Node) -> None:
     """Refuses several nodes to what trains on one; ValueError."""
-    if here.nodes > 1 and "launcher" not in strategy:
+    if here.nodes > 1 and not strategy.has_processes:
         raise ValueError(
-            f"strategy={strategy['name']} trains on one node, and srun started {here.nodes}: "
+            f"strategy={strategy.name} trains on one node, and srun started {here.nodes}: "
             "give strategy=ddp, or srun -N1."
         )
 

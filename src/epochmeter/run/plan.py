@@ -17,6 +17,7 @@ from typing import Any
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, Order, identity, matches, measures
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redacted, redacted_tree
 from epochmeter.config.validation import check_each
 from epochmeter.datasets.ready import check_storage, digest, place
@@ -46,7 +47,7 @@ OF_GPUS = ("none", "nvml", "amd", "replay")
 
 @dataclass
 class Plan:
-    job: dict[str, Any]
+    job: Job
     run: dict[str, Any]
     """What is known of this run beside its job; it grows as the run goes on."""
     record: Record
@@ -77,13 +78,13 @@ class Plan:
         folder = self.record.folder
         if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
             return None
-        return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job["repeat"])
+        return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job.repeat)
 
     @property
     def ranks(self) -> int | None:
         """How many processes torchrun starts on this node; None: it starts none, one process trains."""
-        strategy = self.job["strategy"]
-        return strategy["ranks"] if strategy.get("launcher") == "torchrun" else None
+        strategy = self.job.strategy
+        return strategy.ranks if strategy.launcher == "torchrun" else None
 
     @property
     def holder(self) -> str:
@@ -130,14 +131,14 @@ class Plan:
 
     def _describe_host(self) -> None:
         """Writes what the machine is as the run begins: to find that out takes a while, and is not for a whole one."""
-        write_json(self.record.folder / "host.json", host.describe(self.job["machine"]["root"], ROOT))
+        write_json(self.record.folder / "host.json", host.describe(self.job.machine.root, ROOT))
 
     def describe(self, **facts: Any) -> None:
         """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
         self.run.update(facts)
         if self.run["dataset"]:
             self.run.update(_identities(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models))
-        self.record.describe(redacted_tree(self.job), redacted_tree(self.run))
+        self.record.describe(redacted_tree(self.job.to_dict()), redacted_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned, and what the machine is with that."""
@@ -165,38 +166,38 @@ def settle(order: Order) -> Plan:
     Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and RuntimeError
     for what this machine has but does not let be done, such as a power mode that takes a reboot.
     """
-    check_each(order.job)
-    root = order.job["machine"]["root"]
+    check_each(order.job.to_dict())
+    root = order.job.machine.root
     facts = host.facts(root)
     found = host.detect(matches(), facts)
     if order.choices["device"] == "auto":
         order = order.on(found)
-    fits = host.fits(order.job["device"]["match"], facts)
+    fits = host.fits(order.job.device.match, facts)
     here = order if fits else as_here(order)
-    on_gpu = trains_on_gpu(here.job["device"], facts)
-    strategy = here.job["strategy"]
+    on_gpu = trains_on_gpu(here.job.device, facts)
+    strategy = here.job.strategy
     among = node(os.environ)
     check_nodes(strategy, among)
     admit(here.job, order.choices, order.overrides, among.nodes)
-    here = replace(here, job={**here.job, "workers": capacity.worker_count(here.job["workers"])})
+    here = replace(here, job=replace(here.job, workers=capacity.worker_count(here.job.workers)))
     capacity.check(here.job, ROOT)
-    check_precision(here.job["precision"], is_gpu=on_gpu)
-    used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy["ranks"]) if on_gpu else []
-    if strategy["name"] == "dp" and strategy["ranks"] and not on_gpu:
+    check_precision(here.job.precision, is_gpu=on_gpu)
+    used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy.ranks) if on_gpu else []
+    if strategy.name == "dp" and strategy.ranks and not on_gpu:
         raise input_error(
-            f"`strategy=dp strategy.ranks={strategy['ranks']}` needs GPUs, and this machine has none to train on",
-            f"use strategy=ddp strategy.ranks={strategy['ranks']} for processes on the CPU, or leave it out",
+            f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
+            f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
         )
     desk = desk_of(order)
-    touched = fits and here.job["rehearse"] is not True
+    touched = fits and here.job.rehearse is not True
     demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
     # A GPU that no driver lists, as a Jetson's, is there all the same.
     fewer = lack_of_gpus(strategy, max(1, len(used)) if on_gpu else 0)
     rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands, fewer)
     turns = [] if rehearsal else wishes(demands or [])
     refuse_unrestored([knob for knob, _ in turns], desk)
-    if strategy["ranks"] is None:  # all there are: how many that is tells one measurement from another
-        here = replace(here, job={**here.job, "strategy": {**strategy, "ranks": max(1, len(used))}})
+    if strategy.ranks is None:  # all there are: how many that is tells one measurement from another
+        here = replace(here, job=replace(here.job, strategy=replace(strategy, ranks=max(1, len(used)))))
     models = [gpu.get("model", "") for gpu in used]
     trained_on = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]
     return Plan(
@@ -217,23 +218,23 @@ def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
     """What else a run's energy is that of: a Jetson's rails and a CPU's counters are those of all that it does."""
     if facts["tegra"]:
         return ["module"]
-    return [] if order.job["meter"]["name"] in OF_GPUS else ["cpu"]
+    return [] if order.job.meter.name in OF_GPUS else ["cpu"]
 
 
-def _medium(job: Mapping[str, Any]) -> str | None:
+def _medium(job: Job) -> str | None:
     """What the data would lie on where that is not the storage asked for; ValueError where there is none."""
-    folder, asked = place(job["dataset"], job["storage"], ROOT), job["storage"]["medium"]
+    folder, asked = place(job.dataset.to_dict(), job.storage.to_dict(), ROOT), job.storage.medium
     if asked is None or folder is None:
         return None
-    check_storage(job["storage"], ROOT)
+    check_storage(job.storage.to_dict(), ROOT)
     disk = disk_of(folder)
     return None if serves(asked, disk) else f"{folder} lies on a medium that is {disk.medium}"
 
 
 def desk_of(order: Order) -> Desk:
     """Where what knobs were at is kept while they are turned."""
-    machine = order.job["machine"]
-    return Desk(machine["state_dir"], root=machine["root"], boot_id=boot_id(), command=command())
+    machine = order.job.machine
+    return Desk(machine.state_dir, root=machine.root, boot_id=boot_id(), command=command())
 
 
 def withdraw(order: Order) -> None:
@@ -247,20 +248,20 @@ def warnings(plan: Plan) -> list[str]:
     """What a person should know before the run: none of it stops it."""
     job = plan.job
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
-    if job["compile"]:
+    if job.compile:
         said.append("compile: in epoch 0, as the first batches come and where their size changes; it may take minutes.")
     cores, ranks = capacity.usable_cores(), plan.ranks or 1
     typed = (override.partition("=") for override in plan.run["overrides"])
     is_typed = any(key == "workers" and value.isdecimal() for key, _, value in typed)
-    if is_typed and job["workers"] * ranks > cores:
+    if is_typed and capacity.worker_count(job.workers) * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
-        said.append(f"warning: workers={job['workers']} DataLoader workers{each} are more than the {cores} cores.")
+        said.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
-        said.append(f"strategy={job['strategy']['name']}: {ranks} ranks share the CPU's {cores} cores.")
-    if job["show_loss"] and any(name.startswith("gpu") for name in plan.devices):
+        said.append(f"strategy={job.strategy.name}: {ranks} ranks share the CPU's {cores} cores.")
+    if job.show_loss and any(name.startswith("gpu") for name in plan.devices):
         said.append("show_loss: the GPU is waited for to read a loss, at most twice a second; times are those of that.")
     if in_memory(job):
-        what = "ready_batches" if job["ready_batches"] else f"dataset.layout={job['dataset']['layout']}"
+        what = "ready_batches" if job.ready_batches else f"dataset.layout={job.dataset.layout}"
         said.append(f"{what}: the samples are in memory before an epoch begins; storage and page cache play no part.")
     return said
 
@@ -274,11 +275,11 @@ def command() -> str:
     return redacted(shlex.join([os.path.basename(sys.executable), *sys.argv]))
 
 
-def _identities(job: Mapping[str, Any], dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
+def _identities(job: Job, dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
     """The identity of a run, and that of the first repeat of its configuration."""
     return {
         "identity": identity(job, dataset, nodes, models),
-        "configuration": identity({**job, "repeat": 0}, dataset, nodes, models),
+        "configuration": identity(replace(job, repeat=0), dataset, nodes, models),
     }
 
 
@@ -290,7 +291,7 @@ def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> d
         "number": order.number,
         "of_sweep": order.of_sweep,
         "name": _name(order),
-        **_identities(job, digest(job["dataset"], job["storage"], ROOT), nodes, models),
+        **_identities(job, digest(job.dataset.to_dict(), job.storage.to_dict(), ROOT), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command(),

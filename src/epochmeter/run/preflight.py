@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, asked, device_here
-from epochmeter.config.schema import BUILT
+from epochmeter.config.schema import BUILT, Device, Job, Precision, Strategy
 from epochmeter.config.suggestions import check_names, check_types
 from epochmeter.config.validation import check
 from epochmeter.console.progress import counted
@@ -31,19 +31,19 @@ from epochmeter.tracking.tensorboard import check as check_events
 SOURCE = Path(__file__).resolve().parents[2]
 SHOWN = 10
 PATIENCE_S = 60.0
-ON_CPU = ("fp32", "bf16")
+ON_CPU = (Precision.fp32, Precision.bf16)
 """The numeric precisions of a CPU, as `worker.precision` has them, which this process cannot import."""
 
 
-def admit(job: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
+def admit(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
     """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
     check_names(overrides, choices)
-    check_types(overrides, choices, job)
+    check_types(overrides, choices, job.to_dict())
     check(job)
-    check_store(job["tracking"])
-    check_events(job["tracking"])
+    check_store(job.tracking.to_dict())
+    check_events(job.tracking.to_dict())
     if count := samples(job):
-        check_length(job, count, ranks(job["strategy"]) * nodes)
+        check_length(job, count, ranks(job.strategy) * nodes)
     check_built(job, overrides)
 
 
@@ -71,25 +71,26 @@ def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]]
     )
 
 
-def check_here(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+def check_here(job: Job, overrides: Sequence[str]) -> None:
     """Refuses a job that this machine cannot run: for its size, its precision or the Python that trains; ValueError."""
     capacity.check(job, ROOT)
-    facts = host.facts(job["machine"]["root"])
-    fits = host.fits(job["device"]["match"], facts)
-    device = job["device"] if fits else device_here(job["device"], overrides)
-    check_precision(job["precision"], is_gpu=trains_on_gpu(device, facts))
-    launch.check_interpreter(device["python"])
+    facts = host.facts(job.machine.root)
+    fits = host.fits(job.device.match, facts)
+    device = job.device if fits else device_here(job.device, overrides)
+    check_precision(job.precision, is_gpu=trains_on_gpu(device, facts))
+    launch.check_interpreter(device.python)
 
 
-def check_precision(precision: str, *, is_gpu: bool) -> None:
+def check_precision(precision: Precision, *, is_gpu: bool) -> None:
     """Refuse a precision that no CPU supports (ValueError); the training process checks those of GPUs."""
     if not is_gpu and precision not in ON_CPU:
-        raise input_error(f"`precision={precision}` is not available on a CPU", f"give one of {', '.join(ON_CPU)}")
+        how = f"give one of {', '.join(map(str, ON_CPU))}"
+        raise input_error(f"`precision={precision}` is not available on a CPU", how)
 
 
-def trains_on_gpu(device: Mapping[str, Any], facts: Mapping[str, str | None]) -> bool:
+def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
     """Whether a job for this device trains on a GPU of a machine of which these facts are known."""
-    return device["accelerator"] == "cuda" or (device["accelerator"] == "auto" and bool(facts["gpu"]))
+    return device.accelerator == "cuda" or (device.accelerator == "auto" and bool(facts["gpu"]))
 
 
 def named(point: Sequence[str], more: int, why: str) -> str:
@@ -99,21 +100,21 @@ def named(point: Sequence[str], more: int, why: str) -> str:
     return why if why.startswith(f"`{which.removesuffix(': ')}`") else which + why
 
 
-def ranks(strategy: Mapping[str, Any]) -> int:
+def ranks(strategy: Strategy) -> int:
     """Ranks that are processes, each with batches of its own."""
-    return strategy["ranks"] if "launcher" in strategy else 1
+    return (strategy.ranks or 1) if strategy.has_processes else 1
 
 
-def samples(job: Mapping[str, Any]) -> int | None:
+def samples(job: Job) -> int | None:
     """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
-    dataset = job["dataset"]
-    found = known(dataset, job["storage"], ROOT)
-    if not found or manifest.told(found.get("maker", dataset.get("make"))) != manifest.told(dataset.get("make")):
+    dataset = job.dataset
+    found = known(dataset.to_dict(), job.storage.to_dict(), ROOT)
+    if not found or manifest.told(found.get("maker", dataset.make)) != manifest.told(dataset.make):
         return None  # of a user's folder the note may be older than what lies there
-    return found["splits"]["train"] if found.get("version", 1) == dataset.get("version", 1) else None
+    return found["splits"]["train"] if found.get("version", 1) == dataset.version else None
 
 
-def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+def check_built(job: Job, overrides: Sequence[str]) -> None:
     """Refuses names that only what trains knows: a classifier of torchvision's, keys that were added; ValueError.
 
     Nothing is asked where none was typed, as what conf/ has is tested.
@@ -121,10 +122,10 @@ def check_built(job: Mapping[str, Any], overrides: Sequence[str]) -> None:
     typed = {override.partition("=")[0] for override in overrides}
     added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
     added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
-    specs: dict[str, Any] = {group: job[group] for group in BUILT if group in added}
-    if typed & {"model.name", "model.architecture"} and "architecture" in job["model"]:
-        specs.setdefault("model", {"architecture": job["model"]["architecture"]})
-    if specs and (why := refusal(job["device"]["python"] or sys.executable, json.dumps(specs, sort_keys=True))):
+    specs: dict[str, Any] = {group: getattr(job, group).to_dict() for group in BUILT if group in added}
+    if typed & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
+        specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
+    if specs and (why := refusal(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
         raise ValueError(why)
 
 

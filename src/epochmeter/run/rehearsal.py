@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from epochmeter.config.job import Order, device_here
+from epochmeter.config.schema import Strategy
 from epochmeter.power.knobs.requests import UNTOUCHED, Demand
 
 
@@ -22,31 +22,31 @@ def rehearsals(
     reasons = [f"device={device} requested, this machine is device={found}"] if found else []
     if medium:
         reasons.append(f"storage={order.choices['storage']} requested, {medium}")
-    if job["meter"]["name"] == "replay":
+    if job.meter.name == "replay":
         reasons.append("meter=replay requested: the energy is that of a recording")
     reasons += [fewer] if fewer else []
     lacks = {demand.key: demand.lack for demand in demands or [] if demand.lack}
     reasons += lacks.values()
     if reasons or demands is None:
-        left = [key for key, none in UNTOUCHED.items() if job[key] != none and key not in lacks]
-        reasons += [f"{key}={job[key]} requested, not applied" for key in left]
-    if reasons and job["rehearse"] is False:
+        left = [key for key, none in UNTOUCHED.items() if getattr(job, key) != none and key not in lacks]
+        reasons += [f"{key}={getattr(job, key)} requested, not applied" for key in left]
+    if reasons and job.rehearse is False:
         raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
-    if job["rehearse"] is True:
+    if job.rehearse is True:
         reasons.append("rehearse=true")
     return reasons
 
 
-def lack_of_gpus(strategy: Mapping[str, Any], there: int) -> str | None:
+def lack_of_gpus(strategy: Strategy, there: int) -> str | None:
     """What to say where there are fewer GPUs than ranks; on a CPU, ranks that are processes are what was asked for."""
-    ranks = strategy["ranks"]
-    if ranks == 1 or there >= (ranks or 2) or (there == 0 and "launcher" in strategy):
+    ranks = strategy.ranks
+    if ranks == 1 or there >= (ranks or 2) or (there == 0 and strategy.has_processes):
         return None
-    asked = f"strategy={strategy['name']}" + (f" strategy.ranks={ranks}" if ranks else "")
+    asked = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
     return f"{asked} requested, this machine has {there or 'no'} GPU{'s' if there > 1 else ''}"
 
 
 def as_here(order: Order) -> Order:
     """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
     its Python does not hold here; what was typed does."""
-    return replace(order, job={**order.job, "device": device_here(order.job["device"], order.overrides)})
+    return replace(order, job=replace(order.job, device=device_here(order.job.device, order.overrides)))

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from epochmeter.config.schema import Job
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, steps_of
 
 KEPT = ("record_id", "started", "clock")
@@ -20,7 +21,7 @@ class Left(NamedTuple):
     reason: str = ""
 
 
-def left(record: Record, job: Mapping[str, Any], run: Mapping[str, Any]) -> Left:
+def left(record: Record, job: Job, run: Mapping[str, Any]) -> Left:
     """What is left in the record of a run that is to be measured as `job` and `run` say.
 
     A whole run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
@@ -40,7 +41,7 @@ def left(record: Record, job: Mapping[str, Any], run: Mapping[str, Any]) -> Left
     return Left(reason=reason) if reason else Left(record.checkpoint()["epochs"], earlier)
 
 
-def damage(record: Record, job: Mapping[str, Any], earlier: Mapping[str, Any]) -> str:
+def damage(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
     """Why a run cannot go on from its checkpoint: that, or what was measured before, is not all there; or nothing."""
     told = record.checkpoint()
     if told is None or not is_sound(record):
@@ -54,7 +55,7 @@ def damage(record: Record, job: Mapping[str, Any], earlier: Mapping[str, Any]) -
         lacking = min(rows) < steps_of(kept)
     except (OSError, ValueError, KeyError):
         return "the windows before it cannot be read"
-    if lacking or not has_all_windows(measured, told["epochs"], job["evaluate"]):
+    if lacking or not has_all_windows(measured, told["epochs"], job.evaluate):
         return "the windows before it are not all there"
     return ""
 

@@ -2,6 +2,7 @@
 
 import pytest
 from controls import Board
+from default_jobs import job_of
 
 from epochmeter.power.knobs import requests
 from epochmeter.power.knobs.fan import open_fan
@@ -10,7 +11,6 @@ from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 from epochmeter.power.knobs.requests import demanded, put_back, wishes
 from epochmeter.power.knobs.restore_journal import Desk
 
-KEEP = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
 AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
 
@@ -28,7 +28,7 @@ def requested(board):
 
     def of(trains_on_gpu=False, gpus=(), **overrides):
         desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-        return demanded({**KEEP, **overrides}, trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), desk=desk)
+        return demanded(job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), desk=desk)
 
     return of
 
@@ -100,7 +100,7 @@ def test_settings_left_by_a_killed_run_are_restored_newest_first(board, no_jtop,
     board.with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", f"{board.on_path()}:/usr/bin:/bin")
     desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    job = {**KEEP, "power_limit": "id:0", "clocks": "locked"}
+    job = job_of(power_limit="id:0", clocks="locked")
     for knob, wish in wishes(demanded(job, trains_on_gpu=True, gpus=[], root=str(board.root), desk=desk)):
         memo = desk.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)

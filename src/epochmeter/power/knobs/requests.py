@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.config.schema import Clocks, Fan, Job
 from epochmeter.machine.signals import undisturbed
 from epochmeter.power.knobs.amd_cap import open_amd_cap
 from epochmeter.power.knobs.fan import open_fan
@@ -21,7 +22,7 @@ from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 from epochmeter.power.knobs.restore_journal import Desk, Memo
 
-UNTOUCHED = {"power_limit": None, "clocks": "keep", "fan": "keep"}
+UNTOUCHED: Mapping[str, Any] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
 """The keys that request a device setting, with the value that leaves the setting unchanged."""
 LASTING = ("nvpmodel", "fan")
 """The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
@@ -50,7 +51,7 @@ class Demand(NamedTuple):
 
 
 def demanded(
-    job: Mapping[str, Any], *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: Desk
+    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: Desk
 ) -> list[Demand]:
     """List the device settings that a job requests, in the order in which they are changed.
 
@@ -64,15 +65,15 @@ def demanded(
     Raises:
         RuntimeError: The machine has the setting, but it cannot be read.
     """
-    if any(job[key] != untouched for key, untouched in UNTOUCHED.items()):
+    if any(getattr(job, key) != untouched for key, untouched in UNTOUCHED.items()):
         refuse_replay(root)
     requested = []
-    if job["power_limit"] is not None:
-        requested.append(Demand("power_limit", job["power_limit"], power_limit(trains_on_gpu, gpus, root)))
-    if job["clocks"] != "keep":
-        requested.append(Demand("clocks", job["clocks"], open_jetson_clocks(root, desk.folder)))
-    if job["fan"] != "keep":
-        requested.append(Demand("fan", job["fan"], open_fan(root)))
+    if job.power_limit is not None:
+        requested.append(Demand("power_limit", job.power_limit, power_limit(trains_on_gpu, gpus, root)))
+    if job.clocks is not Clocks.keep:
+        requested.append(Demand("clocks", job.clocks.name, open_jetson_clocks(root, desk.folder)))
+    if job.fan is not Fan.keep:
+        requested.append(Demand("fan", job.fan.name, open_fan(root)))
     return requested
 
 

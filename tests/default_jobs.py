@@ -1,0 +1,39 @@
+"""Jobs for tests: the defaults of conf/train.yaml, with a minimal choice of each group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epochmeter.config.job import defaults
+from epochmeter.config.schema import Job, Sweep
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "device": {"name": "cpu", "accelerator": "cpu", "python": None},
+    "model": {"name": "lenet"},
+    "dataset": {"name": "digits", "layout": "files", "open": {}},
+    "storage": {"name": "here", "root": "data", "medium": None},
+    "optimizer": {"name": "sgd"},
+    "scheduler": {"name": "none"},
+    "strategy": {"name": "single", "ranks": 1},
+    "task": {"name": "classification"},
+    "meter": {"name": "none", "idle_s": 0},
+    "profiler": {"name": "none"},
+    "tracking": {"name": "none", "experiment": "epochmeter"},
+}
+
+
+def job_keys(**changed: Any) -> dict[str, Any]:
+    """Return the plain keys of a job; a changed mapping is merged into the default one."""
+    keys = {**GROUPS, **defaults()}
+    merged = {key: {**keys[key], **value} if isinstance(value, dict) else value for key, value in changed.items()}
+    return {**keys, **merged}
+
+
+def job_of(**changed: Any) -> Job:
+    """Return the job of `job_keys`."""
+    return Job.from_dict(job_keys(**changed))
+
+
+def sweep_of(**changed: Any) -> Sweep:
+    """Return the default `sweep` keys with some of them changed."""
+    return job_of(sweep=changed).sweep
