@@ -1,13 +1,13 @@
-"""Shows records in MLflow: those named, or all of multirun/. What is shown already is left as it is.
+"""Publish runs to MLflow: the named ones, or all in multirun/. Published runs are left unchanged.
 
-    python src/publish.py                                   repairs whatever is missing
+    python src/publish.py                                   publishes all that is missing
     python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
-    python src/publish.py --uri http://board:5000            to that server, rather than where each run was to go
-    python src/publish.py --tensorboard                      and their event files (make tensorboard)
+    python src/publish.py --uri http://board:5000            to that server instead of the configured one
+    python src/publish.py --tensorboard                      with event files for TensorBoard (make tensorboard)
 
-The record is the truth and MLflow its index: a database that was lost is rebuilt, and a run that was deleted in
-MLflow comes back as long as its folder is there. A run that a node of a cluster makes is left to the command that sent
-it until that has told how it ended, unless --uri says where to show it. Exits with 1 if any record could not be shown.
+MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
+A run on a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any
+run could not be published.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def main(arguments: list[str] | None = None) -> int:
     records = [record for folder in folders for record in records_below(folder)]
     empty = [folder for folder in asked.folders if not records_below(folder)]
     for folder in empty:
-        print(f"error: {folder} holds no record: no job.json is in it or below it", file=sys.stderr)
-        print("  hint: name a run or a sweep of multirun/, or none for all", file=sys.stderr)
+        print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
+        print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
     left = [] if asked.uri else [record for record in records if is_awaited(record)]
     for sweep in dict.fromkeys(record.folder.parent for record in left):
         count = sum(record.folder.parent == sweep for record in left)
-        print(f"{sweep}: runs left to the command that sent them to nodes, and shows each as it ends: {count}")
+        print(f"{sweep}: skipped {count} submitted runs, which the submitting command publishes")
     by_place: dict[Place, list[Record]] = {}
     for record in [record for record in records if record not in left]:
         own = place_of(record)
@@ -98,7 +98,7 @@ def show(records: Sequence[Record], where: Place, events: bool) -> bool:
     views.save(store)
     # The view compares what is whole: of other runs alone it would be an empty page.
     compared = f": {views.link(store)}" if any(record.is_whole() for record in records) else ""
-    print(f"{sum(shown)} of {len(records)} records shown{compared}")
+    print(f"{sum(shown)} of {len(records)} runs published{compared}")
     return all(shown) and ended
 
 
@@ -107,7 +107,7 @@ def end_dead(store: Store, where: Place) -> bool:
     try:
         reap(store)
     except Exception as error:
-        print(f"MLflow at {where} does not tell which runs are over: {reason(error)}", file=sys.stderr)
+        print(f"error: cannot read the states of runs from MLflow at {where}: {reason(error)}", file=sys.stderr)
         return False
     return True
 
@@ -119,7 +119,7 @@ def show_one(record: Record, store: Store, where: Place, events: bool) -> bool:
             tensorboard.write(record)
         print(f"{record.folder}: {views.run_link(publish(record, store))}")
     except Exception as error:
-        print(f"{record.folder}: not shown: {reason(error)}", file=sys.stderr)
+        print(f"error: cannot publish {record.folder}: {reason(error)}", file=sys.stderr)
         return False
     if state(record) != RUNNING and where == place_of(record):  # elsewhere it is yet to be shown
         queue.drop(record)

@@ -180,7 +180,7 @@ def test_a_job_under_way_is_waited_for_and_not_sent_again(asked, cluster, take, 
     cluster.have("17", state)
     jobs, said = take(run)
     assert jobs == {0: "17"}
-    assert said == ["1 run sent by an earlier start: waited for, not sent again."]
+    assert said == ["1 run submitted earlier: not submitted again."]
     assert len(scripts()) == 1
 
 
@@ -248,7 +248,7 @@ def test_what_failed_while_no_one_waited_is_told_of_before_it_is_sent_again(aske
     jobs, said = take(asked(digest=digest))
     assert take.settled == [(0, "17", "failed")], "its record is still its own"
     assert jobs == {0: "18"}
-    assert said[0] == "1 run sent by an earlier start ended while no one waited: told now, sent again."
+    assert said[0] == "1 run submitted earlier ended meanwhile: reported now and submitted again."
 
 
 def test_a_run_whose_job_was_canceled_before_it_began_is_sent_again_with_nothing_to_tell(asked, cluster, take, scripts):
@@ -273,7 +273,7 @@ def test_a_job_that_was_sent_but_never_written_down_is_canceled(asked, cluster, 
     cluster.have("98", "COMPLETED")
     jobs, said = take(asked())
     assert (jobs, cluster.canceled) == ({0: "17"}, ["99_0"])
-    assert said[0] == "1 job of an earlier start, which was killed while it sent them: canceled."
+    assert said[0] == "1 job of an earlier command that was killed while submitting: canceled."
 
 
 def test_a_canceled_job_has_ended_before_its_run_is_sent_again(asked, cluster, take, scripts, monkeypatch):
@@ -295,13 +295,13 @@ def test_beside_a_canceled_job_that_does_not_end_nothing_is_sent(asked, cluster,
     monkeypatch.setattr(submit, "LEAVING_S", 0.0)
     cluster.have("99", "RUNNING")
     cluster.canceled_is = "COMPLETING"
-    with pytest.raises(RuntimeError, match=r"not ended: 99 is COMPLETING\. .* squeue --name=epochmeter-sweep"):
+    with pytest.raises(RuntimeError, match=r"did not end: 99 is COMPLETING\n.*squeue --name=epochmeter-sweep"):
         take(asked())
     assert scripts() == []
 
 
 def test_a_kind_that_no_node_is_keeps_all_from_being_sent(asked, take, scripts):
-    with pytest.raises(ValueError, match="device=nx asks for a node with the feature nx"):
+    with pytest.raises(ValueError, match="device=nx needs a node with the feature nx"):
         take(asked(), asked("nx", number=1))
     assert scripts() == []
 
@@ -327,7 +327,7 @@ def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, c
 )
 def test_where_slurm_takes_no_more_jobs_at_once_the_way_out_is_told(why):
     told = refusal(f"sbatch: error: {why}")
-    assert told.startswith(f"sbatch: error: {why}. There is a limit to the jobs that it takes at once")
+    assert told.startswith(f"sbatch: error: {why}\n  hint: ")
     assert "hydra.launcher.account= or hydra.launcher.qos=, or split the sweep" in told
 
 
@@ -350,12 +350,12 @@ def test_what_is_stopped_while_it_sends_ends_by_that_though_slurm_does_not_answe
     with pytest.raises(KeyboardInterrupt):
         take(asked(number=0), asked(number=1), said=said)
     assert said[-1] == (
-        "scancel did not answer: timed out. 1 job may go on. Once Slurm answers: scancel --name=epochmeter-sweep, "
-        "or the same command, which finds what came of that."
+        "warning: scancel did not answer: timed out. 1 job may continue\n"
+        "  hint: once Slurm answers: scancel --name=epochmeter-sweep; or run the same command again"
     )
 
 
 def test_without_submitit_it_is_said_where_it_is_needed(asked, take, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "submitit", None)
-    with pytest.raises(RuntimeError, match="submitit, which is not installed here: pip install submitit"):
+    with pytest.raises(RuntimeError, match="submitit, which is not installed\\n  hint: pip install submitit"):
         take(asked())

@@ -144,7 +144,7 @@ def test_a_feature_that_no_node_has_is_refused_with_those_there_are(asked):
     there = [Machine("b1", frozenset({"nano", "sd"}), "idle"), Machine("b2", frozenset({"agx"}), "idle")]
     check(asked("nano"), there)
     check(asked("cpu"), there)
-    with pytest.raises(ValueError, match=r"device=nx asks for a node with the feature nx, and no node has it: 2 nodes, "
+    with pytest.raises(ValueError, match=r"device=nx needs a node with the feature nx, and no node has it: 2 nodes, "
                                          r"their features: agx, nano, sd\. .*device\.slurm\.constraint="):  # fmt: skip
         check(asked("nx"), there)
     with pytest.raises(ValueError, match="their features: none"):

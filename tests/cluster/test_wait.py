@@ -55,7 +55,7 @@ def test_why_runs_wait_is_said_once_where_it_is_not_but_their_turn(cluster, ledg
     cluster.have("17_1", "PENDING", why="PartitionConfig")
     cluster.have("17_2", "PENDING", why="PartitionConfig")
     awaited_ends(sent(ledger, run0="17_0", run1="17_1", run2="17_2"), ledger, limit_s=0.1, said=said)
-    assert said == ["run 1 waits, and Slurm says why: PartitionConfig."]
+    assert said == ["run 1 is waiting in Slurm: PartitionConfig"]
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(cluster, ledger):
@@ -149,7 +149,7 @@ def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
     monkeypatch.setattr(wait, "taken_up", stopped)
     with pytest.raises(KeyboardInterrupt):
         carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
-    assert "1 job may go on. Once Slurm answers: scancel --name=epochmeter-sweep" in " ".join(
+    assert "1 job may continue hint: once Slurm answers: scancel --name=epochmeter-sweep" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -189,7 +189,7 @@ def test_a_sweep_that_is_to_end_cancels_the_rest(under_way, cluster):
 def test_a_signal_leaves_the_rest_to_go_on(under_way, cluster, capsys):
     under_way(SystemExit(128 + 15))
     assert cluster.canceled == []
-    assert "1 job of Slurm's left to go on: the same command finds what came of that." in capsys.readouterr().out
+    assert "left in Slurm: 1 job" in capsys.readouterr().out
 
 
 def test_what_was_whole_before_is_told_of_at_once(cluster, ledger, monkeypatch):

@@ -123,8 +123,6 @@ def test_a_server_that_is_away_costs_a_run_nothing_but_a_warning_and_publish_rep
 
 def publish_as_told(project, output):
     """Types the command with which a run's warning ends."""
-    (folder,) = re.findall(
-        r"Nothing is lost, its record is complete\..*python src/publish\.py (\S+)$", output, re.MULTILINE
-    )
+    (folder,) = re.findall(r"its record is complete; .*python src/publish\.py (\S+)$", output, re.MULTILINE)
     assert folder == str(project.record().folder)
     return project.run("publish", folder)

@@ -63,7 +63,7 @@ def test_a_dataset_in_memory_is_staged_there_and_is_said_to_be_never_cold(projec
         assert run["storage"]["medium"] == "ram"
         notes = " ".join(project.record().summary()["notes"])
         assert "memory" in notes
-        assert "disk reads: not counted" in notes
+        assert "disk reads are not counted" in notes
     finally:
         shutil.rmtree(store, ignore_errors=True)
 

@@ -52,7 +52,7 @@ def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(pr
 
     told = project.until(stop_and_go_on)
     first = next(window["epoch"] for window in record.windows() if window.get("paused"))
-    assert told.startswith(f"epoch window {first}: what trains was stopped")
+    assert told.startswith(f"epoch {first + 1}: the training process was suspended")
 
 
 def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
@@ -96,8 +96,8 @@ def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is
     worker.kill()
     out, _ = command.communicate(timeout=120)
     assert command.returncode == 1
-    assert re.search(r"^run 0 failed: the worker was killed by SIGKILL$", out, re.MULTILINE)
-    assert record.summary()["failure"] == {"kind": "killed", "message": "the worker was killed by SIGKILL"}
+    assert re.search(r"^error: run 0 failed: the training process was killed by SIGKILL$", out, re.MULTILINE)
+    assert record.summary()["failure"] == {"kind": "killed", "message": "the training process was killed by SIGKILL"}
     assert record.summary()["state"] == "failed"
     assert record.summary()["metrics"]["total/epochs"] >= measured >= 1
     assert [record.summary()["state"] for record in project.records()] == ["failed", "whole"]

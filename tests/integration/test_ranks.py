@@ -32,7 +32,7 @@ def test_two_ranks_are_one_run_whose_largest_parts_stand_beside_the_means(two):
     record = project.record()
     assert record.is_whole()
     assert record.run()["rehearsal"] == []
-    assert "2 ranks share the CPU's" in said
+    assert "2 ranks share the" in said
     metrics = record.windows()[0]["metrics"]
     for part in ("e2e_s", "fetch_stall_s", "compute_s", "overhead_s"):
         assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0

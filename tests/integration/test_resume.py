@@ -91,7 +91,7 @@ def test_the_record_stays_the_runs_own_and_tells_when_it_went_on(killed):
     (start,) = run["resumed"]
     assert start["epoch"] == 2
     assert start["clock"]["monotonic_ns"] > killed.before["clock"]["monotonic_ns"]
-    assert "it went on from its checkpoint after 2 epochs." in killed.record().summary()["notes"]
+    assert "resumed from the checkpoint after epoch 2." in killed.record().summary()["notes"]
 
 
 def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_went_on_with(killed):
@@ -121,7 +121,7 @@ def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_
     project = ended_by(signal.SIGINT)
     first = project.record().folder
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
-    assert note == "a checkpoint after 2 epochs is kept: the same command with sweep.resume=true goes on from it."
+    assert note == "a checkpoint after 2 epochs is kept: run the same command with `sweep.resume=true` to resume"
     assert project.run("train", *project.asked, "sweep.resume=true").returncode == 0
     assert project.record().run()["resumed"]
     assert (first / "attempt1" / "summary.json").exists()
@@ -143,7 +143,7 @@ def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
     checkpoint.write_bytes(data)
     before = project.record().run()
     done = project.run("train", *project.asked)
-    assert "the checkpoint is of no use, and the run is measured anew: the file is damaged." in " ".join(
+    assert "the run starts over, because its checkpoint cannot be used: the file is damaged." in " ".join(
         done.stdout.split()
     )
     record = run_of(project)

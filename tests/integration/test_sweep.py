@@ -206,7 +206,7 @@ def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stub
     done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "completed"})
     failed, _ = project.records()
-    why = "the worker took longer than sweep.timeout_s=10, and was ended"
+    why = "the training process took longer than sweep.timeout_s=10 and was stopped"
     assert failed.summary()["failure"] == {"kind": "timeout", "message": why}
     assert project.at_work_in(failed.folder) == []
 
@@ -222,7 +222,7 @@ def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stub
     assert {"temperature_c"} & first.keys() or first["reason"]
     (project.records()[1].folder / "whole.json").unlink()
     begun = project.run("train", *asked)
-    assert "rests for" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
+    assert "Cooling down" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
 
 
 @pytest.mark.system

@@ -31,5 +31,5 @@ def test_curves_that_were_not_asked_for_are_made_later(new_project):
     project.run("train", *project.quick())
     assert event_files(project.record()) == []
     done = project.run("publish", "--tensorboard")
-    assert (done.returncode, "1 of 1 records shown" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "1 of 1 runs published" in done.stdout) == (0, True), done.stderr
     assert "total/e2e_s" in {scalar.name for scalar in scalars_of(project.record())}

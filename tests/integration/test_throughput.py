@@ -32,8 +32,8 @@ def test_a_run_ends_at_the_step_that_it_is_to_end_at_and_is_whole(left_early):
     assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
     seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
-    assert "epoch window 1: ended after 8 of 12 steps, at throughput.stop" in left_early.done.stdout
-    assert record.run()["marks"]["partial"] == "epoch window 1: ended after 8 of 12 steps"
+    assert "epoch 2: ended after 8 of 12 steps at throughput.stop" in left_early.done.stdout
+    assert record.run()["marks"]["partial"] == "epoch 2: ended after 8 of 12 steps"
 
 
 def test_what_is_fetched_of_the_last_epoch_is_what_is_trained_on(left_early):
@@ -84,9 +84,9 @@ def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_t
     record = project.record()
     losses = record.losses()
     first = next(step for step, loss in enumerate(losses) if not math.isfinite(loss))
-    said = f"epoch window 0: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    said = f"epoch 1: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
     assert record.run()["marks"] == {"diverged": said}
-    assert f"{said}; its mean is left out." in " ".join(done.stdout.split())
+    assert f"{said}; its mean loss is omitted." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]
     assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(said,)]

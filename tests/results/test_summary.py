@@ -206,11 +206,11 @@ def test_a_total_holds_the_energy_of_windows_too_short_to_have_one_of_their_own(
     ("windows", "reason"),
     [
         ([metered(epoch(0), 20.0, 0.4), metered(epoch(1), 0.0, 0.5)],
-         "no total energy: all windows together last 0.9 s, and the energy meter needs 1 s."),
+         "no total energy: the run lasted 0.9 s, and the energy meter needs 1 s"),
         ([metered(epoch(0), 0.0, 0.9), metered(epoch(1), 0.0, 0.9)],
-         "no total energy: the energy counter did not advance in any window."),
+         "no total energy: the energy counter did not advance"),
         ([metered(epoch(0), 20.0, 4.0), epoch(1), val(1)],
-         "no total energy: the energy of epoch window 1 and 1 more is not known."),
+         "no total energy: it was not measured in epoch 2 and 1 more windows"),
     ],
 )  # fmt: skip
 def test_a_total_that_cannot_be_resolved_is_absent_with_the_reason(windows, reason):

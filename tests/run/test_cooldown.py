@@ -53,7 +53,7 @@ def test_a_device_rests_for_what_is_left_of_the_time_since_the_run_before(weathe
     machine = weather(60)
     rest = machine.rest(ended_s=980, cooldown_s=60)
     assert (rest.waited_s, rest.temperature_c, rest.notes) == (40, 20, ())
-    assert machine.said == ["The device rests for 40 s (sweep.cooldown_s=60)."]
+    assert machine.said == ["Cooling down for 40 s (sweep.cooldown_s=60)."]
 
 
 @pytest.mark.parametrize("ended_s", [None, 900], ids=["no run before", "long ago"])

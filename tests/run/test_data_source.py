@@ -106,7 +106,7 @@ def test_what_an_epoch_reads_is_cached_after_it(files, folder):
 
 def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
     opened = files(reason="tmpfs lies in memory")
-    assert opened.prepare(0) == ["disk reads: not counted, since tmpfs lies in memory"]
+    assert opened.prepare(0) == ["disk reads are not counted: tmpfs lies in memory"]
     assert opened.prepare(1) == []
 
 

@@ -101,7 +101,7 @@ def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, mon
     )
     outcome, record = ended()
     assert outcome.state == "failed"
-    assert "the record cannot be written: [Errno 28] No space left" in outcome.failure
+    assert "cannot write the run folder: [Errno 28] No space left" in outcome.failure
     assert not record.is_whole()
 
 
@@ -127,9 +127,9 @@ def test_each_run_that_begins_too_hot_says_so(order, terminal, monkeypatch):
 @pytest.mark.parametrize(
     ("of_sweep", "sent", "how"),
     [
-        (True, False, "the same command goes on from it"),
-        (False, False, "the same command with sweep.resume=true goes on from it"),
-        (False, True, "the same command goes on from it"),  # that of who sent it to this node
+        (True, False, "run the same command again to resume"),
+        (False, False, "run the same command with `sweep.resume=true` to resume"),
+        (False, True, "run the same command again to resume"),  # that of who sent it to this node
     ],
 )
 def test_a_run_that_left_a_checkpoint_says_by_which_command_it_goes_on(order, of_sweep, sent, how):
@@ -139,7 +139,7 @@ def test_a_run_that_left_a_checkpoint_says_by_which_command_it_goes_on(order, of
         (the.record.folder.parent / SENT).write_text("{}")
     with zipfile.ZipFile(the.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": the.run["record_id"], "epochs": 2}))
-    assert resumable(the) == [f"a checkpoint after 2 epochs is kept: {how}."]
+    assert resumable(the) == [f"a checkpoint after 2 epochs is kept: {how}"]
 
 
 def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, terminal):
@@ -203,7 +203,7 @@ def test_completed_run_ends_a_stopped_command_well_only_if_it_is_the_last(of_swe
 
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
-    assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more like it)", "no trace"]
+    assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more)", "no trace"]
 
 
 @pytest.mark.parametrize(("number", "silence_s"), [(0, 1800), (1, None)])

@@ -52,7 +52,7 @@ def closed(tmp_path):
 def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
     record = begun("0", GONE)
     (said,) = closed()
-    assert said.startswith("Run sweep/0 is closed as killed: epochmeter was killed, its machine went down")
+    assert said.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
     assert state(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
@@ -65,7 +65,7 @@ def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_
     write_json(record.folder / "summary.json", {"state": "whole", "metrics": {}, "notes": [], "failure": None})
     queue.drop(record)  # it was shown
     (said,) = closed()
-    assert said.startswith("Run sweep/0 is closed as failed: ")
+    assert said.startswith("run sweep/0 is marked as failed: ")
     assert record.summary()["state"] == state(record) == "failed"
     queue.drop(record)  # it was shown so
     assert list(queue.waiting(tmp_path / "multirun")) == []

@@ -117,11 +117,11 @@ def test_what_the_worker_prints_is_in_its_log(heard, tmp_path):
 
 
 def test_a_worker_that_is_killed_names_the_signal(death):
-    assert death("connection.request(OPENING); die()") == ("killed", "the worker was killed by SIGKILL")
+    assert death("connection.request(OPENING); die()") == ("killed", "the training process was killed by SIGKILL")
 
 
 def test_a_worker_that_crashes_names_the_signal(death):
-    assert death("die(signal.SIGSEGV)") == ("killed", "the worker was killed by SIGSEGV")
+    assert death("die(signal.SIGSEGV)") == ("killed", "the training process was killed by SIGSEGV")
 
 
 def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpreter, tmp_path):
@@ -146,13 +146,16 @@ def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
 def test_a_worker_that_exits_tells_its_code_its_last_line_and_where_the_others_are(death, tmp_path):
     assert death("print('first'); print('no such GPU'); sys.exit(3)") == (
         "exception",
-        f"the worker ended with code 3: no such GPU. All it said: {tmp_path / 'worker.log'}",
+        f"the training process ended with exit code 3: no such GPU\n  hint: see its log, {tmp_path / 'worker.log'}",
     )
 
 
 def test_a_worker_that_ends_early_without_a_word_is_told_so(death):
     failure, message = death("sys.exit(0)")
-    assert (failure, message.partition(".")[0]) == ("exception", "the worker ended with code 0: it said nothing")
+    assert (failure, message.partition("\n")[0]) == (
+        "exception",
+        "the training process ended with exit code 0: no output",
+    )
 
 
 @pytest.fixture
@@ -233,7 +236,7 @@ def test_a_folder_without_code_is_no_torch_to_python_3_6_either(monkeypatch):
 
 def test_an_interpreter_without_torch_is_told_what_names_another(death):
     _, message = death("import sys; sys.exit('ModuleNotFoundError: No module named \\'torch\\'')", joined=False)
-    assert "Name the interpreter that has torch by device.python" in message
+    assert "set `device.python=` to an interpreter that has torch" in message
 
 
 def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
@@ -287,7 +290,7 @@ def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
 def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
     failure, message = death("import torhc", joined=False)
     assert failure == "exception"
-    assert "ModuleNotFoundError: No module named 'torhc'." in message
+    assert "ModuleNotFoundError: No module named 'torhc'" in message
 
 
 def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
@@ -299,7 +302,7 @@ def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(dea
 
 def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):
     lines = "os.kill(os.getpid(), signal.SIGKILL)"
-    assert death(lines, joined=False) == ("killed", "the worker was killed by SIGKILL")
+    assert death(lines, joined=False) == ("killed", "the training process was killed by SIGKILL")
 
 
 @pytest.mark.parametrize("joined", [True, False], ids=["while it trains", "before it joins"])
@@ -308,7 +311,7 @@ def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkey
     monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
     failure, message = death("os.kill(os.getpid(), signal.SIGKILL)", joined)
     assert failure == "oom"
-    assert "want of memory" in message
+    assert "ran out of memory" in message
 
 
 @pytest.mark.parametrize(("after", "said"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
@@ -318,7 +321,7 @@ def test_the_peak_of_what_the_kernel_killed_is_told_where_no_child_had_more_befo
     monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
     assert death("os.kill(os.getpid(), signal.SIGKILL)") == (
         "oom",
-        f"the kernel killed the worker for want of memory {said}",
+        f"the kernel killed the training process, because the machine ran out of memory {said}",
     )
 
 
@@ -488,7 +491,10 @@ def test_what_a_rank_has_seen_of_another_is_told_where_that_one_hangs(end_of_two
 def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch):
     counts = iter([7, 8])  # before the worker started; after it was killed
     monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
-    assert end_of_two("if rank: die()") == ("oom", "the kernel killed rank 1 for want of memory (SIGKILL)")
+    assert end_of_two("if rank: die()") == (
+        "oom",
+        "the kernel killed rank 1, because the machine ran out of memory (SIGKILL)",
+    )
 
 
 def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatch):
@@ -532,7 +538,9 @@ def test_a_worker_that_says_nothing_for_too_long_has_hung_and_tells_where(interp
         for _ in worker.messages():
             pass
     assert raised.value.failure == "hung"
-    assert str(raised.value).startswith("the worker said nothing for sweep.hung_after_s=3, and was ended in ")
+    assert str(raised.value).startswith(
+        "the training process made no progress for sweep.hung_after_s=3 and was stopped in "
+    )
     assert "wait_for_ever (python:" in str(raised.value)
     assert not alive(worker.pid)
 
@@ -540,7 +548,7 @@ def test_a_worker_that_says_nothing_for_too_long_has_hung_and_tells_where(interp
 def test_a_worker_that_never_joins_has_hung(interpreter, tmp_path):
     program = interpreter("time.sleep(60)", joined=False)
     with (
-        pytest.raises(WorkerError, match=r"nothing for sweep\.hung_after_s=0\.5"),
+        pytest.raises(WorkerError, match=r"no progress for sweep\.hung_after_s=0\.5"),
         started(tmp_path, program, silence_s=0.5),
     ):
         pass
@@ -577,7 +585,7 @@ def hung(lines, interpreter, folder, limit_s=1.0):
     ids=["silent", "telling", "asking"],
 )
 def test_a_worker_that_takes_longer_than_it_may_is_ended_and_has_failed(interpreter, tmp_path, lines):
-    told = ("timeout", "the worker took longer than sweep.timeout_s=1, and was ended")
+    told = ("timeout", "the training process took longer than sweep.timeout_s=1 and was stopped")
     assert hung(lines, interpreter, tmp_path) == told
 
 

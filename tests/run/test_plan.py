@@ -143,7 +143,7 @@ def test_a_run_that_goes_on_is_marked_by_the_windows_that_stay(order):
     for name in ("steps.bin", "losses.bin"):
         (first.record.folder / name).touch()
     again = plan.settle(order(of_sweep=True))
-    assert again.begin() == ["it went on from its checkpoint after 2 epochs."]
+    assert again.begin() == ["resumed from the checkpoint after epoch 2."]
     assert again.record.run()["marks"] == {"throttled": "hot in epoch 0"}
     again.mark({"energy_lost": "no VDD_SOC"})
     assert again.record.run()["marks"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
@@ -286,7 +286,7 @@ def test_ranks_that_share_a_cpu_are_what_was_asked_for_with_a_warning(order, mon
     assert settled.run["rehearsal"] == []
     assert plan.warnings(settled) == [
         "warning: workers=4 DataLoader workers for each of 4 ranks are more than the 8 cores.",
-        "strategy=ddp: 4 ranks share the CPU's 8 cores.",
+        "note: 4 ranks share the 8 cores of the CPU",
     ]
 
 
@@ -385,7 +385,7 @@ def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(o
     for typed in ("dataset.layout=memory", "ready_batches=true"):
         (said,) = plan.warnings(plan.settle(order(typed, "workers=0")))
         assert said.startswith(typed.removesuffix("=true"))
-        assert "storage and page cache play no part" in said
+        assert "storage and page cache are not used" in said
 
 
 def test_a_loss_that_is_shown_is_waited_for_where_a_gpu_computes_it(order):
@@ -400,7 +400,7 @@ def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatc
     monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
     (said,) = plan.settle(order("storage=sd")).run["rehearsal"]
     assert said.startswith("storage=sd requested, ")
-    assert said.endswith("lies on a medium that is nvme")
+    assert said.endswith("is on nvme")
     with pytest.raises(ValueError, match=r"storage=sd requested, .*\n  hint: `rehearse=false`"):
         plan.settle(order("storage=sd", "rehearse=false"))
 

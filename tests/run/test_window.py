@@ -154,7 +154,7 @@ def test_an_evaluations_estimate_is_kept_as_one(close):
 def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(close):
     late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
     assert not [name for name in late.line["metrics"] if "energy" in name or "power" in name]
-    assert late.notes == ["epoch window 3: no energy, since 604.010 s passed between the counters' readings around it."]
+    assert late.notes == ["epoch 4: no energy: the counters were read 604.010 s apart, much longer than the window."]
 
 
 @pytest.mark.parametrize(("late_s", "term_j"), [(0.1, 20), (1.0, None)])
@@ -172,8 +172,8 @@ def test_a_training_that_diverged_has_no_loss_and_says_so(close):
     diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=float("nan")))
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
-    assert diverged.notes == ["epoch window 3: the loss was nan; its mean is left out."]
-    assert diverged.marks == {"diverged": "epoch window 3: the loss was nan"}
+    assert diverged.notes == ["epoch 4: the loss was nan; its mean loss is omitted."]
+    assert diverged.marks == {"diverged": "epoch 4: the loss was nan"}
 
 
 @pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
@@ -182,9 +182,9 @@ def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run
 ):
     record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
     diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=math.nan))
-    said = f"epoch window 3: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    said = f"epoch 4: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
     assert diverged.marks == {"diverged": said}
-    assert diverged.notes == [f"{said}; its mean is left out."]
+    assert diverged.notes == [f"{said}; its mean loss is omitted."]
 
 
 def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
@@ -192,7 +192,7 @@ def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
     measured = MEASURED._replace(loss_sum=math.inf)
     diverged = close(at(99.99), at(104.01), Absent("none"), measured=measured, opened=opened)
     assert "val/loss" not in diverged.line["metrics"]
-    assert diverged.marks == {"diverged": "val window 3: the loss was inf"}
+    assert diverged.marks == {"diverged": "epoch 4, evaluation: the loss was inf"}
 
 
 def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, record):
@@ -204,8 +204,8 @@ def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
     opened = OPENED._replace(partial=True, epoch_steps=9)
     partial = close(at(99.99), at(104.01), Absent("none"), opened=opened)
     assert partial.line["partial"] is True
-    assert partial.notes == ["epoch window 3: ended after 2 of 9 steps, at throughput.stop: it is in no steady mean."]
-    assert partial.marks == {"partial": "epoch window 3: ended after 2 of 9 steps"}
+    assert partial.notes == ["epoch 4: ended after 2 of 9 steps at throughput.stop; it is not included in the means."]
+    assert partial.marks == {"partial": "epoch 4: ended after 2 of 9 steps"}
     assert "partial" not in close(at(99.99), at(104.01), Absent("none")).line
 
 
@@ -213,7 +213,7 @@ def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
     parted = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
     assert close(at(99.99), at(104.01), Absent("none")).notes == []
     told = close(at(99.99), at(104.01), Absent("none"), measured=parted).notes
-    assert told == ["epoch window 3: its parts miss 0.50% of its end-to-end time."]
+    assert told == ["epoch 4: its parts miss 0.50% of its end-to-end time."]
 
 
 def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
@@ -221,15 +221,15 @@ def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
     found = close(at(99.99), at(104.01), Absent("none"), gauges=hot)
     assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
     assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
-    assert found.notes == ["epoch window 3: gpu0 slowed for heat"]
+    assert found.notes == ["epoch 4: gpu0 slowed for heat"]
     assert found.marks == {"throttled": "gpu0 slowed for heat"}
 
 
 def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
     found = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(paused=True))
     assert found.line["paused"] is True
-    assert found.notes == [f"epoch window 3: {PAUSED}: it is in no steady mean."]
-    assert found.marks == {"paused": f"epoch window 3: {PAUSED}"}
+    assert found.notes == [f"epoch 4: {PAUSED}; it is not included in the means."]
+    assert found.marks == {"paused": f"epoch 4: {PAUSED}"}
 
 
 def test_net_energy_is_less_what_the_machine_uses_idle(metrics):
@@ -255,7 +255,7 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
     meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
     found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
-    assert found.notes[0] == "epoch window 3: no energy of VDD_IN: unread for 3.0 s: gone."
+    assert found.notes[0] == "epoch 4: no energy of VDD_IN: unread for 3.0 s: gone."
     assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
     kept = (record.folder / "power.csv").read_text().splitlines()
     assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
@@ -269,7 +269,7 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
     meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
     closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     line = closed.line
-    assert "epoch window 3: no energy of some phases: copy: why" in closed.notes
+    assert "epoch 4: no energy of some phases: copy: why" in closed.notes
     gross = line["metrics"]["epoch/energy_j"], line["metrics"]["epoch/energy_uncertainty_j"]
     assert given[0][-3:] == (*gross, None), "the sensor's response is not stated"
     assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
@@ -298,7 +298,7 @@ def test_what_the_supply_does_not_know_is_absent(metrics):
 def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
     measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
     window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
-    assert window.notes == [f"epoch window 3: {text}" for text in said]
+    assert window.notes == [f"epoch 4: {text}" for text in said]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
 
 
@@ -400,7 +400,7 @@ def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
     elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
     found = closed(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, panel, record)
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
-    assert f"epoch window 3: {here}." in found.notes
+    assert f"epoch 4: {here}." in found.notes
     assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
     told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, panel)
     assert told.other_gpu_processes == [here.replace("1.0", "2.0")]

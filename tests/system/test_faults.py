@@ -38,7 +38,7 @@ def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs
     database.close()
     assert done.returncode == 0, done.stderr
     assert project.record().is_whole()
-    (told,) = re.findall(r"Nothing is lost.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
+    (told,) = re.findall(r"its record is complete.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
     assert project.run("publish", told).returncode == 0
     assert project.shown("status") == ["FINISHED"]
 

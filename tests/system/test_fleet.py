@@ -105,7 +105,7 @@ def test_what_was_measured_as_it_was_asked_for_is_not_sent_again(fleet):
 def test_a_device_that_no_node_is_fails_before_anything_is_sent(fleet):
     code, told = said(fleet.send(device="nano,orin_nx"))
     assert code == 1
-    assert "device=orin_nx asks for a node with the feature orin_nx, and no node has it: 2 nodes" in told
+    assert "device=orin_nx needs a node with the feature orin_nx, and no node has it: 2 nodes" in told
     assert "their features: agx, nano" in told
     assert "hint: Give its nodes the feature in slurm.conf (Features=orin_nx)" in told
     assert fleet.records() == []
@@ -127,7 +127,7 @@ def test_a_sender_that_is_killed_finds_its_runs_again_and_ctrl_c_cancels_them(fl
     jobs = fleet.cluster.ask("squeue", "--noheader", "--format=%i").split()
 
     again = fleet.send(device="nano,agx", **LONG)
-    assert again.stdout.readline() == "2 runs sent by an earlier start: waited for, not sent again.\n"
+    assert again.stdout.readline() == "2 runs submitted earlier: not submitted again.\n"
     assert sorted(again.stdout.readline()[:3] for _ in range(2)) == ["n0:", "n1:"]
     assert fleet.cluster.ask("squeue", "--noheader", "--format=%i").split() == jobs
     fleet.until(lambda: sum(bool(record.windows()) for record in fleet.records()) == 2, LIMIT_S)

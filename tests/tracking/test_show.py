@@ -40,7 +40,7 @@ def test_what_a_node_is_making_is_left_to_the_command_that_sent_it(project, sent
     record = sent()
     assert project() == 0
     assert statuses(store) == []
-    left = f"{record.folder.parent}: runs left to the command that sent them to nodes, and shows each as it ends: 1\n"
+    left = f"{record.folder.parent}: skipped 1 submitted runs, which the submitting command publishes\n"
     assert capsys.readouterr().out == left
 
 
@@ -81,7 +81,7 @@ def test_a_record_that_cannot_be_read_beside_what_was_sent_is_told_of(project, s
     record = sent(told=True, state="whole")
     write_json(record.folder / "job.json", {})
     assert project() == 1
-    assert f"{record.folder}: not shown: " in capsys.readouterr().err
+    assert f"cannot publish {record.folder}: " in capsys.readouterr().err
 
 
 def test_a_server_that_fails_at_the_end_keeps_no_other_place_from_being_tried(
@@ -97,7 +97,7 @@ def test_a_server_that_fails_at_the_end_keeps_no_other_place_from_being_tried(
     monkeypatch.setattr(publish, "reap", away)
     assert project() == 1
     told = capsys.readouterr()
-    assert told.err.count("does not tell which runs are over: API request failed with error code 503") == 2
-    assert told.out.count("1 of 1 records shown") == 2
+    assert told.err.count("API request failed with error code 503") == 2
+    assert told.out.count("1 of 1 runs published") == 2
     for experiment in ("one", "other"):
         assert statuses(open_store(experiment, store.uri)) == ["FINISHED"]

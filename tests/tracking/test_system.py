@@ -45,12 +45,12 @@ def test_publish_shows_a_sweep_from_any_folder_and_exits_with_0(store, make_reco
     done = run_publish(store.uri, tmp_path / "multirun")
     assert done.returncode == 0, done.stderr
     assert [str(record.folder) in done.stdout for record in records] == [True, True]
-    assert "2 of 2 records shown" in done.stdout
+    assert "2 of 2 runs published" in done.stdout
 
 
 def test_publish_sends_nobody_to_a_view_without_runs(store, make_record, tmp_path):
     make_record(0, state="failed")
-    assert run_publish(store.uri, tmp_path / "multirun").stdout.endswith("1 of 1 records shown\n")
+    assert run_publish(store.uri, tmp_path / "multirun").stdout.endswith("1 of 1 runs published\n")
     make_record(1)
     assert views.ENERGY_AND_TIME in run_publish(store.uri, tmp_path / "multirun").stdout.splitlines()[-1]
 
@@ -63,8 +63,8 @@ def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is
     done = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
     assert done.returncode == 1
     assert "empty holds no record" in done.stderr
-    assert f"{broken.folder}: not shown" in done.stderr
-    assert "1 of 2 records shown" in done.stdout
+    assert f"cannot publish {broken.folder}: " in done.stderr
+    assert "1 of 2 runs published" in done.stdout
 
 
 def test_publish_exits_with_1_where_the_server_is_away(make_record):
@@ -92,7 +92,7 @@ def test_a_server_that_was_away_and_came_back_is_caught_up_with(make_record, tmp
     folder.mkdir()
     away = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
     away.start()
-    assert "Nothing is lost" in away.close()
+    assert "its record is complete" in away.close()
     with picture.server(folder) as url:
         store = open_store(uri=url)
         for _ in range(2):

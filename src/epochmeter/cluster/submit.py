@@ -72,9 +72,9 @@ def taken_up(
                 untold[each.number] = entry["job"]
     ledger.note(earlier)
     if awaited:
-        say(f"{counted(len(awaited), 'run')} sent by an earlier start: waited for, not sent again.")
+        say(f"{counted(len(awaited), 'run')} submitted earlier: not submitted again.")
     if untold:
-        say(f"{counted(len(untold), 'run')} sent by an earlier start ended while no one waited: told now, sent again.")
+        say(f"{counted(len(untold), 'run')} submitted earlier ended meanwhile: reported now and submitted again.")
         settle(untold)
     return {**awaited, **sent(unsent, ledger, launcher, there, say)}
 
@@ -96,7 +96,7 @@ def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: S
     ours = {entry.get("job") for entry in ledger.entries().values()}
     strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
     if strays:
-        say(f"{counted(len(strays), 'job')} of an earlier start, which was killed while it sent them: canceled.")
+        say(f"{counted(len(strays), 'job')} of an earlier command that was killed while submitting: canceled.")
         slurm.cancel(strays)
         await_end(strays, ledger.name, poll_s)
 
@@ -107,9 +107,9 @@ def await_end(job_ids: Sequence[str], name: str, poll_s: float) -> None:
     while left := [job for job in slurm.jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
         if time.monotonic() > until:
             raise RuntimeError(
-                f"{counted(len(left), 'job')} canceled {LEAVING_S:g} s ago and not ended: "
-                f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}. Nothing is sent beside what still may "
-                f"write: give the same command once squeue --name={name} shows none."
+                f"{counted(len(left), 'job')} canceled {LEAVING_S:g} s ago did not end: "
+                f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}\n"
+                f"  hint: run the same command again once `squeue --name={name}` is empty"
             )
         time.sleep(poll_s)
 
@@ -143,7 +143,7 @@ def sent(
     except BaseException:
         call_back(jobs.values(), ledger, say)
         raise
-    say(f"What they say: {shown_path(ledger.folder)}/*_log.out")
+    say(f"Logs: {shown_path(ledger.folder)}/*_log.out")
     return jobs
 
 
@@ -153,8 +153,8 @@ def call_back(job_ids: Collection[str], ledger: Ledger, say: Say) -> bool:
         slurm.cancel(job_ids)
     except RuntimeError as error:
         say(
-            f"{error}. {counted(len(job_ids), 'job')} may go on. Once Slurm answers: scancel --name={ledger.name}, or "
-            "the same command, which finds what came of that."
+            f"warning: {error}. {counted(len(job_ids), 'job')} may continue\n"
+            f"  hint: once Slurm answers: scancel --name={ledger.name}; or run the same command again"
         )
         return False
     return True
@@ -177,8 +177,8 @@ def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], se
         from submitit.core.utils import FailedJobError
     except ImportError as error:
         raise RuntimeError(
-            "hydra/launcher=slurm sends runs by submitit, which is not installed here: pip install submitit "
-            "(here, and for the Python of each node)."
+            "`hydra/launcher=slurm` needs submitit, which is not installed\n"
+            "  hint: pip install submitit (here and for the Python of each node)"
         ) from error
     # The job becomes the command, so that Slurm's signals reach it and no one else's memory or time is metered; and not
     # by srun, whose steps have one core unless told otherwise.
@@ -207,9 +207,9 @@ def refusal(why: str) -> str:
     if not LIMITED.search(why):
         return why
     return (
-        f"{why.rstrip('.')}. There is a limit to the jobs that it takes at once, of an account, of a QOS, or of all: "
-        "give another hydra.launcher.account= or hydra.launcher.qos=, or split the sweep into commands of fewer runs, "
-        "each given once the one before has ended."
+        f"{why.rstrip('.')}\n"
+        "  hint: the number of jobs is limited by the account, the QOS or the cluster. Set another "
+        "`hydra.launcher.account=` or `hydra.launcher.qos=`, or split the sweep."
     )
 
 

@@ -74,7 +74,7 @@ def check(asked: Errand, there: Sequence[slurm.Machine]) -> None:
     if missing:
         features = sorted({feature for each in there for feature in each.features})
         raise ValueError(
-            f"device={asked.device} asks for a node with the feature {', '.join(missing)}, and no node has it: "
+            f"device={asked.device} needs a node with the feature {', '.join(missing)}, and no node has it: "
             f"{len(there)} nodes, their features: {', '.join(features) or 'none'}. Give its nodes the feature in "
             f"slurm.conf (Features={missing[0]}), or name one that is there: device.slurm.constraint="
         )

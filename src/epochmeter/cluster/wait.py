@@ -69,7 +69,7 @@ def carry_out(
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > SIGNALED:
             jobs = counted(len(awaited), "job")
-            terminal.warn(f"{jobs} of Slurm's left to go on: the same command finds what came of that.")
+            terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
         else:  # what was told has ended the sweep
             recall(ledger, terminal.warn)
         raise
@@ -91,7 +91,7 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
             known = slurm.jobs(ledger.name)
         except RuntimeError as error:
             if not silent:
-                say(f"{error}. The jobs go on; it is asked again every {poll_s:g} s.")
+                say(f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
             silent = True
         else:
             silent = False
@@ -103,7 +103,7 @@ def ended(awaited: dict[int, str], ledger: Ledger, poll_s: float, say: Say, limi
                         say(f"{job.node}: {course.place(number) or f'run {number}'}")
                     elif job.is_waiting and job.why not in reasons:
                         reasons.add(job.why)
-                        say(f"run {number} waits, and Slurm says why: {job.why}.")
+                        say(f"run {number} is waiting in Slurm: {job.why}")
                 elif seen(number, ledger, over.setdefault(number, time.monotonic())):
                     del awaited[number]
                     ledger.note({number: {"state": job.state, "node": job.node}})
@@ -134,7 +134,7 @@ def recall(ledger: Ledger, say: Say) -> bool:
     if left:
         say(
             f"Canceling {counted(len(left), 'job')} (scancel --name={ledger.name}). "
-            "What is whole is kept; the same command goes on with the rest."
+            "To resume, run the same command again: completed runs are skipped."
         )
         answers = call_back(left, ledger, say) and answers
     return answers

@@ -133,11 +133,10 @@ def untotaled(windows: Sequence[Window]) -> list[str]:
     if not any(metered):
         return []
     if short := _shortfall(windows):
-        return [f"no total energy: {short}."]
-    lacking = [f"{window['window']} window {window['epoch']}" for window, has in zip(windows, metered, strict=True)
-               if not has]  # fmt: skip
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    return [f"no total energy: the energy of {lacking[0]}{more} is not known."] if lacking else []
+        return [f"no total energy: {short}"]
+    lacking = [window["epoch"] + 1 for window, has in zip(windows, metered, strict=True) if not has]
+    more = f" and {len(lacking) - 1} more windows" if len(lacking) > 1 else ""
+    return [f"no total energy: it was not measured in epoch {lacking[0]}{more}"] if lacking else []
 
 
 def unsteady(metrics: Mapping[str, float]) -> list[str]:
@@ -146,8 +145,8 @@ def unsteady(metrics: Mapping[str, float]) -> list[str]:
     if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
         return []
     return [
-        f"warning: epoch times vary by {spread_s / mean_s:.0%} ({mean_s:.3g} s, standard deviation {spread_s:.2g} s). "
-        "Check for other load or thermal throttling, and measure again."
+        f"warning: epoch times vary by {100 * spread_s / mean_s:.0f} % ({mean_s:.3g} s, std {spread_s:.2g} s). "
+        "Check for other load or thermal throttling."
     ]
 
 
@@ -199,9 +198,9 @@ def _shortfall(windows: Sequence[Window]) -> str | None:
     if not shortest_s:
         return None
     if (seconds := _energy_window_s(windows)) < shortest_s:
-        return f"all windows together last {seconds:.3g} s, and the energy meter needs {shortest_s:g} s"
+        return f"the run lasted {seconds:.3g} s, and the energy meter needs {shortest_s:g} s"
     stood_still = not any(term.get("energy_j", 1.0) for term in terms)
-    return "the energy counter did not advance in any window" if stood_still else None
+    return "the energy counter did not advance" if stood_still else None
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:

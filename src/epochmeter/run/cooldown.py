@@ -50,7 +50,7 @@ def rest(
     """
     begun_s = clock()
     if ended_s is not None and (left_s := ended_s + sweep.cooldown_s - begun_s) > 0:
-        say(f"The device rests for {left_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
+        say(f"Cooling down for {left_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
         pause(left_s)
     below_c, most_s = sweep.cool_below_c, sweep.cool_wait_s
     temperature_c, cooling_s = gauges.now(HEAT), clock()
@@ -61,8 +61,10 @@ def rest(
             temperature_c = gauges.now(HEAT)
     waited_s = clock() - begun_s
     if temperature_c is None:
-        why = next((missing.why for missing in gauges.missing() if missing.quantity == HEAT), "it was not told in time")
-        unseen = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} is not waited for: {why}."]
+        why = next(
+            (missing.why for missing in gauges.missing() if missing.quantity == HEAT), "no sensor was read in time"
+        )
+        unseen = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {why}."]
         return Rest(waited_s, reason=why, notes=unseen)
     if below_c is not None and temperature_c >= below_c:
         waited = f"after {clock() - cooling_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"

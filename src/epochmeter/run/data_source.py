@@ -50,9 +50,9 @@ class Files:
         notes = missed(asked, self._before, self._disk.medium)
         if epoch == 0:
             if self._before is None:
-                notes.append(f"cached share: unknown, since {self._residency.reason}")
+                notes.append(f"page-cache residency is unknown: {self._residency.reason}")
             if self._disk.reason:
-                notes.append(f"disk reads: not counted, since {self._disk.reason}")
+                notes.append(f"disk reads are not counted: {self._disk.reason}")
         return notes
 
     def mark(self) -> None:

@@ -31,7 +31,7 @@ from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
-UNSAID = "epochmeter was killed, its machine went down, or its disk was full, before it had told an end"
+UNSAID = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def concluded(plan: Plan, outcome: Outcome, publish: Tracker, terminal: Terminal
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.unpublished = (
             "warning: stopped while publishing to MLflow; the record is complete\n"
-            f"  hint: the next command publishes the rest, or python src/publish.py {plan.record.folder}"
+            f"  hint: the next command publishes the rest, or: python src/publish.py {plan.record.folder}"
         )
         outcome.stop = outcome.stop or stop
     terminal.stage()
@@ -99,7 +99,7 @@ def close_dead(multirun: Path, say: Callable[[str], None]) -> None:
                 record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
                 if place(job.tracking.to_dict()) is None:  # nothing of it is left to tell
                     queue.drop(record)
-                say(f"Run {record.folder.relative_to(multirun)} is closed as {ended}: {UNSAID}.")
+                say(f"run {record.folder.relative_to(multirun)} is marked as {ended}: {UNSAID}")
 
 
 def told(record: Record, job: Job, run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def told(record: Record, job: Job, run: Mapping[str, Any], outcome: Outcome) -> 
     if windows:
         outcome.no_energy = no_energy(run)
         if is_measured(run) and (less := run["energy"]["reason"]):  # less was measured than was asked for
-            outcome.notes.append(f"energy: {less}")
+            outcome.notes.append(f"energy was measured in part: {less}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*untotaled(windows), *unsteady(outcome.metrics)]
         between = throughput(windows, record.steps(), job)
@@ -117,7 +117,7 @@ def told(record: Record, job: Job, run: Mapping[str, Any], outcome: Outcome) -> 
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
         epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
         if epochs <= warmup and outcome.state == "whole" and not between.metrics:
-            outcome.notes.append(f"no steady means: each of {epochs} epochs is warm-up (warmup_epochs={warmup}).")
+            outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(known(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
@@ -131,11 +131,11 @@ def resumable(plan: Plan) -> list[str]:
         return []
     epochs = f"{told['epochs']} epoch{'s' if told['epochs'] > 1 else ''}"
     how = (
-        "the same command goes on from it"
+        "run the same command again to resume"
         if plan.of_sweep or is_sent(plan.record.folder.parent)
-        else "the same command with sweep.resume=true goes on from it"
+        else "run the same command with `sweep.resume=true` to resume"
     )
-    return [f"a checkpoint after {epochs} is kept: {how}."]
+    return [f"a checkpoint after {epochs} is kept: {how}"]
 
 
 def known(run: Mapping[str, Any]) -> dict[str, float]:
@@ -156,7 +156,7 @@ def merged(notes: Sequence[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
         alike.setdefault(NUMBER.sub("#", note), []).append(note)
-    return [first + (f" ({len(more)} more like it)" if more else "") for first, *more in alike.values()]
+    return [first + (f" ({len(more)} more)" if more else "") for first, *more in alike.values()]
 
 
 def shown(published: Published | str | None, outcome: Outcome) -> None:

@@ -44,8 +44,8 @@ def node(environment: Mapping[str, str], address: Callable[[str], str] | None = 
     tasks = int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks != count:
         raise ValueError(
-            f"srun started {tasks} tasks on {count} nodes, but a node takes one, which starts its ranks: give srun "
-            "--ntasks-per-node=1, and strategy.ranks= for each node."
+            f"srun started {tasks} tasks on {count} nodes, but each node needs one, which starts its ranks\n"
+            "  hint: srun --ntasks-per-node=1, with `strategy.ranks=` per node"
         )
     first = first_host(environment["SLURM_STEP_NODELIST"])
     step = 97 * int(environment["SLURM_JOB_ID"]) + int(environment.get("SLURM_STEP_ID", 0))
@@ -100,7 +100,9 @@ def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callab
 
     def of_one_run(command: Sequence[str], many: bool, again: bool) -> Path:
         if many:
-            raise ValueError(f"a sweep on {here.nodes} nodes at once is not known: give srun one run after another.")
+            raise ValueError(
+                f"a sweep cannot run on {here.nodes} nodes at once\n  hint: start one run at a time with srun"
+            )
         if here.is_first:
             return made(command, many, again)
         folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))

@@ -23,8 +23,8 @@ def exhausted(message: str, record: Record) -> str:
     what = message if "batch=" in message else f"{message}, with batch={batch}"
     largest = largest_fitted(record)
     if largest is None:
-        return f"{what}. Set a smaller batch."
-    return f"{what}; the largest that fitted in this sweep is batch={largest}."
+        return f"{what}. Reduce the batch size."
+    return f"{what}; the largest batch size that fitted in this sweep is batch={largest}."
 
 
 def largest_fitted(record: Record) -> int | None:

@@ -110,8 +110,8 @@ class Plan:
         except OSError as error:
             raise RuntimeError(unwritten(error)) from error
         if earlier.reason:
-            return [f"the checkpoint is of no use, and the run is measured anew: {earlier.reason}."]
-        return [] if earlier.epochs is None else [f"it went on from its checkpoint after {earlier.epochs} epochs."]
+            return [f"the run starts over, because its checkpoint cannot be used: {earlier.reason}."]
+        return [] if earlier.epochs is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
 
     def _go_on(self, earlier: Left, start: Mapping[str, Any]) -> None:
         """Opens the record as it was after so many epochs; the run stays the one that it is."""
@@ -228,7 +228,7 @@ def _medium(job: Job) -> str | None:
         return None
     check_storage(job.storage.to_dict(), ROOT)
     disk = disk_of(folder)
-    return None if serves(asked, disk) else f"{folder} lies on a medium that is {disk.medium}"
+    return None if serves(asked, disk) else f"{folder} is on {disk.medium}"
 
 
 def desk_of(order: Order) -> Desk:
@@ -249,7 +249,7 @@ def warnings(plan: Plan) -> list[str]:
     job = plan.job
     said = [wish.note for _, wish in plan.turns.values() if wish.note]
     if job.compile:
-        said.append("compile: in epoch 0, as the first batches come and where their size changes; it may take minutes.")
+        said.append("note: epoch 1 includes the compilation of the model, which may take minutes")
     cores, ranks = capacity.usable_cores(), plan.ranks or 1
     typed = (override.partition("=") for override in plan.run["overrides"])
     is_typed = any(key == "workers" and value.isdecimal() for key, _, value in typed)
@@ -257,17 +257,18 @@ def warnings(plan: Plan) -> list[str]:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
         said.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
-        said.append(f"strategy={job.strategy.name}: {ranks} ranks share the CPU's {cores} cores.")
+        said.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
     if job.show_loss and any(name.startswith("gpu") for name in plan.devices):
-        said.append("show_loss: the GPU is waited for to read a loss, at most twice a second; times are those of that.")
+        said.append("`show_loss=true` synchronizes with the GPU up to twice per second, which is included in the times")
     if in_memory(job):
         what = "ready_batches" if job.ready_batches else f"dataset.layout={job.dataset.layout}"
-        said.append(f"{what}: the samples are in memory before an epoch begins; storage and page cache play no part.")
+        said.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
     return said
 
 
 def unwritten(error: OSError) -> str:
-    return f"the record cannot be written: {error}. Make room or give the right to, and run it again."
+    hint = "free disk space or fix the permissions, then run the command again"
+    return f"cannot write the run folder: {error}\n  hint: {hint}"
 
 
 def command() -> str:

@@ -34,7 +34,7 @@ def left(record: Record, job: Job, run: Mapping[str, Any]) -> Left:
     except (OSError, ValueError, KeyError):
         return Left(reason="its job.json cannot be read")
     if earlier.get("host") != run["host"]:
-        return Left(reason=f"it was made on another host, {earlier.get('host')}")
+        return Left(reason=f"it was measured on another host, {earlier.get('host')}")
     if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
         return Left()
     reason = damage(record, job, earlier)
@@ -47,16 +47,16 @@ def damage(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
     if told is None or not is_sound(record):
         return "the file is damaged"
     if told["record_id"] != earlier["record_id"]:
-        return "it is another run's"
+        return "it belongs to another run"
     try:
         kept = [window for window in record.windows() if window["epoch"] < told["epochs"]]
         measured = [(window["window"], window["epoch"]) for window in kept]
         rows = len(record.steps()) // len(INTERVALS), len(record.losses())
         lacking = min(rows) < steps_of(kept)
     except (OSError, ValueError, KeyError):
-        return "the windows before it cannot be read"
+        return "the epochs before it cannot be read"
     if lacking or not has_all_windows(measured, told["epochs"], job.evaluate):
-        return "the windows before it are not all there"
+        return "epochs before it are missing"
     return ""
 
 

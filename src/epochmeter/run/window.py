@@ -34,12 +34,12 @@ run without a total.
 SUMMED = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 """What the nodes of a run add up to."""
 
-OF_RANKS = "several ranks train, each in a phase of its own."
-PAUSED = "what trains was stopped and went on (SIGCONT), and the pause is in its numbers"
+OF_RANKS = "several ranks train, and their phases differ."
+PAUSED = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 LEAVES_OUT = {
-    "diverged": "; its mean is left out",
-    "partial": ", at throughput.stop: it is in no steady mean",
-    "paused": ": it is in no steady mean",
+    "diverged": "; its mean loss is omitted",
+    "partial": " at throughput.stop; it is not included in the means",
+    "paused": "; it is not included in the means",
 }
 """What follows from a flaw of a window."""
 LARGEST_RESIDUAL = 0.001
@@ -131,7 +131,7 @@ def closed(
         | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
         **told.beside,
     }
-    title = f"{name} window {opened.epoch}"
+    title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
     marks = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.lost.items()),
         "throttled": "; ".join(text for text in throttled if AT_LIMIT not in text),
@@ -251,7 +251,7 @@ def _used(opened_ns: int, closed_ns: int, before: Reading, after: Reading, panel
     used = consumption(before, after, panel.meter, window_s, panel.idle_w)
     if not panel.meter.domains or between_s - window_s <= max(LOOSEST_S, LOOSEST_SHARE * window_s):
         return used
-    note = f"no energy, since {between_s:.3f} s passed between the counters' readings around it."
+    note = f"no energy: the counters were read {between_s:.3f} s apart, much longer than the window."
     term = used.term if between_s - window_s <= LOOSEST_TERM_S else {}
     return Consumption({}, {}, [note], used.lost, term)
 
@@ -292,7 +292,7 @@ def _phases(measured: MergedWindow, used: Consumption, powers: Powers, record: R
     if not alone:
         return PhaseEnergy(reason=OF_RANKS)
     if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
-        return PhaseEnergy(reason="no sample is of the whole total.")
+        return PhaseEnergy(reason="the parts of the total are sampled at different times.")
     window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
     gross = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
     return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross, powers.response)

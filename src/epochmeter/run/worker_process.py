@@ -184,8 +184,10 @@ class WorkerProcess:
         try:
             code = self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            return self._peer_failure or WorkerError("killed", "the worker has left, but does not end")
-        process = "the worker" if len(self._connections) < 2 else "torchrun"
+            return self._peer_failure or WorkerError(
+                "killed", "the training process closed its connection, but does not end"
+            )
+        process = "the training process" if len(self._connections) < 2 else "torchrun"
         return self._drain_messages() or self._code_error(code, process)
 
     def _drain_messages(self) -> WorkerError | None:
@@ -223,13 +225,13 @@ class WorkerProcess:
     def _timeout_error(self) -> WorkerError:
         if self._remaining_s() == 0:
             return WorkerError(
-                "timeout", f"the worker took longer than sweep.timeout_s={self._limit_s:g}, and was ended"
+                "timeout", f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
             )
         where = self._hang_location()
         return WorkerError(
             "hung",
-            f"the worker said nothing for sweep.hung_after_s={self._silence_s:g}, and was ended{where}. "
-            f"All it said: {self._log}",
+            f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped{where}\n"
+            f"  hint: see its log, {self._log}",
         )
 
     def _hang_location(self) -> str:
@@ -274,12 +276,16 @@ class WorkerProcess:
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             now = largest_child_bytes()  # its own if no earlier process had more
             peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
-            return WorkerError("oom", f"the kernel killed {what} for want of memory (SIGKILL{peak})")
+            return WorkerError(
+                "oom", f"the kernel killed {what}, because the machine ran out of memory (SIGKILL{peak})"
+            )
         if code < 0:
             return WorkerError("killed", f"{what} was killed by {signal.Signals(-code).name}")
         last = _last_line(self._log)
-        remedy = " Name the interpreter that has torch by device.python." if "No module named 'torch" in last else ""
-        return WorkerError("exception", f"{what} ended with code {code}: {last}.{remedy} All it said: {self._log}")
+        remedy = "; set `device.python=` to an interpreter that has torch" if "No module named 'torch" in last else ""
+        return WorkerError(
+            "exception", f"{what} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
+        )
 
 
 def innermost_frame(stacks: str) -> str:
@@ -325,4 +331,4 @@ def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     if any("ChildFailedError" in line for line in lines):
         lines = [line for line in lines if re.match(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b", line)]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

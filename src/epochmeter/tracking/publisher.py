@@ -74,12 +74,12 @@ class Publisher:
         """Waits for an earlier run's last call, which nothing can interrupt: an upload may take a board minutes."""
         ended = AT_WORK.acquire(timeout=SETTLING_S)
         if not ended:
-            say(f"An earlier run is still being shown in MLflow: waited for, {SETTLING_LIMIT_S:g} s at most.")
+            say(f"Waiting up to {SETTLING_LIMIT_S:g} s until an earlier run is published to MLflow.")
             ended = AT_WORK.acquire(timeout=SETTLING_LIMIT_S)
         if ended:
             AT_WORK.release()
             return []
-        return [f"measured while MLflow still had not answered an earlier run, after {SETTLING_LIMIT_S:g} s."]
+        return [f"an earlier run was still being published to MLflow after {SETTLING_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
         """Begins, and returns at once."""
@@ -110,8 +110,8 @@ class Publisher:
             return shown
         why = shown or f"no answer within {limit_s:g} s"
         return (
-            f"MLflow does not show all of this run: {why}. Nothing is lost, its record is complete. "
-            f"When MLflow is back: python src/publish.py {self._record.folder}"
+            f"warning: not all of this run was published to MLflow: {why}\n"
+            f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
         )
 
     def catch_up(self, limit_s: float) -> str | None:
@@ -284,10 +284,10 @@ def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0)
     why = Publisher(left, partial(open_store, *where), where).catch_up(limit_s)
     if not any(waiting_for(where, multirun)):
         return None
-    why = why or f"not all were within {limit_s:g} s"
+    why = why or f"not all were published within {limit_s:g} s"
     return (
-        f"Earlier runs wait to be shown in MLflow: {why}. Nothing is lost, their records are complete. "
-        "When MLflow is back: make publish"
+        f"warning: earlier runs are not published to MLflow yet: {why}\n"
+        "  hint: their records are complete; once MLflow is available: make publish"
     )
 
 
