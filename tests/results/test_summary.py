@@ -312,8 +312,8 @@ def test_a_run_is_told_of_by_the_windows_that_there_are():
 @pytest.mark.parametrize(
     ("mean_s", "spread_s", "said"),
     [
-        (4.07, 3.6, ["warning: epoch times vary by 88% (4.07 s, standard deviation 3.6 s). Check for other load or "
-                     "thermal throttling, and measure again."]),
+        (4.07, 3.6, ["warning: epoch times vary by 88 % (4.07 s, std 3.6 s). Check for other load or "
+                     "thermal throttling."]),
         (100.0, 10.0, []),  # no more than an idle machine's
         (0.1, 0.05, []),  # a blink
     ],

@@ -94,7 +94,7 @@ def test_where_no_temperature_can_be_read_none_is_waited_for_and_why_is_noted(we
     rest = machine.rest(cool_below_c=50)
     why = "no sensor shows one, as in a virtual machine"
     assert rest.facts == {"waited_s": 0, "reason": why}
-    assert rest.notes == [f"sweep.cool_below_c=50 is not waited for: {why}."]
+    assert rest.notes == [f"sweep.cool_below_c=50 has no effect: {why}."]
     assert machine.said == []
 
 
@@ -104,4 +104,4 @@ def test_a_sensor_that_ceases_to_tell_is_not_waited_for(weather):
     rest = machine.rest(cool_below_c=50)
     assert rest.waited_s == 1
     assert rest.temperature_c is None
-    assert rest.notes[0].startswith("sweep.cool_below_c=50 is not waited for: ")
+    assert rest.notes[0].startswith("sweep.cool_below_c=50 has no effect: ")

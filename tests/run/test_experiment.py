@@ -61,7 +61,7 @@ def test_a_run_that_nothing_disturbs_is_whole(ended):
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (WorkerError("oom", "batch=16 ran out of memory"), "oom", "batch=16 ran out of memory. Set a smaller batch."),
+        (WorkerError("oom", "batch=16 ran out of memory"), "oom", "batch=16 ran out of memory. Reduce the batch size."),
         (WorkerError("killed", "the worker was killed"), "killed", "the worker was killed"),
         (ValueError("batch=0"), "exception", "batch=0"),
         (OSError(28, "No space left on device"), "exception", "[Errno 28] No space left on device"),

@@ -43,7 +43,8 @@ def test_the_largest_batch_that_came_to_its_end_did_fit(ran, failed):
     assert largest_fitted(failed) == 128
     said = exhausted("batch=512 ran out of memory (the GPU's peak was 3.1 GB)", failed)
     assert said == (
-        "batch=512 ran out of memory (the GPU's peak was 3.1 GB); the largest that fitted in this sweep is batch=128."
+        "batch=512 ran out of memory (the GPU's peak was 3.1 GB); "
+        "the largest batch size that fitted in this sweep is batch=128."
     )
 
 
@@ -61,7 +62,7 @@ def test_what_takes_no_memory_may_differ(ran, failed, other):
 
 def test_where_none_has_fitted_it_says_what_to_do(failed):
     (failed.folder.parent / "0").mkdir()  # a run that is not described yet
-    assert exhausted("batch=512 ran out of memory", failed) == "batch=512 ran out of memory. Set a smaller batch."
+    assert exhausted("batch=512 ran out of memory", failed) == "batch=512 ran out of memory. Reduce the batch size."
 
 
 def test_what_says_itself_what_to_do_is_left_as_it_is(ran, failed):
@@ -74,6 +75,6 @@ def test_a_worker_that_was_killed_could_not_say_its_batch(ran, failed):
     ran(0, batch=64)
     said = exhausted("the kernel killed the worker for want of memory (SIGKILL)", failed)
     assert said == (
-        "the kernel killed the worker for want of memory (SIGKILL), with batch=512; the largest that fitted in this "
-        "sweep is batch=64."
+        "the kernel killed the worker for want of memory (SIGKILL), with batch=512; "
+        "the largest batch size that fitted in this sweep is batch=64."
     )

@@ -384,7 +384,7 @@ def test_a_warning_is_given_if_more_workers_than_cores_were_typed(order, monkeyp
 def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):
     for typed in ("dataset.layout=memory", "ready_batches=true"):
         (said,) = plan.warnings(plan.settle(order(typed, "workers=0")))
-        assert said.startswith(typed.removesuffix("=true"))
+        assert said.startswith("note: " + typed.removesuffix("=true"))
         assert "storage and page cache are not used" in said
 
 
@@ -393,7 +393,7 @@ def test_a_loss_that_is_shown_is_waited_for_where_a_gpu_computes_it(order):
     assert plan.warnings(shown) == []
     shown.devices = ["module", "gpu"]
     (said,) = plan.warnings(shown)
-    assert said.startswith("show_loss: the GPU is waited for to read a loss, at most twice a second")
+    assert said.startswith("`show_loss=true` synchronizes with the GPU")
 
 
 def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatch):

@@ -60,7 +60,7 @@ def test_what_was_measured_of_another_job_or_rehearsed_is_another_run(record, ot
 
 def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
     elsewhere = {**RUN, "identity": "this job there", "host": "there"}
-    assert left(record, JOB, elsewhere) == (None, {}, "it was made on another host, here")
+    assert left(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
 
 
 def test_a_whole_run_has_nothing_to_go_on_from(record):
@@ -88,12 +88,12 @@ def shortened(name, by):
         (flipped, "the file is damaged"),
         (shortened(CHECKPOINT, 30), "the file is damaged"),
         (lambda record: (record.folder / CHECKPOINT).write_bytes(b""), "the file is damaged"),
-        (lambda record: checkpoint(record, 2, "a third start"), "it is another run's"),
-        (lambda record: checkpoint(record, 4), "the windows before it are not all there"),
-        (shortened("steps.bin", 2 * STEPS * len(INTERVALS) * 4 + 1), "the windows before it are not all there"),
-        (shortened("losses.bin", 2 * STEPS * 4 + 4), "the windows before it are not all there"),
+        (lambda record: checkpoint(record, 2, "a third start"), "it belongs to another run"),
+        (lambda record: checkpoint(record, 4), "epochs before it are missing"),
+        (shortened("steps.bin", 2 * STEPS * len(INTERVALS) * 4 + 1), "epochs before it are missing"),
+        (shortened("losses.bin", 2 * STEPS * 4 + 4), "epochs before it are missing"),
         (lambda record: (record.folder / "job.json").write_text("{"), "its job.json cannot be read"),
-        (lambda record: (record.folder / "epochs.jsonl").write_text("{\n"), "the windows before it cannot be read"),
+        (lambda record: (record.folder / "epochs.jsonl").write_text("{\n"), "the epochs before it cannot be read"),
     ],
 )
 def test_what_is_not_all_there_is_told(record, harm, reason):
