@@ -328,7 +328,7 @@ def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, c
 def test_where_slurm_takes_no_more_jobs_at_once_the_way_out_is_told(why):
     told = refusal(f"sbatch: error: {why}")
     assert told.startswith(f"sbatch: error: {why}\n  hint: ")
-    assert "hydra.launcher.account= or hydra.launcher.qos=, or split the sweep" in told
+    assert "`hydra.launcher.account=` or `hydra.launcher.qos=`, or split the sweep" in told
 
 
 def test_what_is_stopped_while_it_sends_ends_by_that_though_slurm_does_not_answer(

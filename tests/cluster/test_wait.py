@@ -103,7 +103,7 @@ def test_a_slurm_that_does_not_answer_is_waited_for_and_told_of_once(cluster, le
     cluster.have("17", "COMPLETED")
     assert awaited_ends(sent(ledger, run0="17"), ledger, said=said) == [0]
     assert len(said) == 1
-    assert "Unable to contact slurm controller. The jobs go on" in said[0]
+    assert "Unable to contact slurm controller. The jobs continue" in said[0]
 
 
 def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
@@ -113,7 +113,7 @@ def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
     cluster.have("16", "COMPLETED")
     recall(ledger, said.append)
     assert cluster.canceled == ["17_0", "17_1"]
-    assert said[0].startswith("Canceling 2 jobs (scancel --name=epochmeter-sweep). What is whole is kept;")
+    assert said[0].startswith("Canceling 2 jobs (scancel --name=epochmeter-sweep). To resume, ")
 
 
 def away(program):
