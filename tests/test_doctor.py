@@ -301,8 +301,8 @@ def test_reads_of_what_lies_in_memory_reach_no_disk(examined):
     ("typed", "said"),
     [
         ("format=xml", "error: `format=xml` is not valid\n  hint: give one of table, json"),
-        ("device=toaster", "There is no device=toaster\n  hint: There are: agx, "),
-        ("batch=8", "There is no key batch\n  hint: The keys are: "),
+        ("device=toaster", "`device=toaster` does not exist\n  hint: options: agx, "),
+        ("batch=8", "unknown key `batch`\n  hint: keys: "),
         ("+meter.tdp_w=-1 meter=estimate", "`meter.tdp_w=-1` is not valid"),
     ],
 )

@@ -34,31 +34,31 @@ REFUSED = {
     "dataset.normalize.std=[0]": "`dataset.normalize=",
     "dataset=imagefolder": "is a folder of your own",
     "dataset=imagefolder dataset.root=/nonexistent": "`dataset.root=/nonexistent` is no folder",
-    "dataset.name=x": "it would only call dataset=digits so",
+    "dataset.name=x": "label of dataset=digits",
     "optimizer._target_=torch.optim.Nope": "torch.optim.Nope",
-    "batch": "Cannot read `batch`",
-    "batch=(": "Cannot read `batch=(`",
-    "batch=8,16": "Ambiguous value",
-    "batch=8,": "Cannot read `batch=8,`: it ends too early",
+    "batch": "cannot parse `batch`",
+    "batch=(": "cannot parse `batch=(`",
+    "batch=8,16": "`batch=8,16` has several values",
+    "batch=8,": "cannot parse `batch=8,`: it ends too early",
     "batch=": "`batch=` is not valid\n  hint: give a whole number",
     "batch={a: 1}": "`batch={a: 1}` is not valid\n  hint: give a whole number",
-    "model=[lenet,resnet50]": "`model=` takes one choice, not a list",
-    "hydra/launcher=joblib": "There is no hydra/launcher=joblib\n  hint: give one of slurm",
-    "hydra/sweeper=ax": "There is no hydra/sweeper=ax\n  hint: give one of grid, optuna",
-    "hydra.sweeper.n_trials=3": "hint: --cfg hydra prints",
-    "k" * 5000 + "=1": "There is no key kkk",
-    "optimizer." + "k" * 5000 + "=1": "There is no key optimizer.kkk",
+    "model=[lenet,resnet50]": "`model=` takes one option, not a list",
+    "hydra/launcher=joblib": "`hydra/launcher=joblib` does not exist\n  hint: options: slurm",
+    "hydra/sweeper=ax": "`hydra/sweeper=ax` does not exist\n  hint: options: grid, optuna",
+    "hydra.sweeper.n_trials=3": "src/train.py --cfg hydra`",
+    "k" * 5000 + "=1": "unknown key `kkk",
+    "optimizer." + "k" * 5000 + "=1": "unknown key `optimizer.kkk",
     "batch=" + "7" * 5000: "is not valid",
     # references
     "batch=${nope}": "`batch` refers to a key that does not exist",
     "batch=${oc.env:NOPE}": "Environment variable 'NOPE' not found",
     "batch=${batch}": "it refers to itself",
-    "batch=${nope:1}": "Cannot resolve",
-    "model.name=${nope}": "Cannot resolve `model.name=${nope}`",
+    "batch=${nope:1}": "cannot resolve",
+    "model.name=${nope}": "cannot resolve `model.name=${nope}`",
     # keys that do not go together
     "model=seq2seq": "model=seq2seq does not go with dataset=digits",
-    "meter=estimate meter.period_s=1": "The chosen meter has no key period_s",
-    "strategy.ranks=2": "strategy=single is one rank",
+    "meter=estimate meter.period_s=1": "the selected meter has no key `period_s`",
+    "strategy.ranks=2": "strategy=single has one rank",
     "throughput.start=3": "is only one end of an interval",
     # values
     "batch=1.5": "`batch=1.5`",
@@ -173,7 +173,10 @@ def test_the_keys_of_other_commands_have_rules_too(typed, key):
 
 
 def test_other_commands_sweep_over_nothing():
-    with pytest.raises(SystemExit, match=r"^error: -m is for train\.py"), composing(["-m", "sweep=a,b"], "report"):
+    with (
+        pytest.raises(SystemExit, match=r"^error: `-m` is only for src/train\.py"),
+        composing(["-m", "sweep=a,b"], "report"),
+    ):
         pass
 
 

@@ -1,7 +1,7 @@
-"""What a command says of what Hydra refuses: in a terminal, of the real command."""
+"""Errors of Hydra, as a real command prints them."""
 
 
-def test_flags_that_do_not_go_together_are_refused_in_a_sentence(project):
+def test_incompatible_flags_are_refused_with_a_hint(project):
     done = project.run("train", "-m", "batch=8,16", "--cfg", "job")
     assert done.returncode == 1
     assert done.stderr.startswith("error: Only one of --run, --multirun, --cfg")

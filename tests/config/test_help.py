@@ -1,4 +1,4 @@
-"""The page that `--help` prints of an entry."""
+"""The help pages of the commands, and docs/configuration.md."""
 
 import ast
 import re
@@ -23,44 +23,44 @@ def printed():
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_page_is_a_page(printed, entry):
+def test_a_help_page_fits_a_screen(printed, entry):
     lines = printed(entry).splitlines()
     assert len(lines) <= 60
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_it_says_what_the_entry_is_how_it_is_typed_and_what_its_exit_code_says(printed, entry):
+def test_a_help_page_has_summary_examples_and_exit_codes(printed, entry):
     text = printed(entry)
     assert text.startswith(("Trains ", "Says what "))
     assert text.count(f"python src/{entry}.py") >= 3
     assert "\nExit code: 0" in text
 
 
-def test_it_lists_every_choice_of_every_group_those_in_folders_too(printed):
+def test_all_options_of_all_groups_are_listed(printed):
     words = printed("train").replace(",", " ").split()
     for path in (ROOT / "conf").glob("*/**/[!_]*.yaml"):
         group, *choice = path.relative_to(ROOT / "conf").with_suffix("").parts
         assert group == "hydra" or {group, "/".join(choice)} <= {*words}
 
 
-def test_what_others_build_on_is_no_choice(printed):
+def test_shared_base_files_are_not_listed_as_options(printed):
     assert (ROOT / "conf/experiment/edge/_study.yaml").exists()
     assert "study" not in printed("train").replace("/", " ").replace("_", " ").replace(",", " ").split()
 
 
-def test_it_lists_the_most_used_keys_with_their_defaults_and_what_they_mean(printed):
+def test_the_most_used_keys_are_listed_with_defaults_and_comments(printed):
     assert re.search(r"\n  batch=16 +batch size per rank", printed("train"))
     assert re.search(r"\n  checkpoint.every=null +checkpoint interval", printed("train"))
 
 
-def test_every_key_that_it_lists_is_one_and_says_what_it_means():
+def test_every_listed_key_has_a_comment():
     told = dict(commented((ROOT / "conf" / "train.yaml").read_text()))
     assert [name for name in MOST_USED["train"] if not told[name][1]] == []
 
 
 @pytest.mark.parametrize("entry", ["report", "doctor"])
-def test_an_entry_of_few_keys_has_them_all_listed(printed, entry):
+def test_all_keys_of_commands_with_few_keys_are_listed(printed, entry):
     _, keys = known(entry)
     names = [f"{key}.{name}" for key, part in keys.items() if isinstance(part, dict) for name in part]
     names += [key for key, part in keys.items() if not isinstance(part, dict)]
@@ -68,7 +68,7 @@ def test_an_entry_of_few_keys_has_them_all_listed(printed, entry):
     assert [name for name in names if f"\n  {name}=" not in text and not name.startswith("hydra.")] == []
 
 
-def test_keys_are_read_with_their_comments_as_yaml_reads_them():
+def test_keys_and_values_are_read_as_yaml_reads_them():
     text = "# a file\ndefaults:\n  - a: b # one\nkey: 1 # what it is\npart: # of it\n  deep: a b\n  other: [] # none\n"
     told = dict(commented(text))
     assert told == {"key": ("1", "what it is"), "part.deep": ("a b", ""), "part.other": ("[]", "none")}
@@ -76,13 +76,13 @@ def test_keys_are_read_with_their_comments_as_yaml_reads_them():
     assert [str(OmegaConf.select(read, name)) for name in told] == [value for value, _ in told.values()]
 
 
-def test_what_is_long_goes_on_below_where_it_began():
+def test_long_comments_are_wrapped_within_their_column():
     one, two = listed([("a", "word " * 30), ("longer", "")]).splitlines()[:2]
     assert one.startswith("  a       word")
     assert two.startswith("          word")
 
 
-def test_the_page_of_all_that_can_be_set_names_each_choice_and_key():
+def test_docs_of_the_configuration_name_every_option_and_key():
     told = (ROOT / "docs/configuration.md").read_text()
     named = {name for quoted in re.findall(r"`([^`]+)`", told) for name in re.split(r"[=\s]", quoted)}
     keys = {key for entry in ("train", "report") for key, _ in commented((CONF / f"{entry}.yaml").read_text())}
@@ -90,7 +90,7 @@ def test_the_page_of_all_that_can_be_set_names_each_choice_and_key():
     assert keys | listed_choices <= named
 
 
-def test_how_often_power_is_sampled_is_told_of_each_meter():
+def test_docs_of_the_configuration_have_the_sampling_period_of_every_meter():
     (told,) = re.findall(r"^\| `meter.period_s`.*", (ROOT / "docs/configuration.md").read_text(), re.MULTILINE)
     periods = {meter: OmegaConf.load(CONF / f"meter/{meter}.yaml").get("period_s") for meter in choices("meter")}
     for meter, period_s in periods.items():

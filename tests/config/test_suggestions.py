@@ -1,4 +1,4 @@
-"""What is said of an override that names nothing there is, or that gives a text where a number stands."""
+"""Suggestions for unknown keys, unknown options and values of the wrong type."""
 
 from dataclasses import fields
 
@@ -17,15 +17,15 @@ def lines(*typed, entry="train"):
     ("typed", "meant"),
     [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
 )
-def test_a_key_that_is_not_there_is_told_with_the_nearest_that_is(typed, meant):
+def test_an_unknown_key_is_refused_with_the_nearest_key(typed, meant):
     (line,) = lines(typed)
     name = typed.partition("=")[0].partition(".")[0]
-    assert line.startswith(f"There is no key {name}. Did you mean {meant}=? The keys are: batch, cache,")
+    assert line.startswith(f"unknown key `{name}`. did you mean `{meant}=`? keys: batch, cache,")
 
 
-def test_a_key_unlike_all_others_is_told_without_a_guess():
+def test_an_unknown_key_without_a_similar_one_is_refused_with_all_keys():
     (line,) = lines("xyzzy=1")
-    assert line.startswith("There is no key xyzzy. The keys are: ")
+    assert line.startswith("unknown key `xyzzy`. keys: ")
 
 
 @pytest.mark.parametrize(
@@ -39,25 +39,26 @@ def test_a_key_unlike_all_others_is_told_without_a_guess():
         ("model=lenet,resnt18", "model=resnet18"),
     ],
 )
-def test_a_choice_that_is_not_there_is_told_with_what_it_may_have_meant(typed, meant):
+def test_an_unknown_option_is_refused_with_similar_options(typed, meant):
     (line,) = lines(typed)
-    assert f" Did you mean {meant}? There are: " in line.replace(", device", " or device")
+    guess = line.partition("did you mean ")[2].partition("? options: ")[0].replace("`", "")
+    assert guess.replace(", device", " or device") == meant
 
 
-def test_a_choice_that_is_not_there_is_told_with_all_that_there_are_in_folders_too():
+def test_an_unknown_option_is_refused_with_all_options_including_subfolders():
     (line,) = lines("experiment=foo")
-    assert line.startswith("There is no experiment=foo. There are: edge/grid, edge/lenet_cifar10_gray, ")
+    assert line.startswith("`experiment=foo` does not exist. options: edge/grid, edge/lenet_cifar10_gray, ")
     assert line.endswith(", smoke, stalls, tbd/inception_v3_imagenet, tbd/polynomial, tbd/seq2seq, tbd/transformer, "
-                         "zeus/resnet50_imagenet.")  # fmt: skip
+                         "zeus/resnet50_imagenet")  # fmt: skip
 
 
-def test_what_begins_so_is_near_before_what_has_a_word_that_does_before_what_is_spelled_alike():
+def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
     assert near("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
     assert near("nanoo", ["nano", "nx"]) == ["nano"]
     assert near("foo", ["nano", "nx"]) == []
 
 
-def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
+def test_valid_keys_groups_and_flags_need_no_hint():
     typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
     assert lines(*typed, "supply=null", "experiment=glob(edge/*)", "model=choice(lenet,vgg11)") == []
 
@@ -65,26 +66,26 @@ def test_keys_groups_flags_and_what_is_hydras_own_need_no_hint():
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("optimizer.learning_rate=0.1", "There is no key optimizer.learning_rate. The keys of optimizer are: lr, "),
-        ("strategy.rank=2", "There is no key strategy.rank. Did you mean strategy.ranks=? The keys of strategy are: "),
-        ("checkpoint.evry=1", "There is no key checkpoint.evry. Did you mean checkpoint.every=? The keys of "),
-        ("model.activaton=x", "There is no key model.activaton. Did you mean model.activation=?"),
+        ("optimizer.learning_rate=0.1", "unknown key `optimizer.learning_rate`. keys of optimizer: lr, "),
+        ("strategy.rank=2", "unknown key `strategy.rank`. did you mean `strategy.ranks=`? keys of strategy: "),
+        ("checkpoint.evry=1", "unknown key `checkpoint.evry`. did you mean `checkpoint.every=`? keys of "),
+        ("model.activaton=x", "unknown key `model.activaton`. did you mean `model.activation=`?"),
     ],
 )
-def test_a_key_below_another_is_told_with_the_nearest_or_all_that_there_are(typed, says):
+def test_an_unknown_key_of_a_group_is_refused_with_the_keys_of_the_group(typed, says):
     (line,) = lines(typed)
     assert line.startswith(says)
 
 
-def test_a_key_of_a_group_may_be_one_that_is_in_no_file():
+def test_the_hint_on_an_unknown_key_of_a_group_shows_how_to_add_it():
     (line,) = lines("optimizer.nesterov=true")
-    assert line.endswith(" One that is in no file is added by +optimizer.nesterov=.")
+    assert line.endswith("`+optimizer.nesterov=`")
 
 
 @pytest.mark.parametrize(
     "typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true", "model.name=resnet34"]
 )
-def test_keys_below_another_that_are_there_need_no_hint(typed):
+def test_existing_keys_of_groups_need_no_hint(typed):
     assert lines(typed) == []
 
 
@@ -100,7 +101,7 @@ def test_keys_below_another_that_are_there_need_no_hint(typed):
         ("cache=hot", "`cache=hot` is not valid. give one of keep, cold, cold_each_epoch, warm"),
     ],
 )
-def test_a_value_of_another_type_is_told_with_what_to_give(typed, says):
+def test_a_value_of_the_wrong_type_is_refused_with_the_allowed_values(typed, says):
     assert lines(typed) == [says]
 
 
@@ -109,29 +110,29 @@ def test_a_value_of_another_type_is_told_with_what_to_give(typed, says):
     ["epochs=2", "batch=8,16", "batch=range(1,4)", "target_loss=1e-3", "target_loss=null", "evaluate=false",
      "cache=cold,warm", "power_limit=MAXN", "machine.root=/tree", "sweep.sample=null"],
 )  # fmt: skip
-def test_a_value_of_its_keys_type_needs_no_hint(typed):
+def test_a_value_of_the_right_type_needs_no_hint(typed):
     assert lines(typed) == []
 
 
 @pytest.mark.parametrize(
     ("entry", "typed", "says"),
     [
-        ("doctor", "device=orn_nx", "There is no device=orn_nx. Did you mean device=orin_nx? There are: agx, "),
-        ("doctor", "batch=8", "There is no key batch. The keys are: dataset, device, format, machine, meter, storage."),
-        ("report", "swep=a", "There is no key swep. Did you mean sweep=? The keys are: against, include, out, "),
-        ("report", "report.etta=1", "There is no key report.etta. Did you mean report.eta=? The keys of report are: "),
+        ("doctor", "device=orn_nx", "`device=orn_nx` does not exist. did you mean `device=orin_nx`? options: agx, "),
+        ("doctor", "batch=8", "unknown key `batch`. keys: dataset, device, format, machine, meter, storage"),
+        ("report", "swep=a", "unknown key `swep`. did you mean `sweep=`? keys: against, include, out, "),
+        ("report", "report.etta=1", "unknown key `report.etta`. did you mean `report.eta=`? keys of report: "),
     ],
 )
-def test_each_entry_has_keys_of_its_own(entry, typed, says):
+def test_each_command_has_its_own_keys(entry, typed, says):
     (line,) = lines(typed, entry=entry)
     assert line.startswith(says)
 
 
-def test_what_a_study_is_called_is_no_choice_to_the_report_which_looks_for_runs():
+def test_a_report_accepts_any_study_name():
     assert lines("study=mine/of_old", entry="report") == []
 
 
-def test_the_keys_of_a_job_are_those_of_its_types():
+def test_known_keys_are_those_of_the_schema():
     groups, keys = known("train")
     assert {*groups, *keys} == KNOWN
     assert {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"} == KNOWN
@@ -144,36 +145,36 @@ def check(asked):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["optimizer.lr=high"], r"`optimizer\.lr=high` is not valid\n  hint: give a number, as 0\.01 is$"),
+        (["optimizer.lr=high"], r"`optimizer\.lr=high` is not valid\n  hint: give a number, such as 0\.01$"),
         (
             ["dataset=jpeg", "dataset.count=many"],
-            r"`dataset\.count=many` is not valid\n  hint: give a number, as 1000 is$",
+            r"`dataset\.count=many` is not valid\n  hint: give a number, such as 1000$",
         ),
     ],
 )
-def test_a_text_in_place_of_a_number_is_refused_with_the_number_that_stands_there(order, typed, says):
+def test_a_text_in_place_of_a_number_is_refused_with_the_default(order, typed, says):
     with pytest.raises(ValueError, match=says):
         check(order(*typed))
 
 
-def test_numbers_and_what_may_be_a_text_are_taken(order):
+def test_values_of_the_right_type_are_accepted(order):
     check(order("optimizer.lr=1e-3", "dataset.size=32", "storage.root=/media/sd", "dataset.layout=memory"))
 
 
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["model.name=resnet18"], "model.name=resnet18: it would only call model=lenet so. Type model=resnet18."),
-        (["model=resnet18", "model.name=resnet34"], "Type model=torchvision model.name=resnet34."),
-        (["storage.name=ssd"], "storage.name=ssd: it would only call storage=here so. Type storage=ssd."),
-        (["++optimizer.name=adam"], "it would only call optimizer=sgd so. Type optimizer=adam."),
-        (["device=cpu", "device.name=nano"], "it would only call device=cpu so. Type device=nano."),
-        (["dataset=jpeg", "dataset.name=pets"], "imagenet, jpeg, .* tensors, or add conf/dataset/pets.yaml."),
-        (["model=resnet18", "model.architecture=resnet50"], "model=resnet18 would keep its name. Type model="),
-        (["model=torchvision", "model.architecture=resnet34"], "Type model=torchvision model.name=resnet34."),
+        (["model.name=resnet18"], "label of model=lenet\n  hint: use `model=resnet18`"),
+        (["model=resnet18", "model.name=resnet34"], "use `model=torchvision model.name=resnet34`"),
+        (["storage.name=ssd"], "`storage.name=ssd` .* label of storage=here\n  hint: use `storage=ssd`"),
+        (["++optimizer.name=adam"], "label of optimizer=sgd\n  hint: use `optimizer=adam`"),
+        (["device=cpu", "device.name=nano"], "label of device=cpu\n  hint: use `device=nano`"),
+        (["dataset=jpeg", "dataset.name=pets"], "tensors, or add conf/dataset/pets.yaml"),
+        (["model=resnet18", "model.architecture=resnet50"], "not change the name of model=resnet18\n  hint: use `"),
+        (["model=torchvision", "model.architecture=resnet34"], "use `model=torchvision model.name=resnet34`"),
     ],
 )  # fmt: skip
-def test_a_name_is_chosen_by_its_group_so_that_no_run_says_that_it_is_what_it_is_not(order, typed, says):
+def test_an_override_of_a_name_that_would_mislabel_the_run_is_refused(order, typed, says):
     asked = order(*typed)
     with pytest.raises(ValueError, match=says):
         check_names(asked.overrides, asked.choices)
@@ -183,6 +184,6 @@ def test_a_name_is_chosen_by_its_group_so_that_no_run_says_that_it_is_what_it_is
     "typed",
     [["model=torchvision", "model.name=resnet34"], ["model=lenet", "model.name=lenet"], ["model.activation=ReLU"]],
 )
-def test_a_name_that_a_choice_follows_may_be_typed(order, typed):
+def test_a_name_that_an_option_uses_may_be_overridden(order, typed):
     asked = order(*typed)
     check_names(asked.overrides, asked.choices)

@@ -1,4 +1,4 @@
-"""What a job's values may be."""
+"""Validation of the values of a configuration."""
 
 import copy
 import re
@@ -105,7 +105,7 @@ REFUSED = [
     "optimizer.betas.x=-.inf",
     "meter.rails.shunt_ohm=.inf",
 ]
-"""Each by itself in the default job, also where another choice of its group has that key."""
+"""Overrides of the default configuration, also of keys that only other options of a group have."""
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def made(composed):
     return lambda *typed: job.composed_job(composed(*typed))
 
 
-def test_the_defaults_are_in_range(made):
+def test_default_values_are_valid(made):
     validation.check(made())
 
 
@@ -163,7 +163,10 @@ def test_a_required_key_that_is_missing_is_named(plain_job, key):
         ("dataset.preprocess=5", "`dataset.preprocess=5` is not valid"),
         ("dataset.preprocess=warp", "`dataset.preprocess=warp` is not valid"),
         ("dataset.layout=tape", "`dataset.layout=tape` is not valid"),
-        ("dataset=polynomial target_accuracy=0.9", "`target_accuracy=0.9`: task=regression has no accuracy"),
+        (
+            "dataset=polynomial target_accuracy=0.9",
+            "`target_accuracy=0.9` is not valid: task=regression has no accuracy",
+        ),
         ("throughput.start=5", "`throughput.start=5` is only one end of an interval"),
         ("throughput.stop=5", "`throughput.stop=5` is only one end of an interval"),
         ("throughput={start:5,stop:5}", "`throughput.start=5` is not below throughput.stop=5"),
@@ -171,20 +174,20 @@ def test_a_required_key_that_is_missing_is_named(plain_job, key):
         ("strategy=dp precision=bf16", "`precision=bf16` has no effect in the threads"),
         (
             "deterministic=true cudnn_benchmark=true",
-            "`cudnn_benchmark=true` may choose different algorithms in each run",
+            "`cudnn_benchmark=true` may select other algorithms in each run",
         ),
     ],
 )
-def test_values_that_do_not_go_together_are_refused(made, typed, says):
+def test_incompatible_values_are_refused(made, typed, says):
     with pytest.raises(InputError, match=f"^{re.escape(says)}"):
         validation.check(made(*typed.split()))
 
 
-def test_all_that_is_wrong_is_told_at_once(made):
+def test_all_problems_are_reported_at_once(made):
     with pytest.raises(ValueError, match=r"(?s)^`batch=0` .*\nerror: `epochs=0` "):
         validation.check(made("batch=0", "epochs=0"))
 
 
-def test_a_key_that_was_added_by_force_is_refused_with_what_it_may_have_meant(made):
-    with pytest.raises(ValueError, match=r"There is no key bach\n  hint: Did you mean batch=\?"):
+def test_an_added_unknown_key_is_refused_with_a_suggestion(made):
+    with pytest.raises(ValueError, match=r"unknown key `bach`\n  hint: did you mean `batch=`\?"):
         validation.check_keys({**made().to_dict(), "bach": 8})

@@ -88,7 +88,7 @@ def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path, monkeypatch
 
 def test_a_medium_that_is_not_mounted_is_an_error_and_no_folder(spec, tmp_path):
     place = tmp_path / "media" / "sd"
-    with pytest.raises(ValueError, match=f"storage.root={place} is not there, or is no folder. Mount the medium"):
+    with pytest.raises(ValueError, match=f"`storage.root={place}` is not an existing folder"):
         ready(spec("digits"), {**HERE, "root": str(place)}, tmp_path, print)
     assert not place.exists()
 

@@ -472,5 +472,5 @@ def test_a_run_ran_on_what_its_knobs_have_made_of_the_machine(order, tmp_path, m
 
 def test_a_medium_that_is_not_there_is_not_taken_for_another(order, nano, tmp_path):
     away = order("storage=sd", f"storage.root={tmp_path / 'card'}", f"machine.root={nano}")
-    with pytest.raises(ValueError, match=r"card is not there, or is no folder\. Mount the medium"):
+    with pytest.raises(ValueError, match=r"card` is not an existing folder"):
         plan.settle(away)

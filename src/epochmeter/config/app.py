@@ -1,4 +1,4 @@
-"""A command of Hydra's: `run("train", task, doc)` hands the task what the command line makes of conf/train.yaml."""
+"""Commands with Hydra: `run("train", task, doc)` composes conf/train.yaml with the command line and calls the task."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TRACES = "HYDRA_FULL_ERROR"
 """Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
 MULTIRUN = ("-m", "--multirun")
 CONVERTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
-"""OmegaConf's name of a value type -> the value to give."""
+"""OmegaConf's name of a value type -> its name in messages."""
 NO_OVERRIDE = "it is not key=value"
 UNFINISHED = {"missing EQUAL at '<EOF>'": NO_OVERRIDE, "mismatched input '<EOF>'": "it ends too early"}
-"""Message of the override parser for an incomplete override -> its meaning."""
+"""Message of Hydra's parser about an incomplete override -> its name in messages."""
 WITH_A_VALUE = (
     "--config-dir",
     "-cd",
@@ -46,18 +46,20 @@ WITH_A_VALUE = (
     "-p",
     "--experimental-rerun",
 )
+"""Options of Hydra whose value is the next argument."""
 NUMBERED = re.compile(r"/\d+/?$")
+"""End of a run folder's path: the number of the run."""
 REFUSALS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
 
 
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
-    """Run a task on the configuration that was typed, or on each of a sweep.
+    """Call a task with the composed configuration, or with each configuration of a sweep; print help for `--help`.
 
     Args:
-        entry: the name of the configuration in conf/.
-        task: what to do with it.
-        doc: the entry's docstring, for its help page.
+        entry: Name of the command, and of its file in conf/.
+        task: Function to call with a configuration.
+        doc: Docstring of the command, for `--help`.
 
     Raises:
         SystemExit: Status 1, with an error and a hint on stderr, if the configuration is invalid.
@@ -65,14 +67,14 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(help.page(entry, doc or ""))
         return
-    # Hydra's parser takes an option between overrides for the end of these.
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda typed: typed not in MULTIRUN)
-    with composing(sys.argv[1:], entry) as composed:
+    # Hydra's parser stops reading overrides at an option between them.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN)
+    with composing(sys.argv[1:], entry) as end_composing:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)
         @wraps(task)
         def composed_task(config: DictConfig) -> None:
-            composed()
+            end_composing()
             task(config)
 
         composed_task()
@@ -82,24 +84,34 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
 def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
     """Print errors of Hydra in this context as an error with a hint, without a traceback.
 
-    Yields a function to call when the configuration is composed. Later errors are raised unchanged, except InputError.
     With HYDRA_FULL_ERROR=1 in the environment, all errors are raised unchanged.
-    """
-    begun = False
 
-    def begin() -> None:
-        nonlocal begun
-        begun = True
+    Args:
+        arguments: The command line.
+        entry: Name of the command.
+
+    Yields:
+        A function to call when the configuration is composed. Later errors are raised unchanged, except InputError and
+        errors of Hydra itself.
+
+    Raises:
+        SystemExit: With the text of the error.
+    """
+    is_composed = False
+
+    def end_composing() -> None:
+        nonlocal is_composed
+        is_composed = True
 
     before = os.environ.get(TRACES)
     os.environ[TRACES] = "1"
     try:
         if entry != "train" and {"-m", "--multirun"} & {*arguments}:
-            raise input_error("-m is for train.py: this command has nothing to sweep over", "leave -m out")
+            raise input_error("`-m` is only for src/train.py: other commands have no sweeps", "leave out `-m`")
         check_overrides(arguments, entry)
-        yield begin
+        yield end_composing
     except REFUSALS as error:
-        expected = isinstance(error, InputError | HydraException) if begun else True
+        expected = not is_composed or isinstance(error, InputError | HydraException)
         if before == "1" or not expected:
             raise
         sys.exit(errors.line(redacted(explained(error, arguments, entry))))
@@ -109,51 +121,56 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
 
 
 def check_overrides(arguments: Sequence[str], entry: str) -> None:
-    """Refuse overrides without a key, and overrides that delete a required key; InputError.
+    """Refuse overrides without a key, overrides that delete a required key, and invalid run folders.
 
     An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
+
+    Raises:
+        InputError: For the first invalid override.
     """
-    for place, typed in enumerate(arguments):
-        key = typed.partition("=")[0].lstrip("+~")
-        if typed.startswith("-") or (place and arguments[place - 1] in WITH_A_VALUE):
+    for position, argument in enumerate(arguments):
+        key, _, value = argument.partition("=")
+        key, text = key.lstrip("+~"), value.strip("'\"")
+        if argument.startswith("-") or (position and arguments[position - 1] in WITH_A_VALUE):
             continue
         if not key:
-            raise input_error(f"`{typed}` has no key", "give key=value, such as batch=32")
-        value = typed.partition("=")[2].strip("'\"")
-        if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(value)):
-            raise input_error(f"`{typed}` is not valid: the name of a run's folder is its number",
-                          "give hydra.run.dir=FOLDER/0, or hydra.sweep.dir=FOLDER with -m")  # fmt: skip
-        if typed.partition("=")[2].startswith("[") and choices(key):
+            raise input_error(f"`{argument}` has no key", "give key=value, such as `batch=32`")
+        if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(text)):
+            raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number",
+                              "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`")  # fmt: skip
+        if value.startswith("[") and choices(key):
             raise input_error(
-                f"`{key}=` takes one choice, not a list", f"give one, or sweep over several: -m {key}=A,B"
+                f"`{argument}` is not valid: `{key}=` takes one option, not a list",
+                f"give one option, or sweep over several: `-m {key}={value.strip('[]').replace(' ', '')}`",
             )
         group, _, name = key.partition(".")
-        if typed.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
-            raise input_error(f"`{typed}` deletes a required key", f"set it instead: {key}=")
+        if argument.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
+            raise input_error(f"`{argument}` deletes a required key", f"set the key instead: `{key}=`")
 
 
 def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str:
-    """Return the text for an error of Hydra: the problem and a hint.
+    """Return the text for an error of Hydra: problems and hints.
 
-    The hints on overrides come first. If one of them explains Hydra's error, that error is left out.
+    Hints about overrides come first. Hydra's error is left out if one of them explains it.
     """
-    if isinstance(error, InputError) or type(error) is CompactHydraException:  # of this project's own plugins
+    if isinstance(error, InputError) or type(error) is CompactHydraException:  # raised by this project's plugins
         return str(error)
     text = f"{error}\n{error.__cause__ or ''}"
-    found = hints(arguments, entry)
-    if any(hint.about in text for hint in found):
-        return str(InputError(*(hint.problem for hint in found)))
-    return str(InputError(*(hint.problem for hint in found), problem_of(error, arguments)))
+    suggestions = hints(arguments, entry)
+    problems = [suggestion.problem for suggestion in suggestions]
+    if not any(suggestion.about in text for suggestion in suggestions):
+        problems.append(problem_of(error, arguments, entry))
+    return str(InputError(*problems))
 
 
-def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
-    """Return the problem that an error describes, for errors that no hint explains."""
+def problem_of(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
+    """Return the problem that an error of Hydra describes."""
     lines = (str(error) or type(error).__name__).splitlines()
     first = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
         return Problem(
-            f"Cannot read {where}: {error.problem or error.context}", "fix the YAML; indent by spaces, not tabs"
+            f"cannot read {where}: {error.problem or error.context}", "fix the YAML; indent with spaces, not tabs"
         )
     if isinstance(error, OverrideParseException):
         why = re.sub(r"^(Error parsing override .*|LexerNoViableAltException: .*)\n?", "", str(error)).strip()
@@ -163,40 +180,47 @@ def problem_of(error: BaseException, arguments: Sequence[str]) -> Problem:
             else NO_OVERRIDE
         )
         why = UNFINISHED.get(why, why)
-        return Problem(f"Cannot read `{error.override}`: {why}", "quote special characters: 'key=\"a (b), c\"'")
+        hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
+        return Problem(f"cannot parse `{error.override}`: {why}", hint)
     if isinstance(error, InterpolationResolutionError | RecursionError):
-        referring = [typed for typed in arguments if "${" in typed]
-        what = (
+        referring = [argument for argument in arguments if "${" in argument]
+        cause = (
             "it refers to itself"
             if "ecursi" in str(error)
             else re.sub(r"^\w+ raised while resolving interpolation: ", "", first)
         )
         return Problem(
-            f"Cannot resolve {' '.join(f'`{typed}`' for typed in referring) or 'a reference ${...} in a file'}: {what}",
-            "give a value, or reference an existing key: ${batch}",
+            f"cannot resolve {' '.join(map('`{}`'.format, referring)) or 'a reference ${...} in a file'}: {cause}",
+            "give a value, or refer to an existing key, such as `${batch}`",
         )
     if isinstance(error, OSError) and error.errno:
-        return Problem(f"Cannot use {error.filename or 'a file'}: {error.strerror or first}",
+        return Problem(f"cannot use `{error.filename or 'a file'}`: {error.strerror or first}",
                        "give another path, or fix the permissions")  # fmt: skip
     if isinstance(error, SearchPathException):
-        return Problem(first, "give a folder that exists")
+        return Problem(first, "give an existing folder")
     if plugin := re.search(r"Could not find '(hydra/\w+)/(.+)'", first):
         group = plugin[1]
-        return Problem(f"There is no {group}={plugin[2]}", f"give one of {', '.join(choices(group))}")
+        return Problem(f"`{group}={plugin[2]}` does not exist", f"options: {', '.join(choices(group))}")
     if below := re.match(r"Could not override '(\w+)\.(\w+)'", first):
         group, name = below.groups()
-        having = [f"{group}={choice}" for choice in choices(group) if name in standing(group, choice)]
-        if having:
-            return Problem(f"The chosen {group} has no key {name}", f"use one that has it: {', '.join(having)}")
+        suitable = [f"`{group}={option}`" for option in choices(group) if name in standing(group, option)]
+        if suitable:
+            return Problem(
+                f"the selected {group} has no key `{name}`", f"select one that has it: {', '.join(suitable)}"
+            )
     cause = (str(error.__cause__ or "").splitlines() or [""])[0]
-    place = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
+    key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
     what = f"{first}: {cause}" if cause and cause not in first else first
     if merged := re.match(r"Error merging override (.*): Value .* could not be converted to (\w+)", what):
-        needed = CONVERTED.get(merged[2], f"a value of type {merged[2]}")
-        return Problem(f"`{merged[1]}` is not valid", f"give {needed}")
-    what += f" (key `{place[1]}`)" if place and place[1] not in what else ""
+        return Problem(
+            f"`{merged[1]}` is not valid", f"give {CONVERTED.get(merged[2], f'a value of type {merged[2]}')}"
+        )
+    what += f" (key `{key[1]}`)" if key and key[1] not in what else ""
     if isinstance(error, ConfigCompositionException) and "--multirun" in str(error):
-        return Problem(first, "add -m to sweep over several values")
+        argument = re.sub(r"^Ambiguous value for argument '(.*)'$", r"\1", first)
+        return Problem(
+            f"`{argument}` has several values: a single run takes one", f"for a sweep add `-m`: `-m {argument}`"
+        )
     if "hydra." in first:
-        return Problem(what, "--cfg hydra prints the keys of Hydra and their values")
-    return Problem(what, "--cfg job prints all keys and their values, --help the most used keys")
+        return Problem(what, f"list the keys of Hydra: `python src/{entry}.py --cfg hydra`")
+    return Problem(what, f"list all keys and their values: `python src/{entry}.py --cfg job`")

@@ -1,4 +1,4 @@
-"""Errors in a user's input: the problem and a hint."""
+"""Errors about invalid input, each with a problem and a hint."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LONGEST = 1000
-"""Maximum length of a printed line, in characters: a key or a value may be as long as the shell allows."""
+"""Maximum length of a printed line, in characters, since keys and values may have any length."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with an input, and how to fix it."""
+    """A problem with an input.
+
+    Attributes:
+        what: What is wrong, with the value in backticks, and why.
+        hint: What to do, with a command or a value to paste.
+    """
 
     what: str
     hint: str
@@ -21,7 +26,13 @@ class Problem(NamedTuple):
 
 
 class InputError(ValueError):
-    """An invalid input. Its text follows `error: ` and has a line with a hint for each problem."""
+    """An invalid input.
+
+    Its text is printed after `error: `, and has a line with a hint for each problem.
+
+    Args:
+        *problems: One or more problems.
+    """
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\nerror: ".join(map(str, problems)))
@@ -29,14 +40,14 @@ class InputError(ValueError):
 
 
 def input_error(what: str, hint: str) -> InputError:
-    """Return the error for a single problem."""
+    """Return an InputError with a single problem."""
     return InputError(Problem(what, hint))
 
 
 def line(error: BaseException | str) -> str:
-    """Return the text for the terminal: `error: ` and the message, with very long lines shortened.
+    """Return an error as printed: `error: ` and the message, with very long lines shortened.
 
-    In a text without a hint, the first sentence is the problem and the others are the hint.
+    If a one-line message has no hint, its first sentence is the problem and the other sentences are the hint.
     """
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):

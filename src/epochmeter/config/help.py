@@ -1,6 +1,6 @@
-"""What `--help` prints of an entry: its docstring, its groups with their choices, and keys as conf/ has them.
+"""The help page of a command: its docstring, its groups with their options, and its keys with their comments in conf/.
 
-Hydra's own page takes twice as long as all else that it does, as it lists groups that nobody here asks for.
+Hydra's own help page takes twice as long as composing a configuration, and lists groups that are not used here.
 """
 
 from __future__ import annotations
@@ -21,38 +21,44 @@ MOST_USED = {
         *("sweep.repeats", "sweep.order", "sweep.max_failures", "sweep.timeout_s"),
     )
 }
-"""The keys that are listed of an entry that has too many for a page."""
+"""Keys on the help page of a command that has too many keys for one page."""
 
 
 def page(entry: str, doc: str) -> str:
-    """The page of an entry: what it is, what can be set, and then the rest of its docstring."""
-    what, _, rest = doc.partition("\n\n")
+    """Return the help page of a command.
+
+    Args:
+        entry: Name of the command, and of its file in conf/.
+        doc: The command's docstring; its first paragraph begins the page, the others end it.
+    """
+    summary, _, rest = doc.partition("\n\n")
     groups, _ = known(entry)
     keys = dict(commented((CONF / f"{entry}.yaml").read_text()))
     shown = MOST_USED.get(entry, tuple(keys))
+    title = "Keys (key=value):"
+    if len(shown) < len(keys):
+        title = f"Most used keys (key=value); for all keys: python src/{entry}.py --cfg job"
     parts = {
-        "Groups (group=choice):": [(group, ", ".join(choices(group))) for group in sorted(groups)],
-        f"Keys (key=value){'' if len(shown) == len(keys) else '; all of them, and those of groups: --cfg job'}:": [
-            (f"{name}={keys[name][0]}", keys[name][1]) for name in shown
-        ],
+        "Groups (group=option):": [(group, ", ".join(choices(group))) for group in sorted(groups)],
+        title: [(f"{name}={keys[name][0]}", keys[name][1]) for name in shown],
     }
-    return "\n\n".join([what, *(f"{title}\n{listed(rows)}" for title, rows in parts.items()), rest.rstrip()])
+    return "\n\n".join([summary, *(f"{heading}\n{listed(rows)}" for heading, rows in parts.items()), rest.rstrip()])
 
 
 def commented(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The keys in a YAML's text, those below others by their dotted names, each with its value and comment."""
-    above = ""
+    """Yield the keys in the text of a YAML file, by dotted names, each with its value and comment."""
+    section = ""
     for line in text.splitlines():
-        if found := re.fullmatch(r"( *)(\w+):(?: ([^ #].*?))?(?: +# (.*))?", line):
-            indent, name, value, comment = found.groups(default="")
-            above = above if indent else name
-            if value and above != "hydra":
-                yield f"{above}.{name}" if indent else name, (value, comment)
+        if match := re.fullmatch(r"( *)(\w+):(?: ([^ #].*?))?(?: +# (.*))?", line):
+            indent, name, value, comment = match.groups(default="")
+            section = section if indent else name
+            if value and section != "hydra":
+                yield f"{section}.{name}" if indent else name, (value, comment)
 
 
 def listed(rows: Sequence[tuple[str, str]]) -> str:
-    """Two columns, the second wrapped."""
+    """Return two columns, the second one wrapped."""
     width = max(len(first) for first, _ in rows) + 2
     table = [(first, wrap(second, COLUMNS - len(INDENT) - width) or [""]) for first, second in rows]
-    lines = [f"{INDENT}{first:{width}}" + f"\n{INDENT}{'':{width}}".join(seconds) for first, seconds in table]
+    lines = [f"{INDENT}{first:{width}}" + f"\n{INDENT}{'':{width}}".join(wrapped) for first, wrapped in table]
     return "\n".join(line.rstrip() for line in lines)

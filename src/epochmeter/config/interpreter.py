@@ -1,6 +1,6 @@
-"""Whether this Python can run the entries: told before anything is imported that another one may not have.
+"""Check that this Python can run the commands, before they import any library.
 
-It holds to what Python 3.6 reads, as the entries do: on a Jetson that is the one at hand.
+This module and the commands must be readable by Python 3.6, the default `python3` of older Jetsons.
 """
 
 import os
@@ -26,18 +26,25 @@ sys.excepthook = end_quietly
 
 
 def lack():
-    """What this Python lacks to run the command that was typed, and what to type instead; empty where it is right."""
+    """Return the error if this Python cannot run the command, with a hint; empty if it can."""
     if sys.version_info < OLDEST:
-        what = "is Python {}.{}, and epochmeter needs {}.{} or newer".format(*sys.version_info[:2], *OLDEST)
+        problem = "is Python {}.{}; epochmeter needs {}.{} or newer".format(*sys.version_info[:2], *OLDEST)
     else:
         missing = [name for name in NEEDED if find_spec(name) is None]
-        what = "has no {}, which epochmeter needs".format(", ".join(missing)) if missing else ""
-    return f"{sys.executable} {what}. {remedy(ROOT, sys.argv)}" if what else ""
+        problem = "lacks {}".format(", ".join(missing)) if missing else ""
+    if not problem:
+        return ""
+    return f"error: `{sys.executable}` {problem}\n  hint: {remedy(ROOT, sys.argv)}"
 
 
 def remedy(root, command):
-    """What to type in place of a command, so that the project's own Python runs it."""
+    """Return the commands that set up the environment, if there is none, and run a command in it.
+
+    Args:
+        root: Folder of the project.
+        command: The command's words, without the interpreter.
+    """
     python = os.path.join(root, ".venv", "bin", "python")
     make = "make setup" if root == os.getcwd() else f"make -C {shlex.quote(root)} setup"
-    first = "Type" if os.path.exists(python) else f"Type `{make}` once, then"
-    return f"{first}: {' '.join(map(shlex.quote, [os.path.relpath(python), *command]))}"
+    run = " ".join(map(shlex.quote, [os.path.relpath(python), *command]))
+    return f"run `{run}`" if os.path.exists(python) else f"run `{make}` once, then `{run}`"

@@ -1,9 +1,8 @@
-"""Passwords and tokens, left out of whatever is written down or shown.
+"""Redaction of passwords and tokens in everything that is written or printed.
 
-They belong into the environment, as MLflow's MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD and
-MLFLOW_TRACKING_TOKEN, which nothing here writes anywhere. An address can hold them all the same, `http://user:password
-@host` or `?token=...`, and so can a key of one's own, `dataset.make.password=...`. Where a text leaves open how far a
-secret goes, more is hidden rather than less.
+Credentials belong in environment variables, such as MLFLOW_TRACKING_PASSWORD, which are never written. They may also be
+in a URL, `http://user:password@host` or `?token=...`, or in a key, `dataset.make.password=...`. If the end of a secret
+is ambiguous, more text is hidden rather than less.
 """
 
 from __future__ import annotations
@@ -16,84 +15,93 @@ from typing import Any
 
 HIDDEN = "***"
 
-# What a secret is called.
+# Names of secrets.
 
 ENDS = (
     *("password", "passwords", "passwd", "passphrase", "secret", "secrets", "credential", "credentials"),
     *("apikey", "accesskey", "secretkey", "privatekey"),
 )
-"""What the letters of a secret's name end with: `db_password`, `API_KEY`. A mere `key` is none, nor is a `sort_key`."""
+"""Ends of the letters in names of secrets: `db_password`, `API_KEY`; but not `key` or `sort_key`."""
 IN_A_QUERY = ("key", "sig", "signature", "xamzsignature", "xgoogsignature")
-"""What else is secret in an address. `viewStateShareKey`, which opens a saved view of MLflow's, is not."""
+"""Other names of secrets in a URL's query. `viewStateShareKey`, which opens a saved view in MLflow, is not one."""
 TOKEN = re.compile(r"([a-z]*)[\W\d_]*token[\W\d_]*$", re.IGNORECASE)
-"""A name that ends with `token`, and the word before that."""
+"""A name that ends with `token`, and the word before it."""
 OF_A_LANGUAGE = {"pad", "bos", "eos", "unk", "mask", "sep", "cls", "start", "end", "special", "image", "per"}
-"""Words before `token` with which it is one that a model reads or writes, or is counted by."""
+"""Words before `token` that make it a token of a language model, not a secret."""
 
-# Where a secret stands.
+# Places of secrets.
 
 KEY = r"[\w$./@-]+"
-"""A key of Hydra's, with its groups and its package."""
+"""A key of Hydra, with group and package."""
 SIGN = r"[~+]{0,2}"
-"""What an override begins with that adds a key, or takes it away."""
+"""Prefix of an override that adds or deletes a key."""
 OWN = r"['\"](?=\w)"
-"""A quote that a letter follows belongs to the text that it stands in: `q'uote`. Another one ends it."""
+"""A quote before a letter is part of the text, as in `q'uote`; any other quote ends the text."""
 QUOTED = r"""(?: '(?:\\.|'(?=\w)|[^'\\])*'(?!\w) | "(?:\\.|"(?=\w)|[^"\\])*"(?!\w) | ['"][^\n]* )"""
-"""A text in quotes; one that is cut short goes to the end of its line."""
+"""Quoted text; without a closing quote, up to the end of the line."""
 AROUND = " \t'\""
-"""What may stand around a value, and is none by itself."""
+"""Characters around a value that are not part of it."""
 COMMAND = re.compile(r"python[\d.]* ")
-"""What the command begins with that a run was started by."""
+"""Start of a command that starts a run."""
 OVERRIDE = re.compile(rf"({SIGN}({KEY})[ \t]*=).+", re.DOTALL)
-"""All of a text that is one override."""
+"""A text that is a single override."""
 ASSIGNED = re.compile(rf"(?<![\w$./@?&-])(?P<quote>['\"]?){SIGN}(?P<name>{KEY})[ \t]*=")
-"""`key=` within a text. What follows `?` or `&` is an address's."""
+"""`key=` within a text. After `?` or `&` it is part of a URL."""
 WORD = re.compile(rf"{QUOTED}+", re.DOTALL | re.VERBOSE)
-"""A shell's word in quotes. One that holds quotes itself is several of them, without a gap."""
+"""A quoted word of a shell. If it contains quotes, it consists of several quoted texts without spaces."""
 VALUE = re.compile(
-    rf"""(?: {QUOTED}                                         # a blank in quotes ends nothing
-           | (?! (?<![,\s]) [ \t]+ ['"]?{SIGN}{KEY}=(?!=) )   # up to the next override; `f(a, b=1)` holds none
+    rf"""(?: {QUOTED}                                         # a space in quotes does not end it
+           | (?! (?<![,\s]) [ \t]+ ['"]?{SIGN}{KEY}=(?!=) )   # up to the next override; `f(a, b=1)` has none
              [^\n]
          )*""",
     re.DOTALL | re.VERBOSE,
 )
-"""The value of an override: Hydra takes blanks without quotes, so it goes to the next override or its line's end."""
+"""The value of an override, up to the next override or the end of the line, since Hydra accepts unquoted spaces."""
 PAIRED = re.compile(rf"(?:(?P<inside>[{{,])|^)[ \t]*['\"]*(?P<name>{KEY})['\"]*[ \t]*:", re.MULTILINE)
-"""`key:` as Hydra's mappings, Python's, JSON's and YAML's have it."""
+"""`key:` in a mapping of Hydra, Python, JSON or YAML."""
 ELEMENT = re.compile(rf"{QUOTED} | \\. | [][(){{}},\n] | [^][(){{}},\n'\"\\]+", re.DOTALL | re.VERBOSE)
-"""A piece of a mapping's text: what is in quotes, a sign, or what lies between signs."""
+"""A part of a mapping's text: quoted text, a delimiter, or text between delimiters."""
 
 PORT = r"\d*(?:[\s/?#'\",;.)\]}]|$)"
 PASSWORD = re.compile(rf"(://)[^\s/?#@:\[]*:(?!{PORT})(?:\S*|[^\n@]*)@")
-"""Who logs in, with a password that may hold what no address should: what follows the colon is no port."""
+"""User and password in a URL. The password may contain invalid characters; a port after the colon is excluded."""
 USER = re.compile(rf"(://)(?:[^\s/?#'\"]|{OWN})*@")
-"""Who logs in at an address."""
+"""User in a URL, with or without a password."""
 ASKED = re.compile(rf"([?&]([^\s=?&#'\"]+)=)(?:[^\s&#'\"]|{OWN})+")
-"""One parameter of an address, its name, and its value."""
+"""A parameter of a URL's query: its name and its value."""
 
 
 def redacted(text: str) -> str:
-    """The text with `***` in place of who logs in at an address, of tokens asked with, and of values typed for keys
-    that are named as secrets are.
+    """Return a text with all credentials replaced by `***`.
 
-    It may be an address, an override or several, a command, or an error of many lines that repeats any of these.
+    Args:
+        text: A URL, one or more overrides, a command, or a message that contains any of them.
+
+    Returns:
+        The text without users and passwords in URLs, tokens in queries, and values of keys with names of secrets.
     """
-    shown = _without_any(text)
-    if shown == text:
+    result = _without_any(text)
+    if result == text:
         return text
     words = _command(text)
-    return shlex.join(map(redacted_override, words)) if words else shown
+    return shlex.join(map(redacted_override, words)) if words else result
 
 
 def redacted_override(text: str) -> str:
-    """The same of a text that is known to be a single override: the whole value of a secret is hidden."""
-    found = OVERRIDE.fullmatch(text)
-    return f"{found[1]}{HIDDEN}" if found and _is_secret(found[2]) else _without_any(text)
+    """Return a single override with its credentials replaced by `***`; a secret's value is hidden completely."""
+    match = OVERRIDE.fullmatch(text)
+    return f"{match[1]}{HIDDEN}" if match and _is_secret(match[2]) else _without_any(text)
 
 
 def redacted_tree(value: Any, name: str = "") -> Any:
-    """A tree of plain values, its texts redacted; what a key named as a secret holds is hidden as a whole, unless it
-    only says that there is none, or whether there is one."""
+    """Return nested plain values with all texts redacted.
+
+    The value of a key with the name of a secret is hidden completely, unless it is null, a boolean or an empty text.
+
+    Args:
+        value: Mappings, lists and plain values.
+        name: Dotted key of the value.
+    """
     if value is None or isinstance(value, bool):
         return value
     if _is_secret(name):
@@ -101,20 +109,20 @@ def redacted_tree(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, dict):
-        return {key: redacted_tree(each, f"{name}.{key}") for key, each in value.items()}
+        return {key: redacted_tree(item, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redacted_override(each) if isinstance(each, str) else redacted_tree(each, name) for each in value]
+        return [redacted_override(item) if isinstance(item, str) else redacted_tree(item, name) for item in value]
     return value
 
 
 def without_user(address: str) -> str:
-    """The address without who logs in there: a link that a browser can open, and asks for the rest."""
+    """Return a URL without user and password, as a link for a browser."""
     return USER.sub(r"\1", PASSWORD.sub(r"\1", address))
 
 
 @lru_cache(1024)
 def _is_secret(name: str) -> bool:
-    # Only its end tells, and a text of any length may stand before a `=`.
+    # Only the end is relevant, and the text before a `=` may have any length.
     end = name[-64:]
     if _letters(end).endswith(ENDS):
         return True
@@ -141,7 +149,7 @@ def _without_any(text: str) -> str:
 
 
 def _command(text: str) -> list[str]:
-    """The words of a command, where the text is one as it is written down when a run begins; else none."""
+    """Return the words of a command as recorded for a run; empty if the text is not one."""
     if not COMMAND.match(text):
         return []
     try:
@@ -151,40 +159,47 @@ def _command(text: str) -> list[str]:
     return words if shlex.join(words) == text else []
 
 
-def _answered(asked: re.Match[str]) -> str:
-    return f"{asked[1]}{HIDDEN}" if _is_secret_in_a_query(asked[2]) else asked[0]
+def _answered(parameter: re.Match[str]) -> str:
+    """Return a parameter of a query, its value replaced by `***` if it is a secret."""
+    return f"{parameter[1]}{HIDDEN}" if _is_secret_in_a_query(parameter[2]) else parameter[0]
 
 
-def _without(named: re.Pattern[str], value_of: Callable[[re.Match[str]], str], text: str) -> str:
-    """The text without the values that follow secrets' names."""
-    shown, done = [], 0
-    while found := named.search(text, done):
-        begin = found.end()
-        shown.append(text[done:begin])
+def _without(key_pattern: re.Pattern[str], value_of: Callable[[re.Match[str]], str], text: str) -> str:
+    """Return the text with the values of secrets replaced by `***`.
+
+    Args:
+        key_pattern: Matches a key, with its name in the group `name`.
+        value_of: Returns the value that follows a matched key.
+        text: The text to redact.
+    """
+    parts, done = [], 0
+    while match := key_pattern.search(text, done):
+        begin = match.end()
+        parts.append(text[done:begin])
         done = begin
-        if _is_secret(found["name"]):
-            value = value_of(found)
+        if _is_secret(match["name"]):
+            value = value_of(match)
             if value.strip(AROUND) not in ("", HIDDEN):
-                blank = value[: len(value) - len(value.lstrip())]
-                closing = found.groupdict().get("quote") or ""
-                shown.append(f"{blank}{HIDDEN}{closing}")
+                space = value[: len(value) - len(value.lstrip())]
+                closing_quote = match.groupdict().get("quote") or ""
+                parts.append(f"{space}{HIDDEN}{closing_quote}")
                 done += len(value)
-    return "".join([*shown, text[done:]])
+    return "".join([*parts, text[done:]])
 
 
 def _assigned(key: re.Match[str]) -> str:
-    """What is assigned to a key; with the quote that ends it, where one begins before the key."""
+    """Return the value assigned to a key, with the closing quote if a quote opens before the key."""
     text, begin = key.string, key.end()
-    whole = WORD.match(text, key.start()) if key["quote"] else VALUE.match(text, begin)
-    return text[begin : whole.end()] if whole else ""
+    match = WORD.match(text, key.start()) if key["quote"] else VALUE.match(text, begin)
+    return text[begin : match.end()] if match else ""
 
 
 def _held(key: re.Match[str]) -> str:
-    """What a mapping holds for a key, with all that it may hold itself; a line of YAML's holds it to its end."""
+    """Return the value of a key in a mapping, with nested values; in YAML, the rest of the line."""
     text, depth = key.string, 0
     ends = ("\n", ",", "]", ")", "}") if key["inside"] else ("\n",)
-    for piece in ELEMENT.finditer(text, key.end()):
-        if depth <= 0 and piece[0] in ends:
-            return text[key.end() : piece.start()]
-        depth += (piece[0] in ("[", "(", "{")) - (piece[0] in ("]", ")", "}"))
+    for part in ELEMENT.finditer(text, key.end()):
+        if depth <= 0 and part[0] in ends:
+            return text[key.end() : part.start()]
+        depth += (part[0] in ("[", "(", "{")) - (part[0] in ("]", ")", "}"))
     return text[key.end() :]

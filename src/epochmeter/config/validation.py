@@ -1,4 +1,4 @@
-"""The values that a job's keys may have: one rule per key, and combinations of keys that are not allowed."""
+"""Allowed values: one rule per key, and rules for combinations of keys."""
 
 from __future__ import annotations
 
@@ -15,25 +15,31 @@ from epochmeter.config.schema import Dataset, Job, Precision, Strategy, Throughp
 from epochmeter.config.suggestions import KNOWN, unknown
 
 MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
-"""Kinds of storage devices, as `machine.disk.Disk` has them."""
+"""Kinds of storage devices that `machine.disk.Disk` can have."""
 PREPROCESSING = ("resize", "crop", "pad")
 ABSENT = object()
+"""Value of a key that does not exist."""
 LARGEST = 10**9
-"""More is a slip of the keyboard, and does not fit the numbers that torch counts by."""
+"""Largest count: more is a typing error, and exceeds the 32-bit integers in PyTorch."""
 LARGEST_SEED = 2**32 - 1
 """Largest seed of NumPy's generators."""
 ABSOLUTE_ZERO_C = -273.15
 
 
 class Rule(NamedTuple):
-    """The allowed values of a key: in words, as they follow "give", and as a test."""
+    """The allowed values of a key.
+
+    Attributes:
+        allowed: Description of the allowed values, which follows "give" in a hint.
+        fits: Returns whether a value is allowed.
+    """
 
     allowed: str
     fits: Callable[[Any], bool]
 
 
 def whole(low: int, high: int | None = None) -> Rule:
-    """Whole numbers from `low` to `high`, or without an upper bound."""
+    """Return the rule for integers from `low` to `high`, or without an upper bound."""
     words = f"{low} or more" + ("" if high is None else f", at most {high:,}")
     return Rule(
         f"a whole number, {words}",
@@ -42,7 +48,7 @@ def whole(low: int, high: int | None = None) -> Rule:
 
 
 def number(low: float = -math.inf, high: float = math.inf, unit: str = "a number", *, above: bool = False) -> Rule:
-    """Finite numbers from `low` to `high`; with `above`, greater than `low`."""
+    """Return the rule for finite numbers from `low` to `high`; with `above`, greater than `low`."""
     words = f"above {low:g}" if above else f"{low:g} or more"
     words = "" if low == -math.inf else f", {words}" + ("" if high == math.inf else f", and at most {high:g}")
 
@@ -54,26 +60,26 @@ def number(low: float = -math.inf, high: float = math.inf, unit: str = "a number
 
 
 def one_of(*choices: str) -> Rule:
-    """A few words, or `true` and `false`, as they are typed."""
+    """Return the rule for a set of words, such as `true` and `false`."""
     return Rule(f"one of {', '.join(choices)}", lambda value: typed(value) in choices)
 
 
 def or_null(rule: Rule, meaning: str = "") -> Rule:
-    """A rule whose key may also be null; `meaning` is the meaning of null."""
+    """Return a rule that also allows null, with `meaning` as the meaning of null."""
     return Rule(
         f"{rule.allowed}, or null{meaning and f' for {meaning}'}", lambda value: value is None or rule.fits(value)
     )
 
 
 FLAG = one_of("true", "false")
-TEXT = Rule("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
-FOLDER = Rule("a folder that exists", lambda value: isinstance(value, str) and Path(value).is_dir())
-FILE = Rule("a file that exists", lambda value: isinstance(value, str) and Path(value).is_file())
+TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
+FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
+FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
-WRITABLE = Rule("a folder that can be written", lambda value: isinstance(value, str) and is_writable(Path(value)))
+WRITABLE = Rule("a writable folder", lambda value: isinstance(value, str) and is_writable(Path(value)))
 SECONDS = number(0, unit="seconds")
 LIMIT_S = or_null(number(0, unit="seconds", above=True), "no limit")
-SHARE = number(0, 1, "a number")
+SHARE = number(0, 1, "a fraction")
 
 RULES = {
     "batch": whole(1, LARGEST),
@@ -87,14 +93,17 @@ RULES = {
     "pin_memory": one_of("auto", "true", "false"),
     "rehearse": one_of("auto", "true", "false"),
     "power_limit": or_null(
-        Rule("watts above 0, a power mode", lambda value: TEXT.fits(value) or number(0, above=True).fits(value))
+        Rule(
+            "watts above 0, a power mode such as MAXN",
+            lambda value: TEXT.fits(value) or number(0, above=True).fits(value),
+        )
     ),
     "target_accuracy": or_null(number(0, 1, "a fraction", above=True)),
     "target_loss": or_null(number(0, unit="a loss", above=True)),
     "checkpoint.every": or_null(whole(1), "no checkpoint"),
     "throughput.start": or_null(whole(0)),
     "throughput.stop": or_null(whole(1)),
-    "sweep.sample": or_null(whole(1), "the whole grid"),
+    "sweep.sample": or_null(whole(1), "the complete grid"),
     "sweep.repeats": or_null(whole(1, 1000), "one run"),
     "sweep.seed": whole(0, LARGEST_SEED),
     "sweep.cooldown_s": SECONDS,
@@ -116,9 +125,10 @@ RULES = {
     "dataset.size": whole(1),
     "dataset.features": whole(1),
     "dataset.normalize": Rule(
-        "mean and std, each a list of numbers, those of std above 0", lambda value: is_scale(value)
+        "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}",
+        lambda value: is_scale(value),
     ),
-    "dataset.words": whole(5, 10**6),  # four are marks
+    "dataset.words": whole(5, 10**6),  # including four special tokens
     "dataset.pixels": whole(32, 4096),
     "dataset.length": whole(2),
     "dataset.held_out": whole(2),
@@ -136,6 +146,7 @@ RULES = {
     "scheduler.gamma": number(0, above=True),
     "scheduler.eta_min": number(0),
     "strategy.timeout_s": number(0, unit="seconds", above=True),
+    "model.name": Rule("the name of a model, such as resnet34", lambda value: TEXT.fits(value)),
     "model.channels": whole(1),
     "model.classes": or_null(whole(1)),
     "model.features": whole(1),
@@ -164,29 +175,29 @@ RULES = {
     "out": or_null(TEXT),
     "source": TEXT,
     "report.eta": number(0, 1),
-    "report.max_slowdown": number(1, unit="a multiple of the fastest's time"),
+    "report.max_slowdown": number(1, unit="a multiple of the shortest time"),
     "report.power_budget": or_null(number(0, unit="watts", above=True)),
     "report.deadline": or_null(number(0, unit="seconds", above=True)),
     "report.predict": FLAG,
 }
-"""The allowed values of each key of all commands. The rule of a group's key holds for each choice with this key."""
+"""Allowed values by key, for all commands. A rule for a key of a group applies to all options with this key."""
 REQUIRED = required_keys(Job)
-"""Keys that must be there: those of a group, in every choice of it."""
+"""Keys that must exist; keys of a group in each of its options."""
 
 
 def check_keys(keys: Mapping[str, Any]) -> None:
-    """Refuse unknown keys, and a choice of a group that lacks a required one; InputError."""
-    if strangers := sorted(set(keys) - KNOWN):
-        raise InputError(unknown(strangers[0]))
-    if lacking := [key for key in REQUIRED if value_of(keys, key) is ABSENT]:
-        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in lacking))
+    """Refuse unknown keys, and an option of a group that lacks a required key; raises InputError."""
+    if extra := sorted(set(keys) - KNOWN):
+        raise InputError(unknown(extra[0]))
+    if missing := [key for key in REQUIRED if value_of(keys, key) is ABSENT]:
+        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in missing))
 
 
 def check(job: Job) -> None:
-    """Refuse invalid values, each with the allowed values.
+    """Check all values of a training configuration.
 
     Raises:
-        InputError: with one problem for each value.
+        InputError: With one problem and the allowed values for each invalid value.
     """
     check_each(job.to_dict())
     if wrong := list(incompatible(job)):
@@ -194,16 +205,20 @@ def check(job: Job) -> None:
 
 
 def check_each(keys: Mapping[str, Any]) -> None:
-    """Refuse invalid values of any command, each with the allowed values; InputError."""
+    """Check the values of any command by the rules for single keys; raises InputError."""
     wrong = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
-    wrong += [Problem(f"`{key}={typed(value)}` is not valid", "give a finite number that is not empty, or null")
-              for key, value in leaves(keys) if key not in RULES and is_nothing(value)]  # fmt: skip
+    # Keys without a rule often refer to keys with one, as `model.architecture` to `model.name`.
+    wrong = wrong or [
+        Problem(f"`{key}={typed(value)}` is not valid", "give a finite number, a non-empty text, or null")
+        for key, value in leaves(keys)
+        if key not in RULES and is_nothing(value)
+    ]
     if wrong:
         raise InputError(*wrong)
 
 
 def problems_of(key: str, value: Any, rule: Rule | None = None) -> list[Problem]:
-    """The problem with a value that its rule does not allow; none for an absent key."""
+    """Return the problem of a value by its rule; an empty list if the value is allowed or absent."""
     rule = rule or RULES[key]
     if value is ABSENT or rule.fits(value):
         return []
@@ -211,7 +226,7 @@ def problems_of(key: str, value: Any, rule: Rule | None = None) -> list[Problem]
 
 
 def value_of(job: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key, or ABSENT."""
+    """Return the value of a dotted key, or ABSENT."""
     value: Any = job
     for name in key.split("."):
         value = value.get(name, ABSENT) if isinstance(value, Mapping) else ABSENT
@@ -219,7 +234,7 @@ def value_of(job: Mapping[str, Any], key: str) -> Any:
 
 
 def leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree of mappings and lists, with its dotted key."""
+    """Yield all values in nested mappings and lists, with their dotted keys."""
     parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list) else ()
     if not isinstance(tree, Mapping | list):
         yield key, tree
@@ -228,82 +243,86 @@ def leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value is a number that is not finite, or an empty text: both are invalid for every key."""
+    """Return whether a value is a non-finite number or an empty text, which are invalid for every key."""
     return value == "" or (isinstance(value, float) and not math.isfinite(value))
 
 
 def is_scale(value: Any) -> bool:
-    """Whether samples can be normalized by a value: by lists of numbers, the mean and the standard deviation."""
+    """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
     rules = {"mean": number(), "std": number(0, above=True)}
     parts = [(value.get(name), rule) for name, rule in rules.items()] if isinstance(value, Mapping) else []
     return bool(parts) and all(isinstance(part, list) and part and all(map(rule.fits, part)) for part, rule in parts)
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether a file can be created in a folder, or in its nearest existing parent folder."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    """Return whether a file can be created in a folder, or in its nearest existing parent folder."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             return True
     except OSError:
         return False
 
 
 def incompatible(job: Job) -> Iterator[Problem]:
-    """Problems with combinations of values that are each valid."""
+    """Yield problems of combinations of values that are valid by themselves."""
     dataset, strategy = job.dataset, job.strategy
     yield from problems_of("dataset.layout", dataset.layout, one_of(*layouts(dataset)))
     preprocess = dataset.preprocess
     if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
-        how = f"give one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
-        yield Problem(f"`dataset.preprocess={typed(preprocess)}` is not valid", how)
+        allowed = f"one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
+        yield Problem(f"`dataset.preprocess={typed(preprocess)}` is not valid", f"give {allowed}")
     yield from wrong_ranks(strategy, dataset)
     yield from wrong_steps(job.throughput)
     if job.throughput.exit and dataset.on_bad == "skip":
-        yield Problem("`throughput.exit=true` needs every sample, and `dataset.on_bad=skip` skips some",
-                      "give dataset.on_bad=error")  # fmt: skip
+        yield Problem("`throughput.exit=true` needs every sample, but `dataset.on_bad=skip` skips samples",
+                      "give `dataset.on_bad=error`")  # fmt: skip
     if strategy.name == "dp" and job.precision in (Precision.bf16, Precision.fp16):
-        yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give strategy=ddp")
+        yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give `strategy=ddp`")
     if job.deterministic and job.cudnn_benchmark:
-        yield Problem("`cudnn_benchmark=true` may choose different algorithms in each run", "give deterministic=false")
+        yield Problem("`cudnn_benchmark=true` may select other algorithms in each run; `deterministic=true` forbids it",
+                      "give `cudnn_benchmark=false` or `deterministic=false`")  # fmt: skip
     if job.target_accuracy is not None and job.task.name == "regression":
-        yield Problem(f"`target_accuracy={job.target_accuracy}`: task=regression has no accuracy", "give target_loss=")
+        yield Problem(f"`target_accuracy={job.target_accuracy}` is not valid: task=regression has no accuracy",
+                      "give a loss in place of it: `target_loss=`")  # fmt: skip
 
 
 def wrong_ranks(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
-    """What is wrong with the ranks asked for, and with what they cannot do together."""
+    """Yield problems of the number of ranks, and of settings that several ranks do not support."""
     name, ranks = strategy.name, strategy.ranks
     rule = whole(1) if strategy.has_processes else or_null(whole(1), "all GPUs")
     if name == "single" and ranks != 1:
-        yield Problem(f"`strategy.ranks={typed(ranks)}`: strategy=single is one rank",
-                      f"add strategy=ddp or strategy=dp: strategy=ddp strategy.ranks={typed(ranks)}")  # fmt: skip
+        yield Problem(f"`strategy.ranks={typed(ranks)}` is not valid: strategy=single has one rank",
+                      f"for several ranks: `strategy=ddp strategy.ranks={typed(ranks)}`, or strategy=dp")  # fmt: skip
     elif problems := problems_of("strategy.ranks", ranks, rule):
         yield from problems
     elif strategy.has_processes and dataset.on_bad == "skip":
-        yield Problem(f"`dataset.on_bad=skip`: the ranks of strategy={name} all take the same number of steps",
-                      "give dataset.on_bad=error")  # fmt: skip
+        yield Problem(f"`dataset.on_bad=skip` is not valid: all ranks of strategy={name} need the same number of steps",
+                      "give `dataset.on_bad=error`")  # fmt: skip
 
 
 def wrong_steps(throughput: Throughput) -> Iterator[Problem]:
-    """What is wrong with the steps between which throughput is asked for."""
+    """Yield problems of the interval of steps for `throughput`."""
     start, stop = throughput.start, throughput.stop
     if stop is None and start is None:
         if throughput.exit:
             yield Problem(
-                "`throughput.exit=true` needs a step to end at", "give throughput.start= and throughput.stop="
+                "`throughput.exit=true` needs a step to end at", "give `throughput.start=` and `throughput.stop=`"
             )
     elif start is None or stop is None:
-        missing, there = ("start", "stop") if start is None else ("stop", "start")
+        missing, given = ("start", "stop") if start is None else ("stop", "start")
         yield Problem(
-            f"`throughput.{there}={start if stop is None else stop}` is only one end of an interval",
-            f"give throughput.{missing}= too",
+            f"`throughput.{given}={start if stop is None else stop}` is only one end of an interval",
+            f"also give `throughput.{missing}=`",
         )
     elif start >= stop:
-        yield Problem(f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller start")
+        yield Problem(
+            f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller `throughput.start=`"
+        )
 
 
 def layouts(dataset: Dataset) -> Sequence[str]:
-    """What a dataset's layout may be: those that it says how to open; with but one way to, what it is said to be."""
+    """Return the allowed layouts of a dataset: the keys of `dataset.open`, or the only one."""
     opened = dataset.open
     if not opened:
         return ["tensors"]
@@ -311,5 +330,5 @@ def layouts(dataset: Dataset) -> Sequence[str]:
 
 
 def typed(value: Any) -> str:
-    """A value as one types it."""
+    """Return a value as it is written in an override."""
     return value if isinstance(value, str) else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")

@@ -217,7 +217,8 @@ def check_storage(storage: dict[str, Any], root: Path) -> None:
         store.mkdir(exist_ok=True)  # what lies in memory is gone with every start of the machine
     if Path(storage["root"]).expanduser().is_absolute() and not store.is_dir():
         raise ValueError(
-            f"storage.root={storage['root']} is not there, or is no folder. Mount the medium, or give a folder that is."
+            f"`storage.root={storage['root']}` is not an existing folder. Mount the storage device, or give "
+            "an existing folder: `storage.root=/media/disk`"
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from torchvision import models
 
 from epochmeter.worker import check_spec
-from epochmeter.worker.models.classifiers import check_name, names
+from epochmeter.worker.models.classifiers import LIST_NAMES, check_name, names
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -29,14 +29,22 @@ def test_the_names_read_are_those_of_the_functions_that_make_a_classifier():
     assert not {"get_model", "list_models", "channel_shuffle"} & set(known)
 
 
-def test_a_name_is_refused_with_the_nearest_first():
+def test_an_unknown_classifier_is_refused_with_similar_names():
     check_name("resnet34")
     with pytest.raises(
-        ValueError, match=r"'resnet81' is not a classifier .* the nearest first, resnet18, .*, alexnet,"
+        ValueError, match=r"`model.name=resnet81` is not .* Did you mean resnet18, \w+ or \w+\? List all "
     ):
         check_name("resnet81")
-    with pytest.raises(ValueError, match=r"'qqq' is not a classifier of this torchvision; it has alexnet, "):
+    with pytest.raises(
+        ValueError, match=r"`model.name=qqq` is not a classifier of the installed torchvision\. List all "
+    ):
         check_name("qqq")
+
+
+def test_the_command_in_the_error_prints_all_names():
+    command = LIST_NAMES.format(sys.executable)
+    printed = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    assert printed.split() == models.list_models(module=models)
 
 
 def test_keys_are_held_against_what_the_target_takes_beside_what_the_worker_passes(capsys):
@@ -56,10 +64,10 @@ def test_a_target_that_cannot_be_had_is_told(capsys):
 
 def test_a_name_is_looked_up_without_torch():
     program = (
-        "import sys; sys.modules['torch'] = None; from epochmeter.worker import refusal;"
-        'refusal.main(\'{"model": {"architecture": "resnet81"}}\')'
+        "import sys; sys.modules['torch'] = None; from epochmeter.worker import check_spec;"
+        'check_spec.main(\'{"model": {"architecture": "resnet81"}}\')'
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
     )
-    assert done.stdout.startswith("model.name='resnet81' is not a classifier"), done.stderr
+    assert done.stdout.startswith("`model.name=resnet81` is not a classifier"), done.stderr
