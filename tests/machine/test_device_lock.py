@@ -1,4 +1,4 @@
-"""Locks between real processes: what holds one here is a process of its own, or another opening of its file."""
+"""Device locks between real processes and between threads."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def another_process_holds(folder, *devices):
 
 @pytest.fixture
 def waiting(tmp_path):
-    """waiting(*devices) -> a thread that wants the devices, what it said, and whether it got them."""
+    """Function of devices: start a thread that locks them; returns its messages, and events for message and lock."""
 
     def begin(*devices):
         said, spoke, got = [], threading.Event(), threading.Event()
@@ -51,14 +51,14 @@ def waiting(tmp_path):
     return begin
 
 
-def test_a_free_device_is_held_without_a_word(tmp_path):
+def test_free_device_is_locked_without_a_message(tmp_path):
     said = []
     with device_lock.held(["cpu"], str(tmp_path), "me", said.append):
         assert (tmp_path / "epochmeter-cpu.lock").read_text() == "me"
     assert said == []
 
 
-def test_a_second_run_says_for_whom_it_waits_and_goes_on_once_that_has_ended(tmp_path, waiting):
+def test_second_run_names_the_holder_and_waits_for_it(tmp_path, waiting):
     with another_process_holds(tmp_path, "cpu") as holder:
         said, spoke, got = waiting("cpu")
         assert spoke.wait(10)
@@ -68,7 +68,7 @@ def test_a_second_run_says_for_whom_it_waits_and_goes_on_once_that_has_ended(tmp
         assert got.wait(10)
 
 
-def test_a_holder_that_is_killed_lets_go(tmp_path, waiting):
+def test_lock_of_a_killed_process_is_released(tmp_path, waiting):
     with another_process_holds(tmp_path, "cpu") as holder:
         _, spoke, got = waiting("cpu")
         assert spoke.wait(10)
@@ -76,13 +76,13 @@ def test_a_holder_that_is_killed_lets_go(tmp_path, waiting):
         assert got.wait(10)
 
 
-def test_other_devices_are_free_meanwhile(tmp_path):
+def test_locks_of_other_devices_are_independent(tmp_path):
     said = []
     with another_process_holds(tmp_path, "GPU-1"), device_lock.held(["GPU-2", "cpu"], str(tmp_path), "me", said.append):
         assert said == []
 
 
-def test_all_devices_are_taken_in_one_order_so_that_two_runs_never_wait_for_each_other(tmp_path, waiting):
+def test_devices_are_locked_in_sorted_order_to_avoid_deadlock(tmp_path, waiting):
     with another_process_holds(tmp_path, "a"):
         said, spoke, _ = waiting("b", "a")
         assert spoke.wait(10)
@@ -90,7 +90,7 @@ def test_all_devices_are_taken_in_one_order_so_that_two_runs_never_wait_for_each
         assert waiting("b")[2].wait(10)  # b is still free: who wants both takes a first
 
 
-def test_leaving_by_an_error_lets_go(tmp_path):
+def test_lock_is_released_after_an_exception(tmp_path):
     said = []
     with pytest.raises(KeyboardInterrupt), device_lock.held(["cpu"], str(tmp_path), "first", said.append):
         raise KeyboardInterrupt
@@ -99,13 +99,13 @@ def test_leaving_by_an_error_lets_go(tmp_path):
     assert said == []
 
 
-def test_the_name_of_an_earlier_holder_is_gone_however_long_it_was(tmp_path):
+def test_holder_text_is_replaced_completely(tmp_path):
     for holder in ("x" * 3000, "short"):
         with device_lock.held(["cpu"], str(tmp_path), holder, print):
             assert (tmp_path / "epochmeter-cpu.lock").read_text() == holder[:1000]
 
 
-def test_a_lock_is_for_all_users_of_the_machine(tmp_path):
+def test_lock_file_is_writable_by_all_users(tmp_path):
     umask = os.umask(0o077)
     try:
         with device_lock.held(["cpu"], str(tmp_path / "new"), "me", print):
@@ -115,10 +115,8 @@ def test_a_lock_is_for_all_users_of_the_machine(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False)])
-def test_locks_lie_where_all_users_can_write_whoever_asks_and_wherever_his_job_has_its_own(
-    tmp_path, monkeypatch, mode, shared
-):
-    """Root may write everywhere, and a cluster's job may have a temporary folder of its own."""
+def test_lock_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch, mode, shared):
+    """Root may write everywhere, and a Slurm job may have its own temporary folder."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run").chmod(mode)
     monkeypatch.setattr(device_lock, "SHARED", tmp_path / "run")
@@ -127,6 +125,6 @@ def test_locks_lie_where_all_users_can_write_whoever_asks_and_wherever_his_job_h
     assert device_lock._shared() == (tmp_path / "run" if shared else Path("/tmp"))
 
 
-def test_without_run_lock_they_lie_in_tmp(tmp_path, monkeypatch):
+def test_lock_folder_without_run_lock_is_tmp(tmp_path, monkeypatch):
     monkeypatch.setattr(device_lock, "SHARED", tmp_path / "none")
     assert device_lock._shared() == Path("/tmp")

@@ -1,4 +1,4 @@
-"""Which disk a folder lies on: recorded trees of sysfs and tables of mounts, and this machine's own kernel."""
+"""Storage of a folder: on simulated sysfs and mount tables, and on this machine."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ ARRAY = "devices/virtual/block/md0"
 
 
 class Tree:
-    """A machine's sysfs and table of mounts below a folder."""
+    """A simulated sysfs and mount table below a folder."""
 
     def __init__(self, root):
         self.root = root
@@ -28,7 +28,7 @@ class Tree:
         (root / "proc/self").mkdir(parents=True)
 
     def disk(self, path, number=None, rotational=None, slaves=(), **files):
-        """A block device, with its name's links; a partition of it is another path below it."""
+        """Write a block device with its links; a partition is another path below its disk."""
         place = self.root / "sys" / path
         place.mkdir(parents=True, exist_ok=True)
         texts = {**files, **({} if rotational is None else {"queue/rotational": str(rotational)})}
@@ -85,13 +85,13 @@ def tree(tmp_path):
         (SATA, {}, "unknown"),
     ],
 )
-def test_the_medium_is_told_by_sysfs(tree, path, facts, medium):
+def test_medium_is_detected_by_sysfs(tree, path, facts, medium):
     tree.disk(path, "8:0", **facts).mount("8:0", "/media/data", "ext4")
     assert tree.find("8:0") == Disk((Path(path).name,), medium, "ext4")
 
 
 @pytest.mark.parametrize(("path", "name"), [(NVME, "nvme0n1p2"), (CARD, "mmcblk0p1"), (SATA, "sda1")])
-def test_a_partition_counts_its_own_reads_and_has_its_disks_medium(tree, path, name):
+def test_partition_counts_its_own_reads_and_has_the_medium_of_its_disk(tree, path, name):
     tree.disk(path, rotational=0, device__type="SD").disk(f"{path}/{name}", "8:2", partition="2")
     tree.mount("8:2", "/", "ext4")
     found = tree.find("8:2")
@@ -99,7 +99,7 @@ def test_a_partition_counts_its_own_reads_and_has_its_disks_medium(tree, path, n
     assert found.medium in ("nvme", "sd", "ssd")
 
 
-def test_lvm_on_luks_is_followed_to_the_disk_below(tree):
+def test_lvm_on_luks_has_the_medium_of_the_physical_disk(tree):
     crypt = MAPPED.replace("dm-0", "dm-1")
     tree.disk(SATA, rotational=0).disk(f"{SATA}/sda3", partition="3")
     tree.disk(crypt, slaves=[f"{SATA}/sda3"]).disk(MAPPED, "253:0", slaves=[crypt])
@@ -107,7 +107,7 @@ def test_lvm_on_luks_is_followed_to_the_disk_below(tree):
     assert tree.find("253:0") == Disk(("dm-0",), "ssd", "xfs")
 
 
-def test_an_array_of_unlike_disks_has_no_one_medium(tree):
+def test_array_of_different_disks_has_an_unknown_medium(tree):
     tree.disk(SATA, rotational=1).disk(NVME, rotational=0)
     tree.disk(ARRAY, "9:0", slaves=[SATA, NVME]).mount("9:0", "/", "ext4")
     assert tree.find("9:0") == Disk(("md0",), "unknown", "ext4")
@@ -124,12 +124,12 @@ def test_all_devices_of_a_btrfs_count_its_reads(tree):
     assert tree.find("0:40") == Disk(("sda", "sdc"), "hdd", "btrfs")
 
 
-def test_a_subvolume_of_a_btrfs_has_a_number_of_its_own_that_no_mount_has(tree):
+def test_btrfs_subvolume_is_found_by_its_mount_point(tree):
     tree.disk(SATA, "8:0", rotational=0).mount("0:30", "/", "btrfs", "/dev/sda").mount("0:50", "/media", "tmpfs")
     assert tree.find("0:31", "/home/data") == Disk(("sda",), "ssd", "btrfs")
 
 
-def test_a_mapped_source_is_known_by_the_node_that_it_stands_for(tree):
+def test_mapped_source_is_resolved_to_its_device_node(tree):
     tree.disk(SATA, rotational=0).disk(MAPPED, slaves=[SATA])
     (tree.root / "dev/mapper").mkdir(parents=True)
     (tree.root / "dev/mapper/secret").symlink_to("../dm-0")
@@ -138,24 +138,24 @@ def test_a_mapped_source_is_known_by_the_node_that_it_stands_for(tree):
 
 
 @pytest.mark.parametrize("system", ["tmpfs", "ramfs"])
-def test_what_lies_in_memory_reads_no_disk(tree, system):
+def test_file_system_in_memory_has_no_device(tree, system):
     found = tree.mount("0:23", "/media/data", system).find("0:23")
-    assert found == Disk((), "ram", system, f"{system} lies in memory")
+    assert found == Disk((), "ram", system, f"{system} is in memory")
 
 
 @pytest.mark.parametrize("system", ["nfs4", "cifs", "lustre", "fuse.sshfs", "9p"])
-def test_what_lies_on_a_network_reads_no_disk_of_this_machine(tree, system):
+def test_network_file_system_has_no_device(tree, system):
     found = tree.mount("0:50", "/media/data", system, "server:/data").find("0:50")
-    assert found == Disk((), "network", system, f"{system} lies on a network")
+    assert found == Disk((), "network", system, f"{system} is on a network")
 
 
 @pytest.mark.parametrize(("system", "source"), [("zfs", "pool/data"), ("fuse.bindfs", "/srv"), ("proc", "proc")])
-def test_what_names_no_device_is_unknown_and_says_so(tree, system, source):
+def test_file_system_without_a_device_is_unknown_with_the_reason(tree, system, source):
     found = tree.mount("0:50", "/media/data", system, source).find("0:50")
-    assert found == Disk((), "unknown", system, f"{system} names no block device")
+    assert found == Disk((), "unknown", system, f"{system} has no block device")
 
 
-def test_a_folder_of_an_overlay_lies_where_the_layer_does_that_has_it(tree, tmp_path):
+def test_overlay_folder_has_the_storage_of_its_layer(tree, tmp_path):
     upper, lower = tmp_path / "upper", tmp_path / "low er"
     (lower / "data/digits").mkdir(parents=True)
     upper.mkdir()
@@ -169,7 +169,7 @@ def test_a_folder_of_an_overlay_lies_where_the_layer_does_that_has_it(tree, tmp_
 
 
 @pytest.mark.parametrize("options", ["lowerdir=/l1:{},upperdir=/u", "lowerdir+=/l1,lowerdir+={},lowerdir+=/l2"])
-def test_every_way_to_name_the_layers_is_read(tree, tmp_path, options):
+def test_all_syntaxes_of_overlay_layers_are_parsed(tree, tmp_path, options):
     (tmp_path / "with,comma/data").mkdir(parents=True)
     number = os.stat(tmp_path).st_dev
     number = f"{os.major(number)}:{os.minor(number)}"
@@ -179,18 +179,18 @@ def test_every_way_to_name_the_layers_is_read(tree, tmp_path, options):
     assert tree.find("0:60", "/container/data") == Disk(("sda",), "ssd", "ext4")
 
 
-def test_an_overlay_whose_layers_are_out_of_sight_says_so(tree):
+def test_overlay_with_invisible_layers_has_a_reason(tree):
     tree.mount("0:60", "/", "overlay", "overlay", "rw,lowerdir=/l1:/l2,upperdir=/u,workdir=/w")
-    assert tree.find("0:60", "/data").reason == "the layers of its overlay cannot be seen from here"
+    assert tree.find("0:60", "/data").reason == "the layers of the overlay are not visible here"
 
 
-def test_the_mount_nearest_to_the_folder_counts_and_blanks_in_its_name_are_read(tree):
+def test_innermost_mount_is_used_and_blanks_are_decoded(tree):
     tree.mount("0:50", "/", "tmpfs").mount("0:50", "/media/my\\040card", "nfs")
     assert tree.find("0:50", "/media/my card/digits").medium == "network"
     assert tree.find("0:50", "/media/other").medium == "ram"
 
 
-def test_a_loop_device_has_the_medium_of_its_file_and_counts_its_own_reads(tree, tmp_path):
+def test_loop_device_has_the_medium_of_its_file(tree, tmp_path):
     image = tmp_path / "image"
     image.touch()
     number = os.stat(image).st_dev
@@ -200,7 +200,7 @@ def test_a_loop_device_has_the_medium_of_its_file_and_counts_its_own_reads(tree,
     assert tree.find("7:3") == Disk(("loop3",), "hdd_usb", "ext4")
 
 
-def test_a_loop_device_whose_file_is_out_of_sight_has_no_known_medium(tree):
+def test_loop_device_with_a_deleted_file_has_an_unknown_medium(tree):
     tree.disk("devices/virtual/block/loop3", "7:3", loop__backing_file="/nowhere/image (deleted)")
     tree.mount("7:3", "/media/data", "ext4")
     assert tree.find("7:3") == Disk(("loop3",), "unknown", "ext4")
@@ -217,12 +217,12 @@ def test_a_loop_device_whose_file_is_out_of_sight_has_no_known_medium(tree):
         ("emmc", {"emmc"}),
     ],
 )
-def test_a_storage_is_served_by_its_own_medium_alone(asked, served):
+def test_media_that_satisfy_a_configured_storage(asked, served):
     media = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
     assert {medium for medium in media if serves(asked, Disk((), medium, "ext4"))} == served
 
 
-def test_the_record_tells_of_the_disks_themselves(tree):
+def test_description_has_the_properties_of_the_physical_disks(tree):
     facts = {"queue__scheduler": "[mq-deadline] none", "queue__read_ahead_kb": "128", "size": "2048"}
     tree.disk(NVME, device__model="Fast 1 TB  ", **facts).disk(f"{NVME}/nvme0n1p1", "259:1", partition="1")
     tree.mount("259:1", "/", "ext4")
@@ -238,9 +238,9 @@ def test_the_record_tells_of_the_disks_themselves(tree):
     }
 
 
-def test_what_lies_on_no_disk_is_described_with_the_reason():
-    assert describe(Disk((), "ram", "tmpfs", "tmpfs lies in memory")) == {
-        "medium": "ram", "filesystem": "tmpfs", "reason": "tmpfs lies in memory",
+def test_description_without_a_disk_has_the_reason():
+    assert describe(Disk((), "ram", "tmpfs", "tmpfs is in memory")) == {
+        "medium": "ram", "filesystem": "tmpfs", "reason": "tmpfs is in memory",
     }  # fmt: skip
 
 
@@ -251,19 +251,19 @@ class Count:
         self.read_count, self.read_bytes = count, size
 
 
-def test_reads_are_those_of_all_devices(monkeypatch):
+def test_reads_are_summed_over_all_devices(monkeypatch):
     counters = {"sda": Count(3, 100), "sda1": Count(2, 60), "sdb": Count(4, 1000)}
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
     assert reads(Disk(("sda1",), "hdd", "ext4")) == Reads(2, 60)
     assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) == Reads(7, 1100)
 
 
-def test_a_device_that_went_away_has_no_reads(monkeypatch):
+def test_removed_device_has_no_reads(monkeypatch):
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: {"sda": Count(3, 100)})
     assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) is None
 
 
-def test_counters_that_cannot_be_read_end_no_run(monkeypatch):
+def test_unreadable_counters_give_no_reads(monkeypatch):
     def unreadable(**_):
         raise NotImplementedError("no /proc/diskstats")
 
@@ -271,20 +271,20 @@ def test_counters_that_cannot_be_read_end_no_run(monkeypatch):
     assert reads(Disk(("sda",), "hdd", "ext4")) is None
 
 
-def test_where_there_is_no_device_there_are_no_reads():
-    assert reads(Disk((), "ram", "tmpfs", "tmpfs lies in memory")) is None
+def test_storage_without_a_device_has_no_reads():
+    assert reads(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
 
 
-def test_this_machines_own_memory_is_told_from_its_disk():
+def test_shared_memory_of_this_machine_is_ram():
     found = disk_of("/dev/shm")
     assert (found.devices, found.medium) == ((), "ram")
 
 
-def test_a_folder_that_is_not_there_yet_lies_where_its_parent_does(tmp_path):
+def test_missing_folder_has_the_storage_of_its_parent(tmp_path):
     assert disk_of(tmp_path / "not/there/yet") == disk_of(tmp_path)
 
 
-def test_the_disk_of_a_folder_of_this_machine_is_one_that_the_kernel_counts(tmp_path):
+def test_disk_of_this_machine_has_read_counters(tmp_path):
     found = disk_of(tmp_path)
     if not found.devices:
         pytest.skip(found.reason)

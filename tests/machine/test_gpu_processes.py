@@ -1,4 +1,4 @@
-"""Other processes on a run's GPU, listed by a stub of the driver's library under the real client library."""
+"""Other processes on a run's GPU, listed by the real client library from a stub of NVML."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def looks(with_nvml):
     return two
 
 
-def test_another_process_is_reported_with_memory_and_utilization_and_warned_of_once(looks):
+def test_other_process_is_reported_and_warned_of_once(looks):
     (first, second), warned = looks(f"OWN:1000:50 CHILD:500:5 {OTHER}:3072:45")
     (text,) = first
     assert text.startswith(f"process {OTHER} (")
@@ -48,12 +48,12 @@ def test_another_process_is_reported_with_memory_and_utilization_and_warned_of_o
     assert [line for line in warned if line.startswith("warning: ")] == [f"warning: {text}"]
 
 
-def test_no_process_is_reported_for_a_run_alone_on_its_gpu(looks):
+def test_no_process_is_reported_on_an_unshared_gpu(looks):
     assert looks("OWN:1000:50 CHILD:500:5") == ([[], []], [])
     assert looks("") == ([[], []], [])
 
 
-def test_values_that_the_driver_does_not_report_are_unknown_not_0(looks):
+def test_unreported_values_are_unknown(looks):
     ((text,), _), _ = looks(f"{OTHER}:-1:45", stub="noutil")
     assert text.endswith("memory unknown, utilization unknown")
 
@@ -63,7 +63,7 @@ def test_values_that_the_driver_does_not_report_are_unknown_not_0(looks):
     [("900001:10:1", 0), ("900001:10:1 900002:10:1 900003:10:1", 3), (f"OWN:10:1 {OTHER}:10:1", None)],
     ids=["one, which may be this run's", "more than this run's", "known by its own"],
 )
-def test_in_a_container_that_hides_the_hosts_process_ids_processes_are_counted(looks, listed, count):
+def test_processes_with_hidden_ids_are_counted(looks, listed, count):
     (first, _), _ = looks(listed, pids="container")
     if count is None:
         assert first[0].startswith(f"process {OTHER} (")
@@ -73,5 +73,5 @@ def test_in_a_container_that_hides_the_hosts_process_ids_processes_are_counted(l
 
 
 @pytest.mark.parametrize("stub", ["unsupported", "silent"])
-def test_a_driver_that_lists_no_processes_is_no_error(looks, stub):
+def test_driver_without_a_process_list_is_no_error(looks, stub):
     assert looks(f"{OTHER}:3072:45", stub=stub) == ([[], []], [])

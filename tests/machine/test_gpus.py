@@ -53,30 +53,30 @@ def topology(tree):
         ("GPU-dead", []),
     ],
 )
-def test_a_process_trains_on_the_first_gpu_that_it_is_let_see(visible, found):
+def test_first_visible_gpu_is_used(visible, found):
     assert used(TWO, seeing(visible), anyone) == found
 
 
 @pytest.mark.parametrize(("count", "found"), [(2, [SECOND, FIRST]), (None, [SECOND, FIRST]), (5, [SECOND, FIRST])])
-def test_several_ranks_train_on_as_many_as_there_are_in_the_order_that_they_see(count, found):
+def test_several_ranks_use_visible_gpus_in_order(count, found):
     assert used(TWO, seeing("1,0"), anyone, count) == found
 
 
-def test_where_there_is_no_gpu_none_is_used():
+def test_machine_without_gpus_uses_none():
     assert used([], {}, anyone) == []
 
 
-def test_gpus_of_others_are_not_numbered():
+def test_gpus_of_other_vendors_are_not_numbered():
     assert used([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
     assert used([*TWO, *DIES], seeing("2"), anyone) == []
 
 
-def test_a_clusters_job_numbers_the_gpus_that_it_may_open():
+def test_slurm_job_numbers_the_gpus_that_it_may_open():
     assert used(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
 
 
 @pytest.mark.parametrize("visible", [None, "0"])
-def test_a_gpu_whose_uuid_is_not_known_yet_is_used_all_the_same(visible):
+def test_gpu_without_a_reported_uuid_is_used(visible):
     unknown = {"vendor": "nvidia", "model": "H200", "bus": "0000:01:00.0"}
     assert used([unknown, SECOND], seeing(visible), anyone) == [unknown]
     assert used([unknown, SECOND], seeing("1"), anyone) == [SECOND]
@@ -97,11 +97,11 @@ def test_a_gpu_whose_uuid_is_not_known_yet_is_used_all_the_same(visible):
         ({"ROCR_VISIBLE_DEVICES": ""}, None),
     ],
 )
-def test_hip_numbers_what_rocm_leaves_it(environment, die):
+def test_hip_devices_are_numbered_among_rocr_devices(environment, die):
     assert used(DIES, environment) == ([] if die is None else [DIES[die]])
 
 
-def test_amd_gpus_are_in_the_drivers_order_with_their_places_and_names(topology):
+def test_amd_gpus_are_in_the_drivers_order(topology):
     root = topology(
         n0={"simd_count": 0, "cpu_cores_count": 64},
         n2={"simd_count": 440, "location_id": 0xC100, "domain": 0, "unique_id": 0x1F25E6FA38FDC9E1},
@@ -113,13 +113,13 @@ def test_amd_gpus_are_in_the_drivers_order_with_their_places_and_names(topology)
     ]
 
 
-def test_a_gpu_without_a_uuid_is_known_by_its_place_where_that_is_enough_to_meter_it():
+def test_amd_gpu_without_uuid_is_named_by_its_pci_address():
     assert name_of(DIES[0]) == "GPU-c125e6fa38fdc9e1"
     assert name_of({"vendor": "amd", "bus": "0000:03:00.0"}) == "0000:03:00.0"
     assert name_of({"vendor": "nvidia", "bus": "0000:01:00.0"}) is None
 
 
-def test_the_uuid_that_torch_tells_is_compared_with_the_name_as_cuda_and_rocm_spell_it():
+def test_uuid_of_torch_matches_cuda_and_rocm_formats():
     assert is_named("6d5a4f3e-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
     assert not is_named("6d77aaaa-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
     assert is_named("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
@@ -138,7 +138,7 @@ json.dump(said, sys.stdout)
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="the driver lists the GPUs of this machine in /proc")
-def test_gpus_that_only_nvml_lists_are_found_as_under_wsl2(with_nvml):
+def test_gpus_listed_only_by_nvml_are_found(with_nvml):
     found = json.loads(with_nvml(FOUND, "/", stub="wsl"))
     first = {"vendor": "nvidia", "model": "Stub GPU", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
     second = {**first, "bus": "0000:02:00.0", "uuid": "GPU-bbbb"}
@@ -148,16 +148,16 @@ def test_gpus_that_only_nvml_lists_are_found_as_under_wsl2(with_nvml):
 
 
 @pytest.mark.parametrize("stub", ["silent", "unsupported"])
-def test_an_nvml_that_lists_no_gpu_is_no_error(with_nvml, stub):
+def test_nvml_without_gpus_is_no_error(with_nvml, stub):
     assert json.loads(with_nvml(FOUND, "/", stub=f"{stub},nogpus"))["gpus"] == []
 
 
-def test_a_recorded_machine_does_not_see_this_machines_nvml(with_nvml, tree):
+def test_nvml_is_not_used_for_a_recorded_machine(with_nvml, tree):
     board = {"sys/firmware/devicetree/base/compatible": "nvidia,p3701-0000\0nvidia,tegra234\0"}
     found = json.loads(with_nvml(FOUND, str(tree(**board))))
     assert (found["gpus"], found["facts"]["gpu"]) == ([], None)
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is an NVIDIA driver here")
-def test_without_a_driver_there_are_no_nvidia_gpus():
+def test_machine_without_a_driver_has_no_nvidia_gpus():
     assert [gpu for gpu in find_gpus(Path("/")) if gpu["vendor"] == "nvidia"] == []

@@ -1,4 +1,4 @@
-"""NVML's gauges, read by the real client library from a stub of the driver's."""
+"""NVML's gauges, read by the real client library from a stub of NVML."""
 
 import json
 
@@ -27,7 +27,7 @@ def window(with_nvml):
     return lambda *gpus, stub="": json.loads(with_nvml(WINDOW, *gpus, stub=stub))
 
 
-def test_the_gpus_used_tell_their_load_clock_and_temperature(window):
+def test_gpus_used_have_utilization_clock_and_temperature(window):
     told = window("GPU-aaaa", "bbbb")
     assert told["metrics"] == {
         "gpu_utilization": 0.87,
@@ -39,9 +39,9 @@ def test_the_gpus_used_tell_their_load_clock_and_temperature(window):
     assert told["throttled"] == []
 
 
-def test_a_gpu_at_its_power_limit_is_told_from_one_that_is_hot(window):
+def test_power_capped_and_thermal_throttling_are_distinguished(window):
     told = window("GPU-bbbb", stub="throttled")
-    assert told["throttled"] == ["gpu1 at its power limit in 2 of 2 samples", "gpu1 slowed for heat in 2 of 2 samples"]
+    assert told["throttled"] == ["gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"]
     assert (told["metrics"]["power_capped_fraction"], told["metrics"]["thermal_throttled_fraction"]) == (1, 1)
     capped = window("GPU-bbbb", stub="capped")["metrics"]
     assert (capped["power_capped_fraction"], capped["thermal_throttled_fraction"]) == (1, 0)
@@ -51,11 +51,11 @@ def test_a_gpu_at_its_power_limit_is_told_from_one_that_is_hot(window):
     ("gpu", "stub", "why"),
     [
         ("GPU-aaaa", "unsupported", "NVML does not report it for gpu0: Not Supported."),
-        ("GPU-aaaa", "silent", "NVML does not start: Driver Not Loaded. It comes with NVIDIA's driver."),
+        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded"),
         ("GPU-cccc", "", "NVML does not report it for GPU-cccc: Not Found."),
     ],
 )
-def test_what_nvml_does_not_tell_is_missing_with_the_reason(window, gpu, stub, why):
+def test_quantities_without_nvml_are_missing_with_the_reason(window, gpu, stub, why):
     told = window(gpu, stub=stub)
     assert told["metrics"] == {}
     assert told["missing"]["gpu_utilization"] == told["missing"]["gpu_clock_mean_hz"] == why

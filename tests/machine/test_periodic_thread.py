@@ -25,7 +25,7 @@ def rounds():
         each.close()
 
 
-def test_it_looks_now_and_then_in_uneven_steps(rounds):
+def test_callback_runs_periodically_with_jitter(rounds):
     looks, enough = [], threading.Event()
 
     def look():
@@ -40,7 +40,7 @@ def test_it_looks_now_and_then_in_uneven_steps(rounds):
     assert max(steps) > 1.2 * min(steps)
 
 
-def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
+def test_expensive_callback_has_a_longer_period_with_jitter(rounds):
     """Each takes half a millisecond of a core: within a hundredth of its time there are 20 a second."""
     looks, enough = [], threading.Event()
 
@@ -62,7 +62,7 @@ def test_where_a_look_is_dear_the_steps_are_longer_and_as_uneven(rounds):
     assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
 
 
-def test_a_read_that_lasts_longer_than_the_period_leaves_its_jitter():
+def test_callback_longer_than_the_period_keeps_the_jitter():
     """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
     starts_s = list(accumulate(islice(pauses(0.01, random.Random(1), took_s=0.02), 5000)))
     steps_s = [after - before for before, after in pairwise(starts_s)]
@@ -71,7 +71,7 @@ def test_a_read_that_lasts_longer_than_the_period_leaves_its_jitter():
     assert statistics.fmean(at_s % 0.02 < 0.01 for at_s in starts_s) == pytest.approx(0.5, abs=0.03)
 
 
-def test_a_slow_look_is_followed_by_a_pause_of_random_length(rounds):
+def test_slow_callback_is_followed_by_a_random_pause(rounds):
     looks, enough = [], threading.Event()
 
     def look():
@@ -87,7 +87,7 @@ def test_a_slow_look_is_followed_by_a_pause_of_random_length(rounds):
     assert slow.pace_s > 0.01, "the pace is the achieved one"
 
 
-def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):
+def test_request_runs_the_callback_before_it_returns(rounds):
     looks = []
     patient = rounds(lambda: looks.append(time.monotonic()))
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_asked_to_it_looks_at_once_and_has_looked_when_the_call_returns(rounds):
         assert looks[-1] >= asked
 
 
-def test_a_look_that_had_begun_before_does_not_count(rounds):
+def test_callback_that_began_earlier_does_not_satisfy_a_request(rounds):
     begun, go_on = threading.Event(), threading.Event()
     looks = []
 
@@ -113,7 +113,7 @@ def test_a_look_that_had_begun_before_does_not_count(rounds):
     assert looks[-1] >= asked
 
 
-def test_what_hangs_is_waited_for_once_and_does_not_keep_the_rounds_from_closing(rounds):
+def test_hanging_callback_is_waited_for_once_and_does_not_block_close(rounds):
     go_on = threading.Event()
     hanging = rounds(go_on.wait, patience_s=0.05)
     begun = time.monotonic()
@@ -125,7 +125,7 @@ def test_what_hangs_is_waited_for_once_and_does_not_keep_the_rounds_from_closing
     assert hanging.close()
 
 
-def test_closed_it_looks_no_more(rounds):
+def test_callback_does_not_run_after_close(rounds):
     looks = []
     over = rounds(lambda: looks.append(None), period_s=0.01)
     assert over.close()

@@ -1,4 +1,4 @@
-"""A process is known by its host, its number, and when it and that host's kernel began."""
+"""Identity of a process by host, pid, start time and boot."""
 
 import os
 import shutil
@@ -24,12 +24,12 @@ def of(process):
     return this_process()._replace(pid=process.pid, began=began(process.pid))
 
 
-def test_this_process_lives():
+def test_this_process_is_running():
     assert lives(this_process())
     assert this_process().pid == os.getpid()
 
 
-def test_a_process_that_has_ended_lives_no_more_also_before_its_parent_asks_how(other):
+def test_zombie_process_is_not_running(other):
     told = of(other)
     assert lives(told)
     other.kill()
@@ -41,15 +41,15 @@ def test_a_process_that_has_ended_lives_no_more_also_before_its_parent_asks_how(
 
 
 @pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_a_number_that_another_process_has_is_not_enough(changed):
+def test_reused_pid_is_another_process(changed):
     assert not lives(this_process()._replace(**changed))
 
 
-def test_a_process_of_another_host_is_believed_to_live():
+def test_process_of_another_host_is_assumed_running():
     assert lives(this_process()._replace(host="board-7", pid=1, began="0", boot_id="its-own-boot"))
 
 
-def test_a_name_that_looks_like_what_the_kernel_tells_misleads_nobody(tmp_path):
+def test_process_name_with_parentheses_is_parsed(tmp_path):
     program = tmp_path / "x) Z 1 (y"
     shutil.copy(shutil.which("sleep"), program)
     process = subprocess.Popen([program, "60"])
@@ -60,21 +60,21 @@ def test_a_name_that_looks_like_what_the_kernel_tells_misleads_nobody(tmp_path):
         process.wait()
 
 
-def test_setting_the_clock_changes_nothing():
+def test_identity_is_independent_of_the_clock():
     """When a process began is told in ticks since the machine started."""
     ticks = int(began(os.getpid()))
     with open("/proc/uptime") as uptime:
         assert 0 < ticks <= float(uptime.read().split()[0]) * os.sysconf("SC_CLK_TCK")
 
 
-def test_a_process_of_another_container_is_believed_to_live_until_the_machine_starts_anew():
+def test_process_of_another_container_is_assumed_running_until_reboot():
     inside = this_process()._replace(pid=2**22 + 1, began="0", numbers="pid:[1]")
     assert lives(inside)
     assert not lives(inside._replace(boot_id="the boot before"))
 
 
 @pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root, to make numbers of its own")
-def test_a_container_numbers_its_own():
+def test_container_has_its_own_pid_namespace():
     told = "from epochmeter.machine.process_identity import this_process; print(*this_process())"
     inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", told]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}

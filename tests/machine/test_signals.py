@@ -22,7 +22,7 @@ def as_in_a_run():
 
 
 @pytest.mark.parametrize("number", STOPPING)
-def test_a_signal_waits_until_what_must_not_be_disturbed_is_over(number):
+def test_signal_is_deferred_to_the_end_of_the_block(number):
     done = []
 
     def act():
@@ -36,7 +36,7 @@ def test_a_signal_waits_until_what_must_not_be_disturbed_is_over(number):
     assert stopped.value.code == 128 + number
 
 
-def test_a_signal_that_another_thread_gets_waits_too():
+def test_signal_of_another_thread_is_deferred():
     """The kernel gives it to any thread, and Python's main one then acts on it."""
     with held_off() as came:
         thread = threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGTERM))
@@ -46,7 +46,7 @@ def test_a_signal_that_another_thread_gets_waits_too():
     assert came == [signal.SIGTERM]
 
 
-def test_a_signal_outlives_an_error_within():
+def test_deferred_signal_survives_an_error_in_the_block():
     def fail():
         with undisturbed():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -57,14 +57,14 @@ def test_a_signal_outlives_an_error_within():
     assert isinstance(stopped.value.__context__, ValueError)
 
 
-def test_a_signal_that_is_ignored_stays_ignored():
+def test_ignored_signal_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     with undisturbed():
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_afterwards_signals_act_at_once_again():
+def test_signals_after_the_block_are_not_deferred():
     with held_off() as came:
         pass
     with pytest.raises(SystemExit):
@@ -72,7 +72,7 @@ def test_afterwards_signals_act_at_once_again():
     assert came == []
 
 
-def test_a_signal_that_comes_while_it_begins_acts_at_once_and_leaves_the_next_ones_heard(monkeypatch):
+def test_signal_during_entry_is_delivered_at_once(monkeypatch):
     install = signal.signal
 
     def disturbed(number, handler):
@@ -88,7 +88,7 @@ def test_a_signal_that_comes_while_it_begins_acts_at_once_and_leaves_the_next_on
             signal.raise_signal(number)
 
 
-def test_a_stop_that_leaves_a_lock_let_go_is_no_error_of_the_lock():
+def test_stop_within_a_condition_wait_is_raised_as_a_stop():
     def wait():
         turn = threading.Condition()
         with foremost(), turn:
@@ -100,7 +100,7 @@ def test_a_stop_that_leaves_a_lock_let_go_is_no_error_of_the_lock():
     assert stopped.value.code == 128 + signal.SIGTERM
 
 
-def test_a_stop_is_found_behind_error_after_error():
+def test_stop_is_found_in_the_exception_chain():
     def fail():
         with foremost():
             try:
@@ -115,6 +115,6 @@ def test_a_stop_is_found_behind_error_after_error():
         fail()
 
 
-def test_an_error_that_no_stop_is_behind_stays_what_it_is():
+def test_error_without_a_stop_is_raised_unchanged():
     with pytest.raises(ValueError, match="within"), foremost():
         raise ValueError("within")

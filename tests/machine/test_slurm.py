@@ -1,4 +1,4 @@
-"""What Slurm's programs say, read."""
+"""Slurm's nodes and jobs, parsed from the output of its programs."""
 
 import pytest
 
@@ -24,27 +24,27 @@ def program(tmp_path, monkeypatch):
     return made
 
 
-def test_a_node_has_features_and_a_state():
+def test_node_has_features_and_a_state():
     assert machine("b1|nano,sd|idle") == BOARDS[0]
     assert machine("n1|(null)|mixed").features == frozenset()
 
 
-def test_a_node_of_several_partitions_is_one(program):
+def test_node_of_several_partitions_is_listed_once(program):
     program("sinfo", "echo 'b1|nano|idle'; echo 'b1|nano|idle'; echo 'b3|agx|down*'")
     assert [each.name for each in slurm.machines()] == ["b1", "b3"]
 
 
 @pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "completing"])
-def test_a_node_that_takes_jobs_is_in_use(state):
+def test_node_that_accepts_jobs_is_in_use(state):
     assert Machine("n1", frozenset(), state).is_in_use
 
 
 @pytest.mark.parametrize("state", ["down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"])
-def test_a_node_that_takes_none_is_not(state):
+def test_node_that_accepts_no_jobs_is_not_in_use(state):
     assert not Machine("n1", frozenset(), state).is_in_use
 
 
-def test_jobs_are_known_by_their_ids_and_a_reason_may_hold_the_mark_between_columns(program):
+def test_job_reason_may_contain_the_column_separator(program):
     program("squeue", "echo '17_0|RUNNING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|None'")
     found = slurm.jobs("epochmeter-x")
     assert found["17_0"] == Job("17_0", "RUNNING", "b1", "None")
@@ -53,12 +53,12 @@ def test_jobs_are_known_by_their_ids_and_a_reason_may_hold_the_mark_between_colu
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY", GONE])
-def test_a_job_in_such_a_state_has_ended(state):
+def test_job_in_an_end_state_has_ended(state):
     assert Job("1", state).has_ended
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"])
-def test_a_job_in_such_a_state_has_not(state):
+def test_job_in_an_active_state_has_not_ended(state):
     assert not Job("1", state).has_ended
 
 
@@ -76,52 +76,52 @@ def test_a_job_in_such_a_state_has_not(state):
         (3090, ["3090"]),
     ],
 )
-def test_the_features_that_no_node_has_are_named(constraint, missing):
+def test_missing_features_are_listed(constraint, missing):
     assert lacking(constraint, BOARDS) == missing
 
 
-def test_the_nodes_that_may_serve_are_those_with_a_feature_or_all():
+def test_matching_nodes_have_any_feature_of_the_constraint():
     assert [each.name for each in serving("nano", BOARDS)] == ["b1", "b2"]
     assert serving(None, BOARDS) == BOARDS
 
 
 @pytest.mark.parametrize("feature", ["2080ti", "80gb", "3090"])
-def test_a_feature_may_begin_with_a_digit(feature):
+def test_feature_may_begin_with_a_digit(feature):
     there = [Machine("g1", frozenset({feature}), "idle"), Machine("g2", frozenset({"t400"}), "idle")]
     assert lacking(feature, there) == []
     assert [each.name for each in serving(feature, there)] == ["g1"]
 
 
-def test_without_slurm_it_is_said_which_program_is_lacking(tmp_path, monkeypatch):
+def test_missing_slurm_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"no program sinfo on PATH\. Start this on a host of the cluster"):
+    with pytest.raises(RuntimeError, match=r"sinfo is not on PATH"):
         slurm.machines()
 
 
-def test_what_fails_is_told_in_its_own_words(program):
+def test_failed_program_is_an_error_with_its_message(program):
     program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(RuntimeError, match="squeue failed: slurm_load_jobs error: Unable to contact slurm controller"):
         slurm.jobs("x")
 
 
-def test_what_hangs_is_given_up(program, monkeypatch):
+def test_program_that_hangs_is_an_error(program, monkeypatch):
     monkeypatch.setattr(slurm, "PATIENCE_S", 0.2)
     program("squeue", "exec sleep 60")
-    with pytest.raises(RuntimeError, match="squeue did not answer"):
+    with pytest.raises(RuntimeError, match="squeue did not respond"):
         slurm.jobs("x")
 
 
-def test_outside_of_slurm_and_on_a_node_of_its_own_a_run_has_no_company(program):
+def test_exclusive_node_is_not_shared(program):
     assert company({}) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=NO Contiguous=0'")
     assert company({"SLURM_JOB_ID": "17"}) is None
 
 
-def test_on_a_node_that_others_may_share_what_it_draws_is_not_one_jobs(program):
+def test_energy_of_a_shared_node_is_refused(program):
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=OK Contiguous=0'")
-    assert "job 17 shares its node with others" in company({"SLURM_JOB_ID": "17"})
+    assert "job 17 shares its node" in company({"SLURM_JOB_ID": "17"})
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert "is not known: scontrol failed: Unable to contact" in company({"SLURM_JOB_ID": "17"})
+    assert "exclusively: scontrol failed: Unable to contact" in company({"SLURM_JOB_ID": "17"})
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_on_a_node_that_others_may_share_what_it_draws_is_not_one_jobs(program):
         ("", 1001),
     ],
 )
-def test_an_array_has_as_many_jobs_as_slurm_is_told_to_take(program, told, limit):
+def test_array_limit_is_that_of_the_slurm_configuration(program, told, limit):
     program("scontrol", f"echo '{told}'")
     assert slurm.array_limit() == limit
 
 
-def test_an_array_has_as_many_jobs_as_slurm_takes_by_default_where_it_does_not_say(program):
+def test_array_limit_has_slurms_default(program):
     program("scontrol", "exit 1")
     assert slurm.array_limit() == 1001
 
 
-def test_nothing_is_canceled_where_nothing_is_named(program, tmp_path):
+def test_cancel_of_no_jobs_runs_nothing(program, tmp_path):
     program("scancel", f'echo "$@" > {tmp_path}/asked')
     slurm.cancel([])
     assert not (tmp_path / "asked").exists()

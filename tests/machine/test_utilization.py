@@ -18,7 +18,7 @@ def gauges(root, gpus=()):
 
 
 def window(gauges, *inside, before=lambda: None, after=lambda: None):
-    """The metrics of a window with a mark before it, one inside after each change of the machine, and one after it."""
+    """The metrics of a window with one sample before it, one after each change of the machine, and one after it."""
     return gauges.window(*borders(gauges, *inside, before=before, after=after))
 
 
@@ -36,7 +36,7 @@ def borders(gauges, *inside, before=lambda: None, after=lambda: None):
 
 
 def stat(busy, idle, steal=0):
-    """A /proc/stat in which all cores together were busy, idle and robbed for so many ticks."""
+    """/proc/stat with the given busy, idle and stolen ticks of all cores together."""
     return {"proc/stat": f"cpu  {busy - 30} 10 15 {idle - 5} 5 2 3 {steal} 77 0\ncpu0 1 2 3\nintr 12345 0 0\n"}
 
 
@@ -52,19 +52,19 @@ def zone(number, kind, degrees):
 LOAD = "sys/devices/platform/17000000.gpu/load"
 
 
-def test_the_cpus_share_is_what_was_busy_between_the_marks(tree):
+def test_cpu_utilization_is_exact_between_the_borders(tree):
     root = tree(**stat(busy=1000, idle=9000))
     with gauges(root) as opened:
         metrics = window(opened, after=lambda: tree(**stat(busy=1060, idle=9020, steal=20)))
     assert metrics == {"cpu_utilization": 0.6}
 
 
-def test_a_cpu_whose_ticks_stand_still_has_no_share(tree):
+def test_cpu_without_ticks_has_no_utilization(tree):
     with gauges(tree(**stat(busy=1000, idle=9000))) as opened:
         assert window(opened) == {}
 
 
-def test_a_gpus_load_is_the_mean_of_the_samples_within_the_window_alone(tree):
+def test_gpu_utilization_is_the_mean_of_the_samples_in_the_window(tree):
     loads = [lambda value=value: tree(**{LOAD: f"{value}\n"}) for value in (1000, 200, 600, 1000)]
     with gauges(tree(**{LOAD: "0\n"})) as opened:
         metrics = window(opened, *loads[1:3], before=loads[0], after=loads[3])
@@ -72,7 +72,7 @@ def test_a_gpus_load_is_the_mean_of_the_samples_within_the_window_alone(tree):
         assert window(opened) == {}, "no sample lies within"
 
 
-def test_peaks_count_the_borders_too(tree):
+def test_peaks_include_the_borders(tree):
     root = tree(**meminfo(400), **zone(0, "CPU-therm", 40_000))
     with gauges(root) as opened:
         metrics = window(
@@ -83,7 +83,7 @@ def test_peaks_count_the_borders_too(tree):
     assert metrics == {"ram_peak_bytes": 700 * 1024, "temperature_max_c": 61.5}
 
 
-def test_of_what_was_read_long_before_nothing_is_told(tree):
+def test_old_samples_are_not_used(tree):
     with gauges(tree(**meminfo(400))) as opened:
         opened.mark()
         later_ns = time.monotonic_ns() + 5_000_000_000
@@ -91,11 +91,11 @@ def test_of_what_was_read_long_before_nothing_is_told(tree):
         assert opened.throttled(later_ns, later_ns + 1_000_000_000) == []
 
 
-def test_gauges_are_read_twice_a_second_without_being_asked(tree, monkeypatch):
+def test_gauges_are_sampled_twice_per_second(tree, monkeypatch):
     begun = []
 
     class RoundsByHand:
-        """Go round when the test has them do so, rather than by the clock; tests/test_rounds.py holds them to that."""
+        """A stand-in that runs the callback only when the test does."""
 
         def __init__(self, look, *, period_s, **how):
             self.look, self.period_s = look, period_s
@@ -118,23 +118,23 @@ def test_gauges_are_read_twice_a_second_without_being_asked(tree, monkeypatch):
 
 
 @pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])
-def test_a_temperature_that_cannot_be_is_left_out(tree, degrees):
+def test_implausible_temperature_is_left_out(tree, degrees):
     with gauges(tree(**zone(0, "CPU-therm", 40_000), **zone(1, "GPU-therm", degrees))) as opened:
         assert window(opened) == {"temperature_max_c": 40}
 
 
-def test_a_zone_that_always_says_100_degrees_is_no_sensor(tree):
+def test_constant_thermal_zone_is_ignored(tree):
     with gauges(tree(**zone(0, "PMIC-Die", 100_000))) as opened:
         assert window(opened) == {}
 
 
-def test_the_sensors_of_a_pcs_cpu_are_read(tree):
+def test_cpu_temperature_sensor_is_read(tree):
     folder = "sys/class/hwmon/hwmon2"
     with gauges(tree(**{f"{folder}/name": "k10temp\n", f"{folder}/temp1_input": "71250\n"})) as opened:
         assert window(opened) == {"temperature_max_c": 71.25}
 
 
-def test_a_read_that_fails_leaves_the_quantity_out_of_that_sample(tree):
+def test_failed_read_is_missing_from_its_sample(tree):
     root = tree(**{LOAD: "400\n"})
     with gauges(root) as opened:
         assert window(opened, (root / LOAD).unlink) == {}
@@ -142,7 +142,7 @@ def test_a_read_that_fails_leaves_the_quantity_out_of_that_sample(tree):
     assert metrics == {"gpu_utilization": 0.8}
 
 
-def test_an_instrument_that_hangs_holds_up_no_border(tree):
+def test_hanging_instrument_does_not_delay_a_border(tree):
     root = tree(**zone(0, "CPU-therm", 40_000))
     temperature = root / "sys/class/thermal/thermal_zone0/temp"
     with gauges(root) as opened:
@@ -156,7 +156,7 @@ def test_an_instrument_that_hangs_holds_up_no_border(tree):
         os.close(os.open(temperature, os.O_RDWR))  # lets the thread go
 
 
-def test_what_was_read_before_a_moment_is_forgotten_but_for_the_last_of_it(tree):
+def test_old_samples_are_discarded_except_the_last(tree):
     with gauges(tree(**meminfo(100))) as opened:
         first_ns, _ = borders(opened)
         second = borders(opened, before=lambda: tree(**meminfo(300)), after=lambda: tree(**meminfo(400)))
@@ -166,7 +166,7 @@ def test_what_was_read_before_a_moment_is_forgotten_but_for_the_last_of_it(tree)
         assert opened.window(*second) == {"ram_peak_bytes": 700 * 1024}, "the mark before it is still there"
 
 
-def test_nothing_reads_on_once_the_gauges_are_closed(tree):
+def test_gauges_are_not_read_after_close(tree):
     before = set(threading.enumerate())
     opened = open_gauges(gpus=[], root=tree(**meminfo(400)))
     assert set(threading.enumerate()) - before
@@ -183,14 +183,14 @@ def test_nothing_reads_on_once_the_gauges_are_closed(tree):
         "sys/devices/platform/bus@0/17000000.gpu/load",
     ],
 )
-def test_a_boards_gpu_is_read_wherever_its_kernel_shows_it(tree, load):
+def test_gpu_load_of_a_board_is_found_in_every_kernel(tree, load):
     with gauges(tree(**{load: "730\n"})) as opened:
         assert window(opened, lambda: None) == {"gpu_utilization": 0.73}
         assert [source[:2] for source in opened.sources()] == [("gpu_utilization", f"/{load}")]
 
 
 @pytest.mark.parametrize(("name", "layout"), boards.LAYOUTS)
-def test_every_board_tells_its_memory_temperature_and_clock(tmp_path, name, layout):
+def test_every_board_has_memory_temperature_and_clock(tmp_path, name, layout):
     boards.write(tmp_path, name, layout)
     with gauges(tmp_path) as opened:
         assert window(opened, lambda: None) == {
@@ -201,7 +201,7 @@ def test_every_board_tells_its_memory_temperature_and_clock(tmp_path, name, layo
 
 
 @pytest.mark.parametrize("gpu", ["GPU-00a1b2c3d4e5f607", "0000:03:00.0"])
-def test_an_amd_gpu_is_read_by_its_name_or_its_place_on_the_bus_and_no_other(tree, gpu):
+def test_amd_gpu_is_found_by_uuid_or_pci_address(tree, gpu):
     cards = {}
     for card, slot, unique_id, busy in [(0, "0000:03:00.0", "00a1b2c3d4e5f607", 40), (1, "0000:43:00.0", "ff", 99)]:
         folder = f"sys/class/drm/card{card}/device"
@@ -247,14 +247,14 @@ def slowed(gauges, *inside, **around):
     return gauges.throttled(*borders(gauges, *inside, **around))
 
 
-def test_counters_that_go_on_within_the_window_tell_of_throttling(tree):
+def test_throttling_counters_that_increase_are_reported(tree):
     with gauges(tree(**throttle_counts(7, 0), **over_currents(5))) as opened:
         assert slowed(opened, lambda: None) == []
         assert slowed(opened, before=lambda: tree(**throttle_counts(8, 0))) == [], "it was before the window"
         changes = [lambda: tree(**throttle_counts(9, 0)), lambda: tree(**over_currents(6))]
         assert slowed(opened, *changes, after=lambda: tree(**throttle_counts(12, 0))) == [
-            "CPU package 0 slowed for heat in 2 of 3 samples",
-            "board slowed for over-current (oc3) in 1 of 3 samples",
+            "CPU package 0 thermal throttling in 2 of 3 samples",
+            "board over-current throttling (oc3) in 1 of 3 samples",
         ]
 
 
@@ -263,7 +263,7 @@ def fractions(gauges, *inside):
     return {name: value for name, value in metrics.items() if name.endswith("_fraction")}
 
 
-def test_the_fraction_of_time_in_which_clocks_were_lowered_is_that_of_the_samples(tree):
+def test_throttled_fraction_is_that_of_the_samples(tree):
     with gauges(tree(**throttle_counts(7, 0), **over_currents(5))) as opened:
         changes = [lambda: tree(**throttle_counts(9, 0)), lambda: tree(**over_currents(6)), lambda: None]
         assert fractions(opened, *changes) == {"thermal_throttled_fraction": 0.25, "power_capped_fraction": 0.25}
@@ -278,15 +278,15 @@ def test_throttling_fractions_are_absent_if_nothing_reports_throttling(tree):
         assert fractions(opened, lambda: None) == {}
 
 
-def test_a_cooling_device_that_slows_tells_of_throttling_and_a_fan_does_not(tree):
+def test_cooling_devices_report_throttling_but_fans_do_not(tree):
     calm, hot = cooling(cpu_throttle_alert=0, pwm_fan=3), cooling(cpu_throttle_alert=1, pwm_fan=3)
     with gauges(tree(**calm)) as opened:
         assert slowed(opened, lambda: tree(**hot), after=lambda: tree(**calm)) == [
-            "cpu-throttle-alert slowed for heat in 1 of 2 samples"
+            "cpu-throttle-alert thermal throttling in 1 of 2 samples"
         ]
 
 
-def test_what_a_machine_does_not_tell_is_missing_with_the_reason(tree):
+def test_unavailable_quantity_has_a_reason(tree):
     with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", -256_000))) as opened:
         assert {source.quantity for source in opened.sources()} == {"cpu_utilization"}
         missing = {absent.quantity: absent for absent in opened.missing()}
@@ -297,13 +297,13 @@ def test_what_a_machine_does_not_tell_is_missing_with_the_reason(tree):
         "temperature_max_c",
         "throttling",
     }
-    assert missing["gpu_utilization"] == Missing("gpu_utilization", "no GPU is used that tells its load", "")
+    assert missing["gpu_utilization"] == Missing("gpu_utilization", "no GPU in use reports its utilization", "")
     assert "meminfo" in missing["ram_peak_bytes"].why
-    assert "tells -256 C" in missing["temperature_max_c"].why
-    assert "machine of its own" in missing["temperature_max_c"].remedy
+    assert "of -256 C" in missing["temperature_max_c"].why
+    assert "physical machine" in missing["temperature_max_c"].remedy
 
 
-def test_a_quantity_as_it_is_now_is_that_of_all_its_instruments_or_none(tree):
+def test_present_value_aggregates_all_instruments(tree):
     root = tree(**zone(0, "cpu", 45000), **zone(1, "gpu", 52000))
     with gauges(root) as opened:
         assert opened.now("temperature_max_c") == 52

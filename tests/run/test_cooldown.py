@@ -92,7 +92,7 @@ def test_both_are_waited_for_one_after_the_other(weather):
 def test_where_no_temperature_can_be_read_none_is_waited_for_and_why_is_noted(weather):
     machine = weather()
     rest = machine.rest(cool_below_c=50)
-    why = "no sensor shows one, as in a virtual machine"
+    why = "no temperature sensor, as in a virtual machine"
     assert rest.facts == {"waited_s": 0, "reason": why}
     assert rest.notes == [f"sweep.cool_below_c=50 has no effect: {why}."]
     assert machine.said == []

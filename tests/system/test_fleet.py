@@ -167,5 +167,5 @@ def test_a_shared_node_meters_no_energy_that_is_not_its_jobs_alone(fleet):
     assert code == 0, told
     energy = fleet.record().run()["energy"]
     assert energy["source"] == "none"
-    assert "shares its node with others" in energy["reason"]
+    assert "shares its node" in energy["reason"]
     assert "hydra.launcher.exclusive=true" in told

@@ -1,1 +1,1 @@
-"""The machine that trains: what it is, and what its caches hold."""
+"""The host: hardware facts, gauges, disks, page cache, locks and signals."""

@@ -1,4 +1,4 @@
-"""AMD's GPUs by their driver, amdgpu, and which of them are one board."""
+"""AMD GPUs by their driver, amdgpu, and which of them share a board."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import NamedTuple
 from epochmeter.machine.sysfs import text
 
 DUAL = ("0x7408", "0x740c")
-"""The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die tells and bounds the power of
-both."""
+"""The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die measures and limits the power
+of both."""
 
 
 class Card(NamedTuple):
-    """A GPU by its driver: its number and place in the order of the PCI bus, and where its files are."""
+    """A GPU of the driver.
+
+    Attributes:
+        number: Its index in PCI order.
+        bus: Its PCI address.
+        folder: The driver's files.
+        dual: Whether it is one of two dies of a board.
+    """
 
     number: int
     bus: str
@@ -23,23 +30,30 @@ class Card(NamedTuple):
 
 
 def find_cards(root: Path) -> list[Card]:
-    """The GPUs that amdgpu drives, in the order of the PCI bus."""
-    places = {}
+    """List the GPUs of amdgpu in PCI order."""
+    folders = {}
     for file in root.glob("sys/class/drm/card*/device/uevent"):
-        said = dict(line.partition("=")[::2] for line in text(file).splitlines())
-        if said.get("DRIVER") == "amdgpu":
-            places[said.get("PCI_SLOT_NAME", "")] = file.parent
+        properties = dict(line.partition("=")[::2] for line in text(file).splitlines())
+        if properties.get("DRIVER") == "amdgpu":
+            folders[properties.get("PCI_SLOT_NAME", "")] = file.parent
     return [
-        Card(number, bus, places[bus], text(places[bus] / "device") in DUAL)
-        for number, bus in enumerate(sorted(places))
+        Card(number, bus, folders[bus], text(folders[bus] / "device") in DUAL)
+        for number, bus in enumerate(sorted(folders))
     ]
 
 
 def board_of(name: str, cards: Sequence[Card]) -> Card:
-    """The card that stands for the GPU of that name: itself, or the first die of its board; OSError where there is
-    none."""
+    """Return the card that measures a GPU: itself, or the first die of its board.
+
+    Args:
+        name: The GPU's UUID or PCI address.
+        cards: All cards, as `find_cards` lists them.
+
+    Raises:
+        OSError: There is no such GPU.
+    """
     for card in cards:
         if name in (card.bus, f"GPU-{text(card.folder / 'unique_id')}"):
-            dies = [other for other in cards if other.dual]
+            dies = [candidate for candidate in cards if candidate.dual]
             return dies[dies.index(card) // 2 * 2] if card.dual else card
-    raise OSError(f"amdgpu drives no GPU {name}: it drives {', '.join(card.bus for card in cards) or 'none'}.")
+    raise OSError(f"amdgpu has no GPU {name}; it has {', '.join(card.bus for card in cards) or 'none'}.")

@@ -1,4 +1,4 @@
-"""What the CPU is, and what holds it back."""
+"""CPU model, cores, frequency governors and power limits."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ ARM_CORES = {
     ("0x4e", "0x003"): "Denver 2",
     ("0x4e", "0x004"): "Carmel",
 }
-"""Cores by the maker and the part that ARM's kernels tell in place of a name."""
+"""Core names by implementer and part number, which ARM kernels report instead of a name."""
 
 
 def describe(root: Path) -> dict[str, Any]:
@@ -33,18 +33,18 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def arm_cores(listing: str) -> str:
-    """The kinds of cores in an ARM's cpuinfo, whose `model name` tells no more than the architecture."""
-    told = re.findall(r"^CPU implementer\s*:\s*(\S+).*?^CPU part\s*:\s*(\S+)", listing, re.MULTILINE | re.DOTALL)
-    return " + ".join(ARM_CORES.get(kind, "ARM core {}:{}".format(*kind)) for kind in dict.fromkeys(told))
+    """The types of cores in an ARM cpuinfo, whose `model name` is only the architecture."""
+    kinds = re.findall(r"^CPU implementer\s*:\s*(\S+).*?^CPU part\s*:\s*(\S+)", listing, re.MULTILINE | re.DOTALL)
+    return " + ".join(ARM_CORES.get(kind, "ARM core {}:{}".format(*kind)) for kind in dict.fromkeys(kinds))
 
 
 def governors(root: Path) -> list[str]:
-    """What decides on the frequency of the cores."""
+    """The frequency governors of the cores, each once."""
     return sorted(set(texts(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")))
 
 
 def power_limits_w(root: Path) -> dict[str, float]:
-    """The long-term limit of each CPU package, in watts, where RAPL tells it."""
+    """The long-term power limit of each CPU package in watts, from RAPL; empty if it has none."""
     try:
         limits = {text(limit.with_name("name")): text(limit) for limit in long_term_limits(root)}
     except OSError:
@@ -53,9 +53,9 @@ def power_limits_w(root: Path) -> dict[str, float]:
 
 
 def long_term_limits(root: Path) -> list[Path]:
-    """The files, of microwatts, that hold each CPU package for seconds and longer; OSError where RAPL cannot be read.
+    """List the files of each CPU package's long-term power limit, in microwatts; OSError if RAPL cannot be read.
 
-    What holds all packages (psys), and what shows them a second time (mmio), is left alone.
+    The limit of the whole platform (psys) and the second interface to the packages (mmio) are left out.
     """
     zones = (name.parent for name in sorted(root.glob("sys/class/powercap/intel-rapl:*/name")))
     packages = [zone for zone in zones if re.match(r"package-\d", (zone / "name").read_text())]

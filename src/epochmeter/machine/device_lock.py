@@ -1,4 +1,4 @@
-"""The lock of a device: a second measurement on it waits, and is told for whom."""
+"""Locks of devices, so that a second measurement on the same device waits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ SHARED = Path("/run/lock")
 
 @contextmanager
 def held(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds every device while within; waits for those that another process holds, after saying who does.
+    """Lock devices for the duration of a `with` block; waits while another process holds one.
 
-    The kernel lets go when the process ends, however it ends. `folder` is where the locks lie: by default one
-    that all users of this machine share.
+    The kernel releases the locks when the process ends, however it ends.
+
+    Args:
+        devices: Names of the devices.
+        folder: The folder of the lock files; None: one that all users of this machine share.
+        holder: Describes this process, for the message of a process that waits.
+        say: Prints the message that this process waits.
+
+    Raises:
+        RuntimeError: A lock file cannot be opened.
     """
-    place = Path(folder) if folder else _shared()
+    lock_dir = Path(folder) if folder else _shared()
     with ExitStack() as locks:
         for device in sorted(devices):
-            locks.enter_context(_held(place / f"epochmeter-{device}.lock", device, holder, say))
+            locks.enter_context(_held(lock_dir / f"epochmeter-{device}.lock", device, holder, say))
         yield
 
 
@@ -32,7 +40,7 @@ def _held(path: Path, device: str, holder: str, say: Callable[[str], None]) -> I
         descriptor = _open(path)
     except OSError as error:
         raise RuntimeError(
-            f"the lock of {device} cannot be opened: {error}. Name a folder that can be written: machine.lock_dir="
+            f"cannot open the lock of {device}: {error}\nhint: name a writable folder: machine.lock_dir="
         ) from error
     try:
         try:
@@ -48,8 +56,10 @@ def _held(path: Path, device: str, holder: str, say: Callable[[str], None]) -> I
 
 
 def _open(path: Path) -> int:
-    """The lock file, shared by all users: created only if it is missing, since a kernel that protects sticky
-    folders refuses to create what another user has."""
+    """Open the lock file, which all users share.
+
+    It is created only if missing: in sticky folders, a protecting kernel refuses O_CREAT for another user's file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         return os.open(path, os.O_RDWR)
@@ -61,5 +71,5 @@ def _open(path: Path) -> int:
 
 
 def _shared() -> Path:
-    """/run/lock where its mode lets everyone write there, or else /tmp: whoever asks, in whatever job, is told one."""
+    """The folder that all users and jobs agree on: /run/lock if everyone may write there, else /tmp."""
     return SHARED if SHARED.is_dir() and SHARED.stat().st_mode & stat.S_IWOTH else Path("/tmp")

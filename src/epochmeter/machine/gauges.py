@@ -1,4 +1,4 @@
-"""Gauges that are files below a root: memory, temperatures, a GPU's load and clock, and what slows the machine."""
+"""Gauges in kernel files: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ JETSON_LOADS = (
 )
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 CONSTANT_ZONES = ("PMIC-Die",)
-"""Thermal zones that always say 100 degrees."""
+"""Thermal zones that always read 100 degrees."""
 PLAUSIBLE_C = range(-40, 127)
 SLOWING = r"(throttle|balanced|cpufreq|devfreq)"
-"""Cooling devices that cool by slowing down; a fan does not."""
+"""Cooling devices that lower clocks, unlike fans."""
 
-AT_LIMIT = "at its power limit"
-"""What is said of a device that is held down by no fault: a job that sets a limit asks for it."""
+AT_LIMIT = "power-capped"
+"""Text for a device at its power limit, which is not a fault: a job may set the limit."""
 
 
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
 """Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
 ELSEWHERE = "elsewhere"
-"""Cause for clocks of a device that does not train: it is a note, and in no metric."""
+"""Cause for lowered clocks of a device that does not train: a note, but no metric."""
 
 Slowed = Mapping[str, Sequence[str]]
 """Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""
 
 
 class Gauge(NamedTuple):
-    """An instrument: `read` tells the quantity, or raises OSError or ValueError.
+    """An instrument of one quantity.
 
-    Most tell a number in the unit of the quantity's name. `cpu_utilization` is told as the ticks so far, busy and
-    all of them, and `throttling` as `Slowed`: what slows the machine now, or has since it was last read.
+    Attributes:
+        quantity: Its name, with the unit.
+        source: What is read, for people.
+        read: Returns the value; raises OSError or ValueError. It is a number in the unit of the quantity's name,
+            except for `cpu_utilization` (busy ticks and all ticks since boot) and `throttling` (`Slowed`: active
+            causes, or causes since the last reading).
     """
 
     quantity: str
@@ -49,7 +53,12 @@ class Gauge(NamedTuple):
 
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
-    """The gauges of the machine below `root`, with those of the AMD GPUs among `gpus`, or of a board's own GPU."""
+    """List the gauges of a machine.
+
+    Args:
+        root: The root of the machine's files.
+        gpus: UUIDs or PCI addresses of the GPUs used; NVIDIA GPUs have their gauges in `nvml_gauges`.
+    """
     yield Gauge("cpu_utilization", "/proc/stat", partial(ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield from _temperatures(root)
@@ -78,7 +87,7 @@ def _jetson(root: Path) -> Iterator[Gauge]:
 
 
 def amd_cards(root: Path) -> dict[str, Path]:
-    """The folder of each AMD GPU's driver, by the GPU's UUID and by its place on the PCI bus."""
+    """The driver's folder of each AMD GPU, by UUID and by PCI address."""
     cards = {}
     for busy in sorted(root.glob("sys/class/drm/card[0-9]*/device/gpu_busy_percent")):
         cards[f"GPU-{text(busy.with_name('unique_id'))}"] = busy.parent
@@ -95,53 +104,61 @@ def _amd(card: Path) -> Iterator[Gauge]:
 
 
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
-    """Gauges of a board's or a CPU's throttling; `by_heat` is the cause that heat is counted as."""
+    """List the throttling gauges of a board or a CPU; `by_heat` is the cause for thermal throttling."""
     packages: dict[str, Path] = {}
     for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
         packages.setdefault(text(count.parents[1] / "topology/physical_package_id"), count)
     for package, count in packages.items():
-        yield Gauge("throttling", "thermal_throttle", rises(count, by_heat, f"CPU package {package} slowed for heat"))
+        yield Gauge(
+            "throttling", "thermal_throttle", rises(count, by_heat, f"CPU package {package} thermal throttling")
+        )
     for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
         name = count.name.partition("_")[0]
-        said = f"board slowed for over-current ({name})"
-        yield Gauge("throttling", "over-current events", rises(count, POWER_CAPPED, said))
+        label = f"board over-current throttling ({name})"
+        yield Gauge("throttling", "over-current events", rises(count, POWER_CAPPED, label))
     for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
         if found(SLOWING, text(kind)):
-            said = f"{text(kind)} slowed for heat"
-            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), by_heat, said))
+            label = f"{text(kind)} thermal throttling"
+            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), by_heat, label))
 
 
 def number(path: Path) -> float:
+    """The number in a file."""
     return float(path.read_text())
 
 
 def share(path: Path, whole: float) -> float:
-    """A load as a share of 1; ValueError for one that cannot be."""
+    """A utilization as a fraction (0 to 1); ValueError if it is out of range.
+
+    Args:
+        path: The file.
+        whole: The file's value for full load.
+    """
     busy = number(path) / whole
     if not 0 <= busy <= 1:
-        raise ValueError(f"{path} tells a load of {busy:.0%}.")
+        raise ValueError(f"{path} has an impossible load of {busy:.0%}.")
     return busy
 
 
 def celsius(path: Path) -> float:
-    """A temperature; ValueError for one that no running machine has."""
+    """A temperature in degrees Celsius from a file of millidegrees; ValueError if it is implausible."""
     degrees = number(path) / 1000
     if round(degrees) not in PLAUSIBLE_C:
-        raise ValueError(f"{path} tells {degrees:g} C.")
+        raise ValueError(f"{path} has an implausible temperature of {degrees:g} C.")
     return degrees
 
 
 def used_bytes(meminfo: Path) -> float:
-    """The memory that is not to be had any more without swapping."""
-    said = meminfo.read_text()
-    total, available = (int(found(rf"^{name}:\s*(\d+) kB", said)) for name in ("MemTotal", "MemAvailable"))
+    """Memory in use: the part that is not available without swapping."""
+    listing = meminfo.read_text()
+    total, available = (int(found(rf"^{name}:\s*(\d+) kB", listing)) for name in ("MemTotal", "MemAvailable"))
     return (total - available) * 1024
 
 
 def ticks(stat: Path) -> tuple[int, int]:
-    """The ticks that all cores together were busy since the start, and all ticks.
+    """Busy ticks and all ticks of all cores together since boot.
 
-    Waiting for disks is idle. What a hypervisor gave to others is not ours, and guests are in `user` already.
+    Waiting for disks counts as idle, time of other virtual machines (steal) as not busy; guests are part of `user`.
     """
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
     busy = user + nice + system + irq + softirq
@@ -149,7 +166,13 @@ def ticks(stat: Path) -> tuple[int, int]:
 
 
 def rises(path: Path, cause: str, said: str) -> Callable[[], Slowed]:
-    """A reading of a counter that says so when it went on since the last one."""
+    """Return a function that reports a cause if a counter has increased since the last call.
+
+    Args:
+        path: The counter's file.
+        cause: The cause of lowered clocks.
+        said: The text about the device.
+    """
     last: int | None = None
 
     def read() -> Slowed:
@@ -161,4 +184,5 @@ def rises(path: Path, cause: str, said: str) -> Callable[[], Slowed]:
 
 
 def in_force(path: Path, cause: str, said: str) -> Slowed:
+    """Report a cause if a cooling device is active."""
     return {cause: [said] if number(path) > 0 else []}

@@ -89,6 +89,7 @@ class GpuProcessMonitor:
         return list(seen.values())
 
     def close(self) -> None:
+        """Shut NVML down."""
         self._close()
 
     def _others(self, gpu: str, handle: Any) -> dict[tuple[str, int], str]:
@@ -97,16 +98,17 @@ class GpuProcessMonitor:
         others = [process for process in listed if process.pid not in own and not is_mps(process.pid)]
         if not own and not self._host_pids:
             # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
-            more = len(others) - (len(self.own) - 1)  # this process itself computes nothing
+            more = len(others) - (len(self.own) - 1)  # this process itself does not use the GPU
             text = f"{len(others)} processes compute on {gpu}, {more} more than this run's own; their IDs are hidden"
             return {(gpu, 0): text} if more > 0 else {}
         if not others:
             return {}
         busy, self._since_us[gpu] = utilization(gpu, handle, self._since_us[gpu])
         self._busy |= {(gpu, pid): fraction for pid, fraction in busy.items()}
-        keys = [(gpu, other.pid) for other in others]
+        keys = [(gpu, process.pid) for process in others]
         return {
-            key: other._replace(utilization=self._busy.get(key)).text for key, other in zip(keys, others, strict=True)
+            key: process._replace(utilization=self._busy.get(key)).text
+            for key, process in zip(keys, others, strict=True)
         }
 
     def _is_own(self, pid: int) -> bool:

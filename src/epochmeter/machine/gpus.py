@@ -1,4 +1,4 @@
-"""The GPUs of a machine, and which a run uses, so that they and no others are locked, metered and trained on."""
+"""The GPUs of a machine, and the selection that a run uses: only these are locked, metered and trained on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from epochmeter.machine import nvml
 from epochmeter.machine.sysfs import found, present, text
 
 Gpu = Mapping[str, str]
-"""A GPU: `vendor`, `model`, `bus`, its place on the PCI bus, `uuid` where the driver tells it, `minor` (NVIDIA)."""
+"""A GPU: `vendor`, `model`, `bus` (PCI address), `uuid` and `minor` (NVIDIA), as far as the driver reports them."""
 
 
 def find_gpus(root: Path) -> list[Gpu]:
-    """NVIDIA GPUs in the order of the PCI bus, then AMD GPUs in the order of the driver, by which ROCm numbers them.
+    """List NVIDIA GPUs in PCI order, then AMD GPUs in the driver's order, which is ROCm's.
 
-    NVML is used if the driver lists no NVIDIA GPU below /proc, as under WSL2; never for a recorded machine, whose root
-    is not `/`.
+    If the driver lists no NVIDIA GPU below /proc, as under WSL2, NVML is used; never for a recorded machine.
+
+    Args:
+        root: The root of the machine's files; not `/` for a recorded machine.
     """
     nvidia = [
         _nvidia(text(path), path.parent.name) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
@@ -30,13 +32,13 @@ def find_gpus(root: Path) -> list[Gpu]:
     return [present(gpu) for gpu in (*nvidia, *filter(None, amd))]
 
 
-def _nvidia(said: str, bus: str) -> dict[str, str]:
+def _nvidia(information: str, bus: str) -> dict[str, str]:
     return {
         "vendor": "nvidia",
-        "model": found(r"^Model:\s*(.+)", said),
+        "model": found(r"^Model:\s*(.+)", information),
         "bus": bus,
-        "minor": found(r"^Device Minor:\s*(\d+)", said),
-        "uuid": found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", said),
+        "minor": found(r"^Device Minor:\s*(\d+)", information),
+        "uuid": found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", information),
     }
 
 
@@ -45,23 +47,23 @@ def _is_tegra(root: Path) -> bool:
     return "nvidia,tegra" in text(root / "sys/firmware/devicetree/base/compatible")
 
 
-def _amd(model: str, said: str) -> dict[str, str]:
-    """What a node of the driver's topology says of a GPU; nothing of one without SIMD units, which is a CPU."""
-    of = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", said, re.MULTILINE)}
-    if not of.get("simd_count"):
+def _amd(model: str, properties: str) -> dict[str, str]:
+    """Describe a node of the driver's topology; empty for a node without SIMD units, which is a CPU."""
+    values = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", properties, re.MULTILINE)}
+    if not values.get("simd_count"):
         return {}
-    place, unique = of.get("location_id", 0), of.get("unique_id", 0)
-    bus = f"{of.get('domain', 0):04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+    location, unique = values.get("location_id", 0), values.get("unique_id", 0)
+    bus = f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
     return {
         "vendor": "amd",
         "model": model,
-        "bus": bus if place else "",
-        "uuid": f"GPU-{unique:016x}" if unique else "",  # as ROCm has it
+        "bus": bus if location else "",
+        "uuid": f"GPU-{unique:016x}" if unique else "",  # ROCm's format
     }
 
 
 def openable(gpu: Gpu) -> bool:
-    """Whether this process may open the GPU's device: a cluster's job may open its own alone, though it sees all."""
+    """Whether this process may open the GPU's device: a Slurm job sees all GPUs, but may open only its own."""
     try:
         os.close(os.open(f"/dev/nvidia{gpu['minor']}", os.O_RDWR))
     except PermissionError:
@@ -77,44 +79,59 @@ def used(
     may_open: Callable[[Gpu], bool] = openable,
     count: int | None = 1,
 ) -> list[Gpu]:
-    """The first `count` GPUs of those that a process is let see, as far as there are so many, or, None, all of them.
+    """Select the GPUs that a run uses: the first ones that its environment makes visible.
 
-    `gpus` are the host's: those of the first one's maker are numbered, as far as they may be opened. CUDA goes by
-    CUDA_VISIBLE_DEVICES; ROCm goes by ROCR_VISIBLE_DEVICES, and HIP by a list of its own among what that leaves.
+    CUDA uses CUDA_VISIBLE_DEVICES. ROCm uses ROCR_VISIBLE_DEVICES, and HIP selects among the remaining GPUs by
+    HIP_VISIBLE_DEVICES.
+
+    Args:
+        gpus: The GPUs of the host; only those of the first one's vendor are used.
+        environment: The environment variables of the process.
+        may_open: Whether the process may open a GPU; others are not numbered.
+        count: Number of GPUs; None: all.
     """
     own = [gpu for gpu in gpus if gpu["vendor"] == gpus[0]["vendor"] and may_open(gpu)]
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if own and own[0]["vendor"] == "amd":
         own = visible(own, environment.get("ROCR_VISIBLE_DEVICES"))
-        listed = environment.get("HIP_VISIBLE_DEVICES") or listed or None  # HIP takes an empty list for none
+        listed = environment.get("HIP_VISIBLE_DEVICES") or listed or None  # HIP treats an empty list as unset
     return visible(own, listed)[:count]
 
 
 def visible(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
-    """The GPUs that a list leaves, in its order: numbers, UUIDs or beginnings of them, as far as it makes sense."""
+    """Select GPUs as CUDA does: in the order of the list, up to its first invalid entry.
+
+    Args:
+        gpus: The GPUs in order.
+        listed: Comma-separated indices, UUIDs or their beginnings; None: all GPUs.
+    """
     if listed is None:
         return list(gpus)
-    left: list[Gpu] = []
+    selected: list[Gpu] = []
     for name in map(str.strip, listed.lower().split(",")):
         if name.isdigit():
-            meant = gpus[int(name) : int(name) + 1]
+            matching = gpus[int(name) : int(name) + 1]
         else:
-            meant = [gpu for gpu in gpus if name and gpu.get("uuid", "").lower().startswith(name)][:1]
-        if not meant:
+            matching = [gpu for gpu in gpus if name and gpu.get("uuid", "").lower().startswith(name)][:1]
+        if not matching:
             break
-        left += meant
-    return left
+        selected += matching
+    return selected
 
 
 def name_of(gpu: Gpu) -> str | None:
-    """What a meter knows a GPU by: its UUID, or the place on the bus of an AMD GPU that has none."""
+    """The identifier by which a meter finds a GPU: its UUID, or the PCI address of an AMD GPU without one."""
     return gpu.get("uuid") or (gpu.get("bus") if gpu["vendor"] == "amd" else None)
 
 
 def is_named(told: str, name: str) -> bool:
-    """Whether the UUID that torch tells is that of the GPU with this name, as far as the name allows to say.
+    """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address.
 
-    ROCm's UUIDs are 16 digits, and torch tells the bytes of that text.
+    ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
+
+    Args:
+        told: The UUID from torch.
+        name: The GPU's name, as `name_of` returns it.
     """
     if not name.startswith("GPU-"):
         return True

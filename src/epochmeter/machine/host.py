@@ -1,6 +1,6 @@
-"""What the machine is, read below a root: `/`, or the recorded tree of another board.
+"""Description of the host, read below a root: `/`, or the recorded files of another board.
 
-What cannot be read is left out, never made up.
+Properties that cannot be read are left out.
 """
 
 import platform
@@ -21,7 +21,12 @@ GIT_LIMIT_S = 5
 
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, Any]:
-    """The host as `host.json` keeps it; `project` is the folder whose git commit is told."""
+    """Describe the host, for `host.json`.
+
+    Args:
+        root: The root of the machine's files.
+        project: The folder whose git commit is included.
+    """
     root = Path(root)
     l4t = jetson.l4t(root)
     return present(
@@ -51,12 +56,16 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
 
 
 SPECIFIC = ("board", "tegra", "gpu")
-"""The facts that a device is found by, the most telling first."""
+"""The facts that a device is detected by, the most specific first."""
 
 
 def facts(root: str | Path = "/") -> dict[str, str | None]:
-    """What a device's `match` is held against: `board`, the device tree's names of it, and for a Jetson the same once
-    more as `tegra`, for what fits any of them; `gpu`, the vendor."""
+    """Collect the facts that a device's `match` is compared with.
+
+    Returns:
+        `board`: the board's names in the device tree; `tegra`: the same for a Jetson, for a device that matches any
+        Jetson; `gpu`: the GPU's vendor.
+    """
     root = Path(root)
     gpus, names = find_gpus(root), _board(root).get("compatible", "")
     tegra = names if "nvidia,tegra" in names else None
@@ -64,19 +73,26 @@ def facts(root: str | Path = "/") -> dict[str, str | None]:
 
 
 def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
-    """Whether each fact is there and is as the regular expression says; no `match` at all fits nothing."""
+    """Whether all facts match their regular expressions; a device without `match` (None) never matches."""
     return match is not None and all(re.search(match[key], facts.get(key) or "") for key in match)
 
 
 def detect(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
-    """The name of the device that fits best: by its board, else by its GPU, else the one that asks nothing.
+    """Select the device that matches best: by its board, else by its GPU, else the one without conditions.
 
-    The board goes first because a Jetson can have the files of a desktop's NVIDIA driver as well.
+    The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
+
+    Args:
+        devices: The `match` of each device.
+        facts: The facts of this machine.
+
+    Raises:
+        ValueError: No device matches.
     """
-    fitting = [name for name, match in devices.items() if fits(match, facts)]
-    if not fitting:
-        raise ValueError(f"device=auto: no device fits {dict(facts)}. Name one: device={'|'.join(devices)}.")
-    return min(fitting, key=lambda name: _rank(devices[name] or {}))
+    matching = [name for name, match in devices.items() if fits(match, facts)]
+    if not matching:
+        raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
+    return min(matching, key=lambda name: _rank(devices[name] or {}))
 
 
 def _rank(match: Mapping[str, str]) -> int:
@@ -101,7 +117,7 @@ def _driver(root: Path) -> str:
 
 
 def _cuda(root: Path) -> str:
-    """The version of the CUDA toolkit that the machine has; torch brings one of its own."""
+    """The version of the machine's CUDA toolkit; torch has its own."""
     folder = root / "usr/local/cuda"
     return found(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', text(folder / "version.json")) or found(
         r"CUDA Version ([\d.]+)", text(folder / "version.txt")
@@ -109,13 +125,13 @@ def _cuda(root: Path) -> str:
 
 
 def _packages() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @cache
@@ -129,7 +145,7 @@ def _git(project: Path) -> dict[str, Any]:
         commit = _run_git(project, "rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_run_git(project, "status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):
-        return {}  # no git, no repository, no commit, or no answer in time
+        return {}  # no git, no repository, no commit, or a timeout
 
 
 def _run_git(project: Path, *command: str) -> str:

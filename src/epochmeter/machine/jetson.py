@@ -1,4 +1,4 @@
-"""What only a Jetson says of itself: module and carrier, JetPack, power mode, clocks, fan."""
+"""Properties of a Jetson: module and carrier board, JetPack, power mode, clocks and fan."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,14 @@ from epochmeter.machine.power_modes import CONF, current, modes
 from epochmeter.machine.sysfs import found, present, text
 
 KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
-"""Developer kits that go by a number of their own: their module and their carrier."""
+"""Developer kits with a part number of their own: module and carrier board."""
 
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
-"""What the kernel calls the GPU's frequency; the video engines of a Thor go by another, and scale as they like."""
+"""The kernel's names of the GPU's frequency; Thor's video engines have other names and scale independently."""
 
 LOCKED, FREE = "locked", "free"
 FAN = re.compile(r"pwm.?fan")
-"""What the kernel calls the fan, by a name that NVIDIA has spelled in several ways."""
+"""The kernel's names of the fan, which NVIDIA has spelled in several ways."""
 
 JETPACKS = {
     "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
@@ -29,11 +29,11 @@ JETPACKS = {
     "38": "7", "38.2": "7.0", "38.2.1": "7.0", "38.2.2": "7.0", "38.4": "7.1",
     "39": "7", "39.2": "7.2",
 }  # fmt: skip
-"""JetPack by Linux for Tegra; by its first number where a release is not known."""
+"""JetPack by release of Linux for Tegra; by its major number for unknown releases."""
 
 
 def parts(compatible: str) -> dict[str, str]:
-    """The part numbers of module and carrier, from the device tree's names of the board."""
+    """The part numbers of module and carrier board, from the device tree's `compatible` names."""
     numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
     if not numbers:
         return {}
@@ -51,45 +51,49 @@ def l4t(root: Path) -> str:
 
 
 def jetpack(release: str) -> str:
-    """The JetPack that a release of Linux for Tegra belongs to: exactly, or its first number alone."""
+    """The JetPack version of a release of Linux for Tegra; only the major version for unknown releases."""
     return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
 
 
 def power_mode(root: Path) -> dict[str, Any]:
-    """nvpmodel's mode: its number, and the name that this board gives it."""
+    """The current power mode: its id, and its name on this board."""
     number = current(root)
     if number is None:
         return {}
-    named, _ = modes(text(root / CONF))
-    return {"id": number, **present({"name": named[number].name if number in named else ""})}
+    available, _ = modes(text(root / CONF))
+    return {"id": number, **present({"name": available[number].name if number in available else ""})}
 
 
 def gpu_devfreqs(root: Path) -> list[Path]:
-    """The folders that tell and bound the clocks of a board's GPU."""
+    """The devfreq folders of a board's GPU clocks."""
     return [folder for folder in sorted(root.glob("sys/class/devfreq/*")) if GPU.search(folder.name)]
 
 
 def clocks(root: Path) -> str:
-    """`locked` where every core and the GPU has one frequency left, as jetson_clocks leaves them, else `free`; empty
-    where none can be read. No root needed."""
+    """Whether the clocks are locked, as by jetson_clocks; no root needed.
+
+    Returns:
+        `locked` if minimum and maximum frequency of every core and of the GPU are equal, else `free`; empty if none
+        can be read.
+    """
     lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
     lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
     bounds = [(text(low), text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
-    told = [(low, high) for low, high in bounds if low and high]
-    if not told:
+    readable = [(low, high) for low, high in bounds if low and high]
+    if not readable:
         return ""
-    return LOCKED if all(low == high for low, high in told) else FREE
+    return LOCKED if all(low == high for low, high in readable) else FREE
 
 
 def fan_duty(root: Path) -> Path | None:
-    """The file of the fan's duty, 0 to 255; None where there is no fan, and OSError where that cannot be told."""
+    """The file of the fan's duty, 0 to 255; None if there is no fan. OSError if the sensors cannot be read."""
     names = sorted(root.glob("sys/class/hwmon/hwmon*/name"))
-    named = [name.with_name("pwm1") for name in names if FAN.fullmatch(name.read_text().strip())]
-    return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *named) if duty.exists()), None)
+    fans = [name.with_name("pwm1") for name in names if FAN.fullmatch(name.read_text().strip())]
+    return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *fans) if duty.exists()), None)
 
 
 def fan(root: Path) -> dict[str, Any]:
-    """How fast the fan is asked to turn, 0 to 255, and the profile that it follows."""
+    """The fan's duty, 0 to 255, and its profile, as far as they are available."""
     try:
         duty = fan_duty(root)
     except OSError:

@@ -1,4 +1,4 @@
-"""The table of mounts: which of them a folder is reached through."""
+"""The kernel's mount table, and the mount of a folder."""
 
 from __future__ import annotations
 
@@ -8,24 +8,36 @@ from typing import NamedTuple
 
 
 class Mount(NamedTuple):
-    """A line of the table of mounts."""
+    """A line of the mount table.
+
+    Attributes:
+        number: Device number `major:minor`.
+        point: Mount point.
+        filesystem: Type of the file system.
+        source: Device or other source.
+        options: Options in order; an overlay repeats one for each layer.
+    """
 
     number: str
     point: str
     filesystem: str
     source: str
     options: list[tuple[str, str]]
-    """As they are named there: an overlay has an option of the same name for each layer."""
 
 
 def mount_of(number: str, folder: Path, root: Path) -> Mount | None:
-    """The mount that a folder is reached through: of those of its file system the one nearest to it.
+    """Find the mount of a folder: the innermost one with the folder's device number.
 
-    Files of a btrfs have the number of their subvolume, which the table does not name: there the nearest of all.
+    Files of btrfs have the number of their subvolume, which the table lacks; then it is the innermost mount of all.
+
+    Args:
+        number: Device number of the folder, `major:minor`.
+        folder: The folder.
+        root: The root of the machine's files.
     """
-    above = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
-    found = [mount for mount in above if mount.number == number] or above
-    return max(found, key=lambda mount: len(mount.point), default=None)  # of those at one point, the one mounted last
+    parents = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
+    candidates = [mount for mount in parents if mount.number == number] or parents
+    return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
 
 
 def _mounts(root: Path) -> list[Mount]:
@@ -35,8 +47,8 @@ def _mounts(root: Path) -> list[Mount]:
         return []
     mounts = []
     for line in lines:
-        ours, _, system = line.partition(" - ")
-        _, _, number, _, point, *_ = ours.split(" ")
+        entry, _, system = line.partition(" - ")
+        _, _, number, _, point, *_ = entry.split(" ")
         filesystem, source, options = [*system.split(" "), "", ""][:3]
         pairs = [(key, _plain(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
         mounts.append(Mount(number, _plain(point), filesystem, _plain(source), pairs))
@@ -44,5 +56,5 @@ def _mounts(root: Path) -> list[Mount]:
 
 
 def _plain(text: str) -> str:
-    """A path as it is: the kernel writes blanks and the like as octal numbers."""
+    """Decode a path, in which the kernel writes blanks and similar characters as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -21,19 +21,17 @@ def start() -> Callable[[], None]:
         OSError: The library or its Python client is missing, or NVML does not start. The message says which.
     """
     try:
-        ctypes.CDLL(LIBRARY)  # first: it costs nothing where there is no driver
+        ctypes.CDLL(LIBRARY)  # first, since it is fast if there is no driver
     except OSError as error:
-        raise OSError(f"There is no NVIDIA driver here: {LIBRARY} cannot be loaded.") from error
+        raise OSError(f"no NVIDIA driver: cannot load {LIBRARY}") from error
     try:
         import pynvml
     except ImportError as error:
-        raise OSError(
-            f"NVML is read through nvidia-ml-py, which does not import ({error}): pip install zeus"
-        ) from error
+        raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install zeus") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise OSError(f"NVML does not start: {error}. It comes with NVIDIA's driver.") from error
+        raise OSError(f"cannot initialize NVML: {error}") from error
     return pynvml.nvmlShutdown  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Load, clock and temperature of the NVIDIA GPUs used, and what holds their clocks down, by NVML."""
+"""Utilization, clock, temperature and throttling of the NVIDIA GPUs used, through NVML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from epochmeter.machine.gauges import AT_LIMIT, POWER_CAPPED, THERMAL, Gauge, Sl
 
 
 def start(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
-    """The gauges of each GPU, by UUID, and what lets go of them; OSError says why there are none."""
+    """Open the gauges of GPUs.
+
+    Args:
+        gpus: UUIDs of the GPUs.
+
+    Returns:
+        The gauges, and the function that releases them.
+
+    Raises:
+        OSError: NVML is not available, or does not know a GPU.
+    """
     if not gpus:
         return [], lambda: None
     shut_down = nvml.start()
@@ -23,7 +33,7 @@ def start(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
 
 
 def find_gauges(uuid: str) -> Iterator[Gauge]:
-    """A GPU's gauges, named by its number in PCI order; OSError where NVML does not know it."""
+    """List a GPU's gauges, named by its index in PCI order; OSError if NVML does not know the GPU."""
     import pynvml
 
     name, handle = nvml.named(uuid)
@@ -44,14 +54,14 @@ def held_down(name: str, handle: Any) -> Slowed:
     reasons = {
         POWER_CAPPED: {
             pynvml.nvmlClocksThrottleReasonSwPowerCap: AT_LIMIT,
-            pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "slowed by its power brake",
+            pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "HW power brake",
         },
         THERMAL: {
-            pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "slowed for heat",
-            pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "slowed for heat, by its hardware",
+            pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "thermal throttling",
+            pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "HW thermal throttling",
         },
     }
-    in_force = nvml.ask(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    active = nvml.ask(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return {
-        cause: [f"{name} {said}" for bit, said in by_bit.items() if in_force & bit] for cause, by_bit in reasons.items()
+        cause: [f"{name} {label}" for bit, label in by_bit.items() if active & bit] for cause, by_bit in reasons.items()
     }

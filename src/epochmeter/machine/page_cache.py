@@ -1,11 +1,11 @@
-"""The page cache's part in a dataset: files put out of it, taken into it, and the share of them it holds.
+"""Page-cache control for a dataset's files: evict them, read them into the cache, and measure the cached fraction.
 
-What the kernel offers for each, as it was found to be:
+The kernel's interfaces, as tested:
 
-    posix_fadvise  puts a file's pages out, for whoever may read it; dirty pages and mapped ones stay
-    drop_caches    all files' pages, inodes and directories at once, for root alone
-    mincore        which pages of a file are cached; to whoever could not write it, Linux >= 5.2 says that all are
-    cachestat      the same in one call (Linux >= 6.5), but 0 for every file of an overlay, as a container sees them
+    posix_fadvise  evicts a file's pages if the user may read it; dirty and mapped pages stay
+    drop_caches    drops all pages, inodes and directory entries; root only
+    mincore        lists the cached pages of a file; for files you may not write, Linux >= 5.2 reports all as cached
+    cachestat      the same in one call (Linux >= 6.5), but 0 for every file of an overlay, as in a container
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from pathlib import Path
 
 CHUNK = 1 << 20
 MOST_FILES = 20_000
-"""How many files the cached share is taken from: a look at one takes some 15 us, and a million are not looked at twice
-for every epoch."""
+"""Largest number of files to examine, a random sample of the dataset: one takes about 15 us, twice per epoch."""
 STAYED, FITS = 0.01, 0.99
-"""The share of a cold dataset that may be cached without a word, and that of a warm one that has to be."""
+"""Largest cached fraction of a cold dataset and smallest of a warm one without a note."""
 DROP = "/proc/sys/vm/drop_caches"
 LIMIT_S = 120
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -31,29 +30,37 @@ LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 class Residency:
-    """The share of a dataset's training files that the page cache holds, looked at time and again."""
+    """The fraction of a dataset's training files in the page cache, measured repeatedly."""
 
     def __init__(self, folder: Path) -> None:
         train = folder / "train"
         self._sample = sampled(files(train if train.is_dir() else folder), MOST_FILES)
         self.reason: str | None = None
-        """Why the share is not known."""
+        """Why the fraction is unknown."""
 
     def share(self) -> float | None:
-        """0 to 1; None where the kernel would not say, or nothing can be read."""
+        """Measure the cached fraction, 0 to 1; None, with `reason`, if it is unknown."""
         try:
-            found = cached_share(self._sample)
+            fraction = cached_share(self._sample)
         except OSError as error:
-            self.reason = f"they cannot be looked at: {error}"
+            self.reason = f"the files cannot be examined: {error}"
             return None
-        if found is None:
-            self.reason = "the files are another user's, or empty: the kernel tells nothing of their pages"
-        return found
+        if fraction is None:
+            self.reason = "the files belong to another user or are empty, so that the kernel does not report it"
+        return fraction
 
 
 def prepare(cache: str, folder: Path, epoch: int = 0) -> str | None:
-    """Does before an epoch what `cache` asks, `keep`, `cold`, `cold_each_epoch` or `warm`; whether the files are to be
-    `cold` or `warm` now, or None where nothing was done."""
+    """Prepare the page cache before an epoch.
+
+    Args:
+        cache: `keep`, `cold`, `cold_each_epoch` or `warm`.
+        folder: The dataset.
+        epoch: The epoch, from 0.
+
+    Returns:
+        The expected state of the files, `cold` or `warm`; None if nothing was done.
+    """
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
         evict(files(folder))
         return "cold"
@@ -64,61 +71,66 @@ def prepare(cache: str, folder: Path, epoch: int = 0) -> str | None:
 
 
 def missed(asked: str | None, share: float | None, medium: str = "unknown") -> list[str]:
-    """A note where the cached share is not what was asked for, `cold` or `warm`, or is not known to be, of a dataset
-    on that medium."""
+    """Return a note if the cached fraction is not the expected one, or unknown.
+
+    Args:
+        asked: The expected state, `cold` or `warm`; None: any.
+        share: The cached fraction; None: unknown.
+        medium: The dataset's storage medium.
+    """
     if asked == "cold" and medium == "ram":
-        return ["page cache: the dataset lies in memory: it cannot be cold, though cold was asked for."]
+        return ["page cache: cold is not possible, since the dataset is in memory."]
     if asked and share is None:
-        return [f"page cache: whether the dataset is {asked} cannot be known here."]
+        return [f"page cache: cannot check that the dataset is {asked}."]
     if asked == "cold" and share and share > STAYED:
-        return [f"page cache: {share:.0%} of the dataset stayed in it, though cold was asked for."]
+        return [f"page cache: {share:.0%} of the dataset is cached instead of none (cold)."]
     if asked == "warm" and share is not None and share < FITS:
-        return [f"page cache: {share:.0%} of the dataset is in it, though warm was asked for: it has no room for more."]
+        return [f"page cache: only {share:.0%} of the dataset is cached instead of all (warm); more does not fit."]
     return []
 
 
 def files(folder: Path) -> Iterator[str]:
-    """Every file below the folder, links followed as loaders of images do, no folder gone through twice.
+    """Iterate over all files below a folder, following links; no folder is visited twice.
 
-    A folder that cannot be read is passed over, such as the lost+found of a card: nobody trains on it.
+    Unreadable folders, such as lost+found, are skipped.
     """
-    below, gone_through = [str(folder)], set()
-    while below:
-        place = below.pop()
+    pending, visited = [str(folder)], set()
+    while pending:
+        path = pending.pop()
         try:
-            status = os.stat(place)
-            if (status.st_dev, status.st_ino) in gone_through:
-                continue  # a link that leads back
-            gone_through.add((status.st_dev, status.st_ino))
-            with os.scandir(place) as entries:
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in visited:
+                continue  # a circular link
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(path) as entries:
                 for entry in entries:
                     linked = entry.is_symlink()
                     if os.path.isdir(entry.path) if linked else entry.is_dir():
-                        below.append(entry.path)
-                    elif os.path.isfile(entry.path) if linked else entry.is_file():  # not a pipe: that would block
+                        pending.append(entry.path)
+                    elif os.path.isfile(entry.path) if linked else entry.is_file():  # a pipe would block
                         yield entry.path
         except OSError:
             continue
 
 
 def sampled(paths: Iterable[str], most: int) -> list[str]:
-    """At most so many of the paths, each as likely as any other, the same ones each time."""
+    """Draw a uniform random sample of at most `most` paths (reservoir sampling with a fixed seed)."""
     chance = random.Random(0)
     chosen: list[str] = []
     for count, path in enumerate(paths):
         if count < most:
             chosen.append(path)
-        elif (place := chance.randrange(count + 1)) < most:
-            chosen[place] = path
+        elif (index := chance.randrange(count + 1)) < most:
+            chosen[index] = path
     return chosen
 
 
 def evict(paths: Iterable[str]) -> None:
-    """Puts files out of the page cache; pages that a process has mapped stay.
+    """Evict files from the page cache; pages that a process has mapped stay.
 
-    Needs no more than the right to read them; a file that cannot be opened is left to whoever trains on it.
+    It needs read permission only; files that cannot be opened are skipped.
     """
-    os.sync()  # a dirty page would stay; one call for all, as an fsync flushes the disk for every file
+    os.sync()  # dirty pages would stay; one call for all, since fsync would flush the disk once per file
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -131,9 +143,12 @@ def evict(paths: Iterable[str]) -> None:
 
 
 def drop_caches() -> None:
-    """Has the kernel drop its caches: the pages of all files on the machine, and inodes and directories as well.
+    """Drop the kernel's caches: pages, inodes and directory entries of all files on the machine.
 
-    As root, or by `sudo -n`; RuntimeError where neither is allowed.
+    It needs root or `sudo -n`.
+
+    Raises:
+        RuntimeError: Neither is allowed.
     """
     os.sync()
     try:
@@ -150,17 +165,14 @@ def drop_caches() -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         refused += f"; sudo: {error}"
     raise RuntimeError(
-        f"drop_caches=true was asked for, and this user may not ({refused}). Allow it with a line in sudoers, "
-        f"`{_user()} ALL=(root) NOPASSWD: /usr/bin/tee {DROP}`, or leave it out: cache=cold evicts the dataset's own "
-        "files without it."
+        f"drop_caches=true needs root: {refused}\nhint: allow it with a line in sudoers, "
+        f"`{_user()} ALL=(root) NOPASSWD: /usr/bin/tee {DROP}`; or leave it out, since cache=cold evicts the dataset's "
+        "files without it"
     )
 
 
 def warm(paths: Iterable[str]) -> None:
-    """Reads files whole, so that the page cache holds what it has room for.
-
-    A file that cannot be read is left to whoever trains on it.
-    """
+    """Read files completely, so that the page cache holds as many of them as fit; unreadable files are skipped."""
     buffer = bytearray(CHUNK)
     for path in paths:
         try:
@@ -172,7 +184,7 @@ def warm(paths: Iterable[str]) -> None:
 
 
 def cached_share(paths: Iterable[str]) -> float | None:
-    """The share of the files' pages that the page cache holds, 0 to 1; None where the kernel would not say."""
+    """The fraction of the files' pages in the page cache, 0 to 1; None if the kernel does not report it."""
     cached = pages = 0
     for path in paths:
         with open(path, "rb", buffering=0) as file:
@@ -186,16 +198,16 @@ def cached_share(paths: Iterable[str]) -> float | None:
 
 
 def _resident(descriptor: int, size: int) -> bytes:
-    """A byte for each page of the file: 1 where it is in memory."""
+    """One byte per page of the file: 1 if it is cached."""
     if size == 0:
-        return b""  # nothing that could be mapped
+        return b""  # an empty file cannot be mapped
     resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) as mapped:
         first = ctypes.c_char.from_buffer(mapped)
         try:
             failed = LIBC.mincore(ctypes.addressof(first), size, resident)
         finally:
-            del first  # as long as it lives, the mapping cannot be closed
+            del first  # the mapping cannot be closed while this exists
     if failed:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

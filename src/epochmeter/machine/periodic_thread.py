@@ -1,4 +1,4 @@
-"""A thread that looks at something now and then, and at once when asked to."""
+"""A thread that runs a callback periodically with jitter, and at once on request."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 
 MOST = 0.01
-"""The fraction of a core that looks may take: on a slow board they are further apart. Waking up for them adds to it."""
+"""Largest fraction of a core that the callback may use, not counting wake-ups; on a slow board the period is longer."""
 
 
 class Rounds:
-    """Goes round every `period_s` or so, in uneven steps, so that no periodic load is always met at one phase.
+    """Run a callback about every `period_s` seconds, with jitter, so that sampling does not alias with a periodic load.
 
-    All looking is done by this one thread: what hangs in it holds up who asks for `patience_s`, once, and never again.
-    `pace_s` is how far its looks are apart by now, on average: more than was asked for where a look is dear.
+    The callback runs only in this thread. If it hangs, the first request waits for `patience_s`, and later ones do not
+    wait.
+
+    Args:
+        look: The callback.
+        period_s: Mean period in seconds.
+        patience_s: Longest wait of a request in seconds.
+        name: Name of the thread.
+
+    Attributes:
+        pace_s: The present mean period, longer than `period_s` if the callback is expensive.
     """
 
     def __init__(self, look: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
@@ -29,16 +38,16 @@ class Rounds:
         self._thread.start()
 
     def now(self) -> None:
-        """Returns when the thread has looked once more, or hangs."""
+        """Run the callback in the thread now; returns when it has run, or after `patience_s`."""
         with self._turn:
             hangs = self._asked > self._answered
             self._asked += 1
-            asked = self._asked
+            request = self._asked
             self._turn.notify_all()
-            self._turn.wait_for(lambda: self._answered >= asked, 0 if hangs else self._patience_s)
+            self._turn.wait_for(lambda: self._answered >= request, 0 if hangs else self._patience_s)
 
     def close(self) -> bool:
-        """Ends the thread; whether it has ended, or hangs."""
+        """End the thread; False if it hangs."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -46,36 +55,36 @@ class Rounds:
         return not self._thread.is_alive()
 
     def _go(self) -> None:
-        cost_s = took_s = 0.0  # of a core's time, and of time: one look, on average
+        cost_s = took_s = 0.0  # mean CPU time and mean duration of a callback
         chance = random.Random()
         while True:
             begun_s, used_s = time.monotonic(), time.thread_time()
             with self._turn:
-                asked = self._asked
+                request = self._asked
             self._look()
             with self._turn:
-                self._answered = asked
+                self._answered = request
                 self._turn.notify_all()
                 lasted_s = time.monotonic() - begun_s
                 cost_s += (time.thread_time() - used_s - cost_s) / 16
                 took_s += (lasted_s - took_s) / 16
                 self.pace_s = max(self._period_s, cost_s / MOST, 1.5 * took_s)
-                left_s = next(pauses(self.pace_s, chance, took_s=lasted_s)) - lasted_s
-                self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, left_s))
+                pause_s = next(pauses(self.pace_s, chance, took_s=lasted_s)) - lasted_s
+                self._turn.wait_for(lambda: self._closed or self._asked > self._answered, max(0.0, pause_s))
                 if self._closed:
                     return
 
 
 def pauses(period_s: float, chance: random.Random, took_s: float = 0.0) -> Iterator[float]:
-    """Yield the time from one look to the next: `period_s` on average, uniform from 0.5 to 1.5 times that.
+    """Yield the time from one callback to the next: `period_s` on average, uniform from 0.5 to 1.5 times that.
 
-    A look that lasts for most of the period would remove this jitter, and a load could be in step with the resulting
-    fixed period. Therefore the time after a look is at least a random fraction of its duration.
+    A callback that takes most of the period would remove this jitter, and a load could be in step with the resulting
+    fixed period. Therefore the pause after a callback is at least a random fraction of its duration.
 
     Args:
         period_s: the mean time, in seconds.
         chance: the random numbers.
-        took_s: how long the look took, in seconds.
+        took_s: the duration of the callback, in seconds.
     """
     while True:
         yield max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)

@@ -1,4 +1,4 @@
-"""The power modes of a Jetson: nvpmodel's, as the board's own /etc/nvpmodel.conf has them."""
+"""The power modes of a Jetson, from the board's /etc/nvpmodel.conf."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ CONF = "etc/nvpmodel.conf"
 
 
 class Mode(NamedTuple):
+    """A power mode.
+
+    Attributes:
+        number: nvpmodel's id.
+        name: Its name on this board.
+        cores: Number of CPU cores online.
+        gating: Masks of the GPU's parts without power; nvpmodel can change them only by a reboot.
+    """
+
     number: int
     name: str
-    cores: int  # of the CPU, online
+    cores: int
     gating: frozenset[tuple[str, str]]
-    """Which parts of the GPU have no power, by mask: nvpmodel changes it by a reboot alone."""
 
     def __str__(self) -> str:
         return f"{self.name} (id:{self.number})"
@@ -52,10 +60,11 @@ def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
 
 
 def value(assignment: str) -> str:
+    """The text after `=`."""
     return assignment.partition("=")[2]
 
 
 def current(root: Path) -> int | None:
-    """The number of the mode that is set, by nvpmodel's own note; None where there is none."""
+    """The id of the current mode, from nvpmodel's status file; None if there is none."""
     number = found(r"pmode:(\d+)", text(root / "var/lib/nvpmodel/status"))
     return int(number) if number else None

@@ -1,4 +1,4 @@
-"""Which process it is that measures a run, told so that no later one is taken for it."""
+"""The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ from typing import NamedTuple
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ENDED = ("Z", "X")
-"""The states of a process that has ended, and whose parent has not asked how."""
+"""States of a process that has ended but has not been waited for by its parent."""
 
 
 class Process(NamedTuple):
-    """A process of some host."""
+    """A process of a host.
+
+    Attributes:
+        host: Name of the host.
+        pid: Its process ID.
+        boot_id: Identifier of the host's boot; None or empty if unknown.
+        began: Its start time, as `began` returns it; None if unknown.
+        numbers: The PID namespace of `pid`, as `numbers` returns it, since a container may have its own; None if
+            unknown.
+    """
 
     host: str
     pid: int
     boot_id: str | None
-    """What tells one start of that host from the next; None or empty where its kernel does not say."""
     began: str | None
-    """When it began, which tells it from a later one of the same number: as `began` says, or None where unknown."""
     numbers: str | None = None
-    """Of which numbers its own is, since a container may have its own: as `numbers` says, or None where unknown."""
 
 
 def this_process() -> Process:
+    """The identity of this process."""
     return Process(platform.node(), os.getpid(), boot_id(), began(os.getpid()), numbers())
 
 
 def boot_id() -> str:
-    """What tells this start of the machine from the next; empty where the kernel does not say."""
+    """Identifier of the machine's current boot; empty if the kernel does not report it."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -38,7 +45,7 @@ def boot_id() -> str:
 
 
 def numbers() -> str | None:
-    """The kernel's name for the processes that this one sees and numbers: its PID namespace."""
+    """The kernel's name of this process's PID namespace; None if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -46,16 +53,15 @@ def numbers() -> str | None:
 
 
 def began(pid: int) -> str | None:
-    """When a process of this machine began, in the kernel's ticks since it started, which no setting of the clock
-    changes; None where there is none."""
+    """Start time of a process in clock ticks since boot, which clock changes do not affect; None if there is none."""
     try:
-        return _told(pid)[19]
+        return _stat(pid)[19]
     except OSError:
         return None
 
 
 def lives(process: Process) -> bool:
-    """Whether a process is there. Of another host or container one cannot tell, and it is believed to be."""
+    """Whether a process is running; assumed True for processes of other hosts or containers."""
     if process.host != platform.node():
         return True
     if process.boot_id and (now := boot_id()) and process.boot_id != now:
@@ -63,12 +69,12 @@ def lives(process: Process) -> bool:
     if process.numbers not in (None, numbers()):
         return True
     try:
-        told = _told(process.pid)
+        stat = _stat(process.pid)
     except OSError:
         return False
-    return told[0] not in ENDED and process.began in (None, told[19])
+    return stat[0] not in ENDED and process.began in (None, stat[19])
 
 
-def _told(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on: its name, before that, may hold anything."""
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -47,20 +47,24 @@ def default() -> None:
 
 
 class Gate:
-    """Stands before the handlers of the signals that would stop this process: they wait while it is shut.
+    """Defers the signals that would stop this process while it is shut.
 
-    Masking the signals would not do: the kernel gives them to another thread, and Python's main one acts on them. To
-    shut and to open is one assignment, which no signal can halve; one that is left standing open changes nothing.
+    Masking the signals is not enough: the kernel would deliver them to another thread, and Python's main thread would
+    handle them. Setting `shut` is a single assignment, which no signal can interrupt. An open gate passes signals on.
+
+    Args:
+        end: Code of a function; the gate counts as shut before the first line of that function.
     """
 
     def __init__(self, end: CodeType | None = None) -> None:
         self.shut = False
         self.came: list[int] = []
-        """The signals that came while it was shut, for who acts on them."""
-        self._end = end  # of a function before whose first line it counts as shut
+        """The signals that arrived while it was shut."""
+        self._end = end
         self._handlers: dict[int, Any] = {}
 
     def stand(self) -> None:
+        """Install the gate before the current handlers."""
         for number in STOPPING:
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):
@@ -68,6 +72,7 @@ class Gate:
                 signal.signal(number, self._hear)
 
     def leave(self) -> None:
+        """Open the gate and restore the handlers."""
         self.shut = False
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -84,7 +89,7 @@ class Gate:
 
 @contextmanager
 def held_off() -> Iterator[list[int]]:
-    """Signals that would stop this process wait while within: the list has those that came, for who acts on them."""
+    """Defer signals that would stop this process; yields the list of those that arrive."""
     gate = Gate()
     gate.stand()
     gate.shut = True
@@ -96,7 +101,7 @@ def held_off() -> Iterator[list[int]]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """What must not be left half done: a signal that came while within acts at its end."""
+    """Protect a block from interruption: a signal that arrives within it is delivered at its end."""
     came: list[int] = []
     try:
         with held_off() as came:
@@ -108,10 +113,10 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def foremost() -> Iterator[None]:
-    """A stop goes on in place of an error that it met on its way out.
+    """Raise a stop rather than an error that occurred while it was handled.
 
-    It is raised wherever the program happens to be, and what it breaks off there may not be fit to be left: a lock
-    that was let go to wait, say, cannot be let go once more.
+    The stop's exception may be raised anywhere, so that the code it interrupts may fail in its cleanup: a lock that
+    was released for a wait, for example, cannot be released again.
     """
     try:
         yield
@@ -122,8 +127,8 @@ def foremost() -> Iterator[None]:
 
 
 def _behind(error: BaseException) -> BaseException | None:
-    """The stop that was under way when an error was raised, if one was."""
-    before = error.__context__
-    while before and not isinstance(before, (KeyboardInterrupt, SystemExit)):
-        before = before.__context__
-    return before
+    """The stop that was being handled when an error was raised; None if there was none."""
+    context = error.__context__
+    while context and not isinstance(context, (KeyboardInterrupt, SystemExit)):
+        context = context.__context__
+    return context

@@ -1,4 +1,4 @@
-"""What Slurm says of its nodes and jobs, by the programs that it brings; nothing of ours is installed on its host."""
+"""Slurm's nodes and jobs, through its command-line programs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from typing import NamedTuple
 
 PATIENCE_S = 30.0
 ARRAY_LIMIT = 1001
-"""Jobs in an array, where Slurm does not say how many it takes: its own default."""
+"""Largest job array if Slurm does not report its limit: its default."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 OUT_OF_USE = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
-"""How the states begin of a node that takes no job by now."""
+"""Beginnings of the states of a node that does not accept jobs."""
 
 
 GONE = "GONE"
-"""Ours for the state of a job that Slurm has forgotten, which it does some minutes after its end."""
+"""State of a job that Slurm no longer knows, which is the case some minutes after its end; not a state of Slurm."""
 
 
 class Job(NamedTuple):
-    """A job as Slurm knows it; one of an array goes by `17_3`."""
+    """A Slurm job.
+
+    Attributes:
+        job_id: Its ID, such as `17`, or `17_3` for a task of an array.
+        state: Slurm's state in capitals, such as PENDING, RUNNING, COMPLETED, NODE_FAIL.
+        node: Its node.
+        why: Slurm's reason for the state.
+    """
 
     job_id: str
     state: str
-    """In capitals, such as PENDING, RUNNING, COMPLETED, NODE_FAIL."""
     node: str = ""
     why: str = ""
 
@@ -48,99 +54,122 @@ class Machine(NamedTuple):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether it takes jobs: `idle*` is a node that does not answer."""
+        """Whether it accepts jobs; `*`, as in `idle*`, marks a node that does not respond."""
         return not self.state.startswith(OUT_OF_USE) and not self.state.endswith("*")
 
 
 def machines(partition: str | None = None) -> list[Machine]:
-    """The nodes of a partition, or of all. RuntimeError where there is no Slurm, or it does not answer."""
-    among = [f"--partition={partition}"] if partition else []
-    rows = ask("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *among).splitlines()
-    found = dict.fromkeys(rows)  # once for each partition
-    return [machine(row) for row in found]
+    """List the nodes of a partition, or of all partitions.
+
+    Raises:
+        RuntimeError: There is no Slurm, or it does not respond.
+    """
+    options = [f"--partition={partition}"] if partition else []
+    rows = ask("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
+    unique = dict.fromkeys(rows)  # a node is listed once per partition
+    return [machine(row) for row in unique]
 
 
 def machine(row: str) -> Machine:
+    """Parse a row of sinfo."""
     name, features, state = row.split("|")
     return Machine(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
 
 
 def jobs(name: str) -> dict[str, Job]:
-    """This user's jobs of a name, by their ids: those that wait or run, and those that ended a while ago.
+    """List this user's jobs with a name, by ID: pending, running and recently ended ones.
 
-    Slurm forgets an ended one after its MinJobAge, 5 minutes unless told otherwise. RuntimeError where it does not
-    answer.
+    Slurm forgets an ended job after its MinJobAge, by default 5 minutes.
+
+    Raises:
+        RuntimeError: Slurm does not respond.
     """
     rows = ask("squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
-    found = (Job(*row.split("|", 3)) for row in rows.splitlines())
-    return {job.job_id: job for job in found}
+    parsed = (Job(*row.split("|", 3)) for row in rows.splitlines())
+    return {job.job_id: job for job in parsed}
 
 
 def array_limit() -> int:
-    """How many jobs an array may have whose first is 0; 1 where Slurm is told to take no arrays."""
+    """Largest number of jobs in an array that starts at 0; 1 if Slurm is configured without arrays."""
     try:
-        told = ask("scontrol", "show", "config")
+        config = ask("scontrol", "show", "config")
     except RuntimeError:
         return ARRAY_LIMIT
-    limits = re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", told, re.MULTILINE)
+    limits = re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", config, re.MULTILINE)
     return max(1, min(map(int, limits), default=ARRAY_LIMIT))
 
 
 def cancel(job_ids: Collection[str]) -> None:
-    """Has Slurm end these jobs, by SIGTERM first; RuntimeError where it does not answer."""
+    """Cancel jobs, which get SIGTERM first; RuntimeError if Slurm does not respond."""
     if job_ids:
         ask("scancel", *job_ids)
 
 
 def ask(program: str, *arguments: str) -> str:
-    """What one of Slurm's programs says; RuntimeError where it is not there, fails or hangs."""
-    found = shutil.which(program)
-    if found is None:
-        raise RuntimeError(
-            f"Slurm was asked for, and there is no program {program} on PATH. Start this on a host of the cluster."
-        )
+    """Run one of Slurm's programs and return its output.
+
+    Raises:
+        RuntimeError: It is not installed, fails, or does not end within `PATIENCE_S` seconds.
+    """
+    path = shutil.which(program)
+    if path is None:
+        raise RuntimeError(f"Slurm's {program} is not on PATH\nhint: run this command on a host of the cluster")
     try:
         return subprocess.run(
-            [found, *arguments],
+            [path, *arguments],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         ).stdout  # fmt: skip
     except subprocess.CalledProcessError as error:
-        said = " ".join(error.stderr.split()) or f"code {error.returncode}"
-        raise RuntimeError(f"{program} failed: {said}") from error
+        message = " ".join(error.stderr.split()) or f"code {error.returncode}"
+        raise RuntimeError(f"{program} failed: {message}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RuntimeError(f"{program} did not answer: {error}") from error
+        raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
 def lacking(constraint: str | int, there: Sequence[Machine]) -> list[str]:
-    """The features that a constraint names and no node has; what joins them, as in `nano&nvme|agx`, is Slurm's."""
-    known = {feature for each in there for feature in each.features}
-    return [word for word in named(constraint) if word not in known]
+    """The features of a constraint, such as `nano&nvme|agx`, that no node has.
+
+    Args:
+        constraint: A constraint in Slurm's syntax.
+        there: The nodes.
+    """
+    available = {feature for node in there for feature in node.features}
+    return [feature for feature in named(constraint) if feature not in available]
 
 
 def serving(constraint: str | int | None, there: Sequence[Machine]) -> list[Machine]:
-    """The nodes that have any feature of the constraint: no fewer than those that Slurm would take."""
-    words = {*named(constraint)} if constraint else set()
-    return [each for each in there if not words or words & each.features]
+    """The nodes with any feature of a constraint; at least those that Slurm would select.
+
+    Args:
+        constraint: A constraint in Slurm's syntax; None: all nodes.
+        there: The nodes.
+    """
+    features = {*named(constraint)} if constraint else set()
+    return [node for node in there if not features or features & node.features]
 
 
 def named(constraint: str | int) -> list[str]:
-    """The features in a constraint, such as `nano`, `80gb` or `3090`, which is a number where it was typed."""
+    """The features in a constraint, such as `nano`, `80gb` or `3090` (which Hydra parses as a number)."""
     return re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint)))
 
 
 def company(environment: Mapping[str, str]) -> str | None:
-    """Why what the whole node uses is not this job's alone; None outside of Slurm, and where the node is exclusive."""
+    """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node.
+
+    Args:
+        environment: The environment variables of the process.
+    """
     job_id = environment.get("SLURM_JOB_ID")
     if job_id is None:
         return None
     try:
-        told = ask("scontrol", "--oneliner", "show", "job", job_id)
+        description = ask("scontrol", "--oneliner", "show", "job", job_id)
     except RuntimeError as error:
-        return f"Whether Slurm gives the node to this job alone is not known: {error}."
-    shared = re.search(r"\bOverSubscribe=(\S+)", told)
+        return f"Cannot check that Slurm job {job_id} has its node exclusively: {error}."
+    shared = re.search(r"\bOverSubscribe=(\S+)", description)
     if shared and shared.group(1) == "NO":
         return None
     return (
-        f"Slurm's job {job_id} shares its node with others, whose energy cannot be told from its own: "
-        "ask for the whole node, by --exclusive or hydra.launcher.exclusive=true."
+        f"Slurm job {job_id} shares its node with other jobs, whose energy cannot be separated. "
+        "Request the node exclusively: --exclusive or hydra.launcher.exclusive=true."
     )

@@ -1,4 +1,4 @@
-"""Small text files that tell of the machine. What cannot be read, or says nothing, is empty."""
+"""Readers of small kernel and system files; unreadable files count as empty."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def text(path: Path) -> str:
-    """The file's text, its NULs as spaces; empty where it cannot be read."""
+    """The stripped text of a file, with NULs as spaces; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read().decode(errors="replace").replace("\0", " ").strip()
@@ -15,16 +15,16 @@ def text(path: Path) -> str:
 
 
 def texts(root: Path, pattern: str) -> list[str]:
-    """What the files below `root` that fit the pattern say, those that say nothing left out."""
-    return [said for path in sorted(root.glob(pattern)) if (said := text(path))]
+    """The texts of the files below `root` that match a glob pattern, without empty ones."""
+    return [content for path in sorted(root.glob(pattern)) if (content := text(path))]
 
 
 def found(pattern: str, said: str) -> str:
-    """What the pattern's first group finds on any line; empty where it finds nothing."""
+    """The first group of the first match of a regular expression in a text; empty if there is none."""
     match = re.search(pattern, said, re.MULTILINE)
     return match[1].strip() if match else ""
 
 
 def present(values: dict[str, Any]) -> dict[str, Any]:
-    """What was found: empty text, 0 cores and no GPUs are what was not."""
+    """Drop empty values: empty text, 0 cores, no GPUs."""
     return {key: value for key, value in values.items() if value}

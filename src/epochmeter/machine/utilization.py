@@ -1,4 +1,4 @@
-"""What the machine did in a window: how busy, how hot and how fast it was, and what slowed it down."""
+"""Utilization, clocks, temperatures, memory and throttling of the machine during a window."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
 PATIENCE_S = 0.1
-"""How long a border waits for its sample: an instrument that hangs costs the border no more."""
+"""Longest wait of a border for its sample in seconds, so that an instrument that hangs does not block the run."""
 NEAR_S = 1.0
-"""A sample further than this from a window tells nothing of it."""
+"""Samples further than this from a window, in seconds, are not used for it."""
 FOLDS: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_clock_mean_hz": fmean,
     "ram_peak_bytes": max,
     "temperature_max_c": max,
 }
-"""How a quantity's values make one: those of several instruments at a time, and those of a window."""
+"""Aggregate function of a quantity: over several instruments at a time, and over the samples of a window."""
 ABSENT = {
-    "cpu_utilization": ("/proc/stat cannot be read", "mount /proc"),
-    "gpu_utilization": ("no GPU is used that tells its load", ""),
-    "gpu_clock_mean_hz": ("no GPU is used that tells its clock", ""),
-    "ram_peak_bytes": ("/proc/meminfo cannot be read", "mount /proc"),
+    "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
+    "gpu_utilization": ("no GPU in use reports its utilization", ""),
+    "gpu_clock_mean_hz": ("no GPU in use reports its clock", ""),
+    "ram_peak_bytes": ("cannot read /proc/meminfo", "mount /proc"),
     "temperature_max_c": (
-        "no sensor shows one, as in a virtual machine",
-        "on a machine of its own, load its sensors' driver: sudo modprobe coretemp (Intel) or k10temp (AMD)",
+        "no temperature sensor, as in a virtual machine",
+        "on a physical machine, load the sensor driver: sudo modprobe coretemp (Intel) or k10temp (AMD)",
     ),
-    "throttling": ("nothing tells of it, as in a virtual machine", ""),
+    "throttling": ("no sensor reports throttling, as in a virtual machine", ""),
 }
-"""Why a quantity has no gauge, and what would change that."""
+"""Why a quantity has no gauge, and a remedy if there is one."""
 
 
 class Source(NamedTuple):
-    """Where a quantity comes from, and how often it is read."""
+    """The source of a quantity and its sampling period in seconds."""
 
     quantity: str
     source: str
@@ -53,7 +53,7 @@ class Source(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Why a quantity is not to be had, and what would change that, as far as anything would."""
+    """A quantity that is not available, with the reason and a remedy (empty if there is none)."""
 
     quantity: str
     why: str
@@ -61,7 +61,14 @@ class Missing(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What could be read at a moment."""
+    """One sample of all gauges.
+
+    Attributes:
+        at_ns: Its time, monotonic clock.
+        ticks: Busy CPU ticks and all CPU ticks since boot.
+        values: The quantities that could be read.
+        slowed: The active causes of lowered clocks.
+    """
 
     at_ns: int
     ticks: tuple[int, int] | None
@@ -73,9 +80,12 @@ _moment = attrgetter("at_ns")
 
 
 class Gauges:
-    """Reads its gauges twice a second, and at each mark; `close` ends what they are read through.
+    """Sample gauges twice per second, and at the borders of windows.
 
-    `reasons` says of quantities why they lack a gauge, where more is known than that.
+    Args:
+        gauges: The gauges.
+        reasons: Why quantities have no gauge, instead of the general reasons.
+        close: Releases the instruments.
     """
 
     def __init__(
@@ -89,24 +99,28 @@ class Gauges:
         self._close = close
         self._reasons = dict(reasons or {})
         self._samples: list[Sample] = []
-        self._told: list[Source] = []
+        self._sources: list[Source] = []
         self._rounds = Rounds(self._look, period_s=PERIOD_S, patience_s=PATIENCE_S, name="gauges")
 
     def mark(self) -> None:
-        """Takes a sample now, at a window's border."""
+        """Take a sample now, at a window's border."""
         self._rounds.now()
 
     def now(self, quantity: str) -> float | None:
-        """A quantity as it is now, of all its instruments; None where it cannot be read."""
+        """The present value of a quantity, over all its instruments; None if it cannot be read."""
         self.mark()
         return self._samples[-1].values.get(quantity) if self._samples else None
 
     def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
-        """The means and peaks between two moments; a quantity that was not read then has none.
+        """Compute the means and peaks of a window; a quantity without samples is missing.
 
-        The CPU's share is exact: what was busy between the marks. Peaks count the marks too, for what was used or
-        hot at a border was so in the window; means do not, for a GPU's load there is that of the time before. The
-        fractions of time in which clocks were lowered are fractions of the samples that report the cause.
+        CPU utilization is exact: the busy ticks between the borders. Peaks include the samples at the borders; means
+        do not, since a GPU's utilization there is that of the time before. The fractions of time with lowered clocks
+        are fractions of the samples that report the cause.
+
+        Args:
+            opened_ns: Start of the window, monotonic clock.
+            closed_ns: End of the window.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
@@ -125,40 +139,40 @@ class Gauges:
         return metrics
 
     def throttled(self, opened_ns: int, closed_ns: int) -> list[str]:
-        """What slowed the machine between two moments, and in how many of the samples."""
-        samples = self._around(opened_ns, closed_ns)[1:]  # the first tells of the time before
-        said = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
-        return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(said.items())]
+        """The throttling in a window: one text per device and cause, with the number of samples."""
+        samples = self._around(opened_ns, closed_ns)[1:]  # the first sample covers the time before the window
+        counts = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
+        return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(counts.items())]
 
     def forget(self, before_ns: int) -> None:
-        """Drops the samples before a moment, all but the last of them."""
+        """Discard the samples before a moment except the last of them."""
         older = bisect_right(self._samples, before_ns, key=_moment)
         del self._samples[: max(0, older - 1)]
 
     def sources(self) -> list[Source]:
-        """What can be read now, and from where."""
+        """The sources of the quantities that can be read now."""
         self.mark()
-        return list(dict.fromkeys(self._told))
+        return list(dict.fromkeys(self._sources))
 
     def missing(self) -> list[Missing]:
-        """What cannot be read now, and why."""
-        there = {source.quantity for source in self.sources()}
-        absent = ((quantity, *texts) for quantity, texts in ABSENT.items() if quantity not in there)
+        """The quantities that cannot be read now, with the reasons."""
+        available = {source.quantity for source in self.sources()}
+        absent = ((quantity, *texts) for quantity, texts in ABSENT.items() if quantity not in available)
         return [Missing(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
 
     def close(self) -> None:
-        """Ends the reading."""
+        """Stop sampling and release the instruments."""
         if self._rounds.close():
             self._close()
 
     def _look(self) -> None:
         at_ns = time.monotonic_ns()
         readings: dict[str, list[Any]] = defaultdict(list)
-        told = []
+        sources = []
         for gauge in self._gauges:
             try:
                 readings[gauge.quantity].append(gauge.read())
-                told.append(Source(gauge.quantity, gauge.source, PERIOD_S))
+                sources.append(Source(gauge.quantity, gauge.source, PERIOD_S))
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
         values = {quantity: fold(readings[quantity]) for quantity, fold in FOLDS.items() if readings[quantity]}
@@ -167,10 +181,10 @@ class Gauges:
         for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):
             slowed[cause] += texts
         self._samples.append(Sample(at_ns, ticks, values, dict(slowed)))
-        self._told = told
+        self._sources = sources
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
-        """The samples from the last before a window to the first after it, as far as they are near."""
+        """The samples from the last before a window to the first after it, at most `NEAR_S` outside of it."""
         near_ns = round(NEAR_S / NANOSECOND)
         near = [sample for sample in self._samples if opened_ns - near_ns <= sample.at_ns <= closed_ns + near_ns]
         before = bisect_right(near, opened_ns, key=_moment)
@@ -179,11 +193,16 @@ class Gauges:
 
 
 def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gauges:
-    """The gauges of the machine below `root` and of the GPUs used, by UUID or place on the bus; they read at once."""
-    found = list(find_gauges(Path(root), gpus))
+    """Open the gauges of a machine and start sampling.
+
+    Args:
+        gpus: UUIDs or PCI addresses of the GPUs used.
+        root: The root of the machine's files.
+    """
+    gauges = list(find_gauges(Path(root), gpus))
     amd = amd_cards(Path(root))
     try:
         nvidia, close = nvml_gauges.start([gpu for gpu in gpus if gpu not in amd])
     except OSError as error:
-        return Gauges(found, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
-    return Gauges([*found, *nvidia], close=close)
+        return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
+    return Gauges([*gauges, *nvidia], close=close)
