@@ -52,7 +52,5 @@ def test_hydras_own_account_of_a_sweep_with_its_secrets_is_gone_before_anything_
 
 def test_where_runs_are_shown_which_no_node_is_told_is_checked_before_they_are_sent(launch, monkeypatch):
     monkeypatch.setattr(wait, "carry_out", lambda *_: pytest.fail("sent"))
-    with pytest.raises(
-        CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: an address that holds a secret"
-    ):
+    with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: the password"):
         launch({"name": "server", "uri": "http://ann:hunter2@board"})

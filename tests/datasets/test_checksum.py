@@ -58,7 +58,7 @@ def test_links_to_files_and_folders_are_followed_and_loops_end(tmp_path):
 
 def test_a_link_to_nothing_is_named(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
-    with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or links to nothing"):
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or is a broken link"):
         list(checksum.files(str(tmp_path)))
 
 
@@ -72,11 +72,11 @@ def test_of_a_users_folder_what_is_trained_on_counts_and_nothing_else(tmp_path):
 def test_the_processes_end_with_the_one_that_began_them_even_if_it_is_killed(many, tmp_path):
     program = f"""
 import os, time
-from epochmeter.datasets import tree
+from epochmeter.datasets import checksum
 def act(batch):
     print(os.getpid(), flush=True)
     time.sleep(60)
-tree.summed(tree.batches({many!r}), act)
+checksum.summed(checksum.batches({many!r}), act)
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], env={"PYTHONPATH": SOURCES}, stdout=subprocess.PIPE

@@ -103,13 +103,13 @@ def test_without_a_network_the_error_names_the_file_the_place_and_digits(spec, t
     dataset = spec("cifar10")
     dataset["make"]["url"] = "http://127.0.0.1:9/cifar-10-python.tar.gz"
     place = tmp_path / "data" / "cifar-10-python.tar.gz"
-    with pytest.raises(RuntimeError, match=rf"place that file as {place}, or use dataset=digits"):
+    with pytest.raises(RuntimeError, match=rf"put the file at {place}, or use dataset=digits"):
         ready(dataset, STORAGE, tmp_path, print)
 
 
 def test_a_pickle_that_would_call_something_is_refused_and_calls_nothing(small, tmp_path):
     proof = tmp_path / "called"
-    with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it asks for \w+.open, and holds more"):
+    with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it refers to \w+.open"):
         ready(small("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))}), STORAGE, tmp_path, print)
     assert not proof.exists()
     assert not (tmp_path / "data" / "cifar10-memory").exists()
@@ -123,7 +123,7 @@ def made(dataset, folder):
 @pytest.mark.parametrize(
     ("parts", "error"),
     [
-        ({"data_batch_3": "no batch"}, "data_batch_3 holds no dictionary"),
+        ({"data_batch_3": "no batch"}, "data_batch_3 does not contain"),
         ({"data_batch_3": {"data": batch(3)["data"]}}, "'labels'"),
         ({"data_batch_3": {**batch(3), "labels": [0, 1]}}, r"train has 14 labels for uint8 of the shape \(15, 3072\)"),
         ({"data_batch_3": {**batch(3), "labels": [0, 1, 10]}}, "train has labels that are not from 0 to 9"),
@@ -138,7 +138,7 @@ def test_batches_that_do_not_hold_what_they_should_are_refused(small, tmp_path, 
 @pytest.mark.parametrize("data", [b"", b"\x80\x02}q\x00(", b"\x80\x02]q\x00e.", b"ccopy_reg\n"])
 def test_what_is_no_pickle_is_said_to_be_none(tmp_path, data):
     (tmp_path / "batch").write_bytes(data)
-    with pytest.raises(pickle.UnpicklingError, match=r"batch is no pickle|truncated|MARK"):
+    with pytest.raises(pickle.UnpicklingError, match=r"batch is not a pickle|truncated|MARK"):
         cifar.load(tmp_path / "batch")
 
 
@@ -150,5 +150,5 @@ def test_an_archive_of_something_else_and_one_cut_short_are_refused(spec, pack, 
         made(dataset, tmp_path / "data" / "new")
     archive.write_bytes(archive.read_bytes()[:-10])
     dataset["make"]["md5"] = None
-    with pytest.raises(ValueError, match=f"{archive} is no whole tar archive"):
+    with pytest.raises(ValueError, match=f"{archive} is not a complete tar archive"):
         made(dataset, tmp_path / "data" / "newer")

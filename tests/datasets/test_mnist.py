@@ -87,15 +87,15 @@ def made(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("part", "content", "error"),
     [
-        ("train_images", idx(LABELS), "in 3 dimensions does, 00000803, and begins with 00000801"),
+        ("train_images", idx(LABELS), "in 3 dimensions: it should begin with 00000803, but begins with 00000801"),
         ("train_images", b"", "begins with nothing"),
         ("train_images", b"<html>", "begins with 3c68746d"),
-        ("train_images", idx(IMAGES[:12])[:-1], "should hold 12 x 28 x 28 bytes, more than none, and holds 9407"),
-        ("train_images", idx(IMAGES[:12]) + b"?", "should hold 12 x 28 x 28 bytes, .* and holds 9409"),
-        ("train_images", idx(IMAGES[:0]), "should hold 0 x 28 x 28 bytes, more than none, and holds 0"),
-        ("train_images", idx(IMAGES[:12])[:9], "more than none, and holds 0"),
-        ("train_images", idx(IMAGES[:11]), "holds 11 images, and train-labels-idx1-ubyte.gz 12 labels"),
-        ("val_labels", idx(LABELS[:2] + 10), "holds label 15; MNIST's are 0 to 9"),
+        ("train_images", idx(IMAGES[:12])[:-1], "should have 12 x 28 x 28 bytes, but has 9407"),
+        ("train_images", idx(IMAGES[:12]) + b"?", "should have 12 x 28 x 28 bytes, but has 9409"),
+        ("train_images", idx(IMAGES[:0]), "should have 0 x 28 x 28 bytes, but has 0"),
+        ("train_images", idx(IMAGES[:12])[:9], "bytes, but has 0"),
+        ("train_images", idx(IMAGES[:11]), "has 11 images, but train-labels-idx1-ubyte.gz has 12 labels"),
+        ("val_labels", idx(LABELS[:2] + 10), "has label 15; MNIST's are 0 to 9"),
     ],
 )
 def test_a_file_that_is_not_mnists_is_named(small, tmp_path, part, content, error):
@@ -108,9 +108,9 @@ def test_a_truncated_archive_and_one_of_another_checksum_are_said(small, tmp_pat
     dataset = small("memory")
     path = tmp_path / "data" / NAMES["train_images"]
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=rf"{path} should have the MD5 .* with dataset.make.md5.train_images="):
+    with pytest.raises(ValueError, match=rf"{path} has the MD5 .* dataset.make.md5.train_images="):
         made(dataset, tmp_path)
     dataset["make"]["md5"]["train_images"] = None
-    with pytest.raises(ValueError, match=f"{path} is truncated, or not gzipped"):
+    with pytest.raises(ValueError, match=f"{path} is truncated or not gzipped"):
         ready(dataset, STORAGE, tmp_path, print)
     assert not (tmp_path / "data" / "mnist-memory").exists()

@@ -100,9 +100,9 @@ def test_a_users_folder_is_counted(tmp_path):
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ({"train": "a\tb\n"}, r"has no val.tsv. Put train.tsv and val.tsv there"),
+        ({"train": "a\tb\n"}, r"has no val.tsv. Add train.tsv and val.tsv"),
         ({}, r"has no train.tsv and no val.tsv"),
-        ({"train": "a\tb\n", "val": ""}, r"val.tsv is empty. Put pairs there"),
+        ({"train": "a\tb\n", "val": ""}, r"val.tsv is empty. Add pairs"),
     ],
 )
 def test_a_users_folder_that_lacks_pairs_is_refused(tmp_path, written, says):

@@ -79,7 +79,7 @@ def card(tmp_path):
 def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path, monkeypatch):
     said = []
     made = ready(spec("digits"), HERE, tmp_path, said.append)
-    assert said == [f"making dataset digits in {tmp_path / 'data' / 'digits'}"]
+    assert said == [f"preparing dataset digits in {tmp_path / 'data' / 'digits'}"]
     assert made["folder"] == made["home"] == str(tmp_path / "data" / "digits")
     monkeypatch.setattr(subprocess, "Popen", "none is begun, as one that makes or looks through a dataset would be")
     assert ready(spec("digits"), HERE, tmp_path, said.append) == made
@@ -94,7 +94,7 @@ def test_a_medium_that_is_not_mounted_is_an_error_and_no_folder(spec, tmp_path):
 
 
 def test_a_home_on_a_medium_that_is_not_mounted_is_an_error_and_no_folder(tiny, tmp_path):
-    with pytest.raises(ValueError, match=f"dataset.root={tmp_path}/media/tiny: {tmp_path}/media is not there. Mount"):
+    with pytest.raises(ValueError, match=f"dataset.root={tmp_path}/media/tiny: {tmp_path}/media does not exist. Mount"):
         ready({**tiny, "root": str(tmp_path / "media" / "tiny")}, HERE, tmp_path, print)
     assert not (tmp_path / "media").exists()
 
@@ -104,7 +104,7 @@ def test_a_dataset_is_made_at_home_and_trained_from_where_it_is_staged(tiny, car
     facts = ready(tiny, card, tmp_path, said.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
     assert len(list(checksum.files(facts["folder"]))) == facts["files"] == 2
-    assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
+    assert [line.split()[0] for line in said] == ["preparing", "staging", "staging"]
     assert ready(tiny, card, tmp_path, said.append) == facts
     assert len(said) == 3
 
@@ -120,13 +120,13 @@ def test_a_dataset_of_another_version_is_made_and_staged_anew(tiny, card, tmp_pa
     ready(tiny, card, tmp_path, print)
     said = []
     assert ready({**tiny, "version": 2}, card, tmp_path, said.append)["version"] == 2
-    assert [line.split()[0] for line in said] == ["making", "staging", "staging"]
+    assert [line.split()[0] for line in said] == ["preparing", "staging", "staging"]
 
 
 def test_what_was_made_by_other_arguments_is_refused_with_both_and_what_to_do(some, card, tmp_path):
     ready(some(2, seed=0), card, tmp_path, print)
     asked, made = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
-    with pytest.raises(ValueError, match=f"{asked}, and {tmp_path}/data/some was made with {made}. Move .* made again"):
+    with pytest.raises(ValueError, match=f"{asked}, but {tmp_path}/data/some was made with {made}. Move"):
         ready(some(3, seed=1), HERE, tmp_path, pytest.fail)
     shutil.rmtree(tmp_path / "data")
     with pytest.raises(ValueError, match=f"{asked}, and {tmp_path}/card/some was made with {made}. .* storage.root="):
@@ -150,7 +150,9 @@ def test_where_a_medium_is_mounted_none_is_made_and_a_folder_on_it_is_named(tiny
     for name in ["", *there]:
         (card / name).mkdir(parents=True)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == card)
-    with pytest.raises(error, match=f"A medium is mounted there: give a folder on it, dataset.root={card}/tiny."):
+    with pytest.raises(
+        error, match=f"A storage device is mounted there: use a folder on it, dataset.root={card}/tiny."
+    ):
         ready({**tiny, "root": str(card)}, HERE, tmp_path, pytest.fail)
     assert [path.name for path in card.parent.iterdir()] == ["sd"]
 
@@ -178,7 +180,7 @@ def test_a_home_that_lies_on_the_storage_is_not_copied(tiny, card, tmp_path):
 
 def test_a_storage_inside_of_the_dataset_is_refused(pets, tmp_path):
     inside = {**HERE, "root": str(Path(pets["root"]) / "cat")}
-    with pytest.raises(ValueError, match="lies in the dataset's own folder"):
+    with pytest.raises(ValueError, match="is inside the dataset's own folder"):
         ready(pets, inside, tmp_path, print)
 
 
@@ -224,7 +226,7 @@ def test_a_users_folder_is_looked_at_again_when_it_is_to_be_split_otherwise(pets
     ready(pets, HERE, tmp_path, print)
     said = []
     ready({**pets, "adopt": {**pets["adopt"], "held_out": 3}}, HERE, tmp_path, said.append)
-    assert said == [f"looking at dataset pets in {pets['root']}"]
+    assert said == [f"inspecting dataset pets in {pets['root']}"]
 
 
 def test_a_users_own_manifest_json_is_none_of_ours(pets, tmp_path):
@@ -233,7 +235,7 @@ def test_a_users_own_manifest_json_is_none_of_ours(pets, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("root", "says"), [(None, "give it with dataset.root="), ("/nowhere", "dataset.root=/nowhere is not there")]
+    ("root", "says"), [(None, "set dataset.root="), ("/nowhere", "dataset.root=/nowhere does not exist")]
 )
 def test_a_folder_that_is_to_be_the_users_has_to_be_given(pets, tmp_path, root, says):
     with pytest.raises(ValueError, match=says):
@@ -242,7 +244,7 @@ def test_a_folder_that_is_to_be_the_users_has_to_be_given(pets, tmp_path, root, 
 
 def test_another_number_of_classes_than_is_asked_for_is_told_with_both(tiny, tmp_path):
     ready(tiny, HERE, tmp_path, print)
-    with pytest.raises(ValueError, match=r"dataset.classes=3, and .*/data/tiny has 2: give dataset.classes=2"):
+    with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
         ready({**tiny, "classes": 3}, HERE, tmp_path, print)
 
 
@@ -284,7 +286,7 @@ def make_facts():
 
 
 def test_what_the_maker_cannot_do_is_said_by_the_steward(spec, tmp_path):
-    with pytest.raises(RuntimeError, match=r"has no room: dataset digits needs 1000000000000 MB"):
+    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset digits needs 1000000000000 MB"):
         ready(spec("digits", space_bytes=10**18), HERE, tmp_path, print)
 
 
@@ -292,7 +294,7 @@ def test_a_dataset_emptied_after_it_was_made_is_an_error(spec, tmp_path):
     folder = Path(ready(spec("digits"), HERE, tmp_path, print)["folder"])
     for image in folder.glob("*/*/*.png"):
         image.unlink()
-    with pytest.raises(RuntimeError, match="holds 0 files of 0 bytes; its manifest tells of 1797 files"):
+    with pytest.raises(RuntimeError, match="has 0 files of 0 bytes; its manifest lists 1797 files"):
         ready(spec("digits"), HERE, tmp_path, print)
 
 

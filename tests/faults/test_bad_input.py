@@ -70,7 +70,7 @@ def test_a_dataset_folder_that_was_emptied_is_made_again(project):
         path.rename(project.root / path.name)
     done = project.run("train", *project.quick())
     assert done.returncode == 0, done.stdout
-    assert f"making dataset digits in {digits}" in done.stdout
+    assert f"preparing dataset digits in {digits}" in done.stdout
     assert project.record().run()["dataset"]["count"] == 1797
 
 
@@ -79,14 +79,14 @@ def test_a_dataset_that_lacks_images_is_told_with_what_was_found_and_what_to_do(
     for path in (digits / "train" / "3").iterdir():
         path.unlink()
     said = failed(project)
-    assert re.match(rf"dataset folder {digits} holds \d+ files of \d+ bytes; its manifest tells of 1797 files", said)
+    assert re.match(rf"dataset folder {digits} has \d+ files of \d+ bytes; its manifest lists 1797 files", said)
     assert "Move that folder away" in said
 
 
 def test_an_image_that_was_truncated_is_named(project):
     image = project.own_data() / "train" / "7" / "0007.png"
     image.write_bytes(image.read_bytes()[:60])
-    assert f"{image} cannot be read: " in failed(project)
+    assert f"annot read {image}: " in failed(project)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -94,8 +94,8 @@ def test_an_image_that_was_damaged_in_place_is_named_by_whoever_reads_it(project
     image = project.own_data() / "train" / "7" / "0007.png"
     image.write_bytes(bytes(image.stat().st_size))
     said = failed(project, workers=workers)
-    assert f"image {image} cannot be read: " in said
-    assert "Put the whole file back" in said
+    assert f"cannot read image {image}: " in said
+    assert "on_bad=skip" in said
     assert project.at_work_in(project.record().folder) == []
 
 
@@ -105,7 +105,7 @@ def test_a_dataset_that_may_not_be_read_is_told_with_what_to_do(project):
     done = project.run("train", *project.quick(), before=UNPRIVILEGED if os.geteuid() == 0 else ())
     digits.chmod(0o755)
     assert done.returncode == 1
-    assert f"error: dataset folder {digits} cannot be read: [Errno 13] Permission denied" in done.stdout
+    assert f"error: cannot read dataset folder {digits}: [Errno 13] Permission denied" in done.stdout
     assert "Check its permissions" in done.stdout
 
 

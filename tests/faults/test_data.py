@@ -45,7 +45,6 @@ def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_swee
     ends = [(record.summary() or {}).get("failure") for record in project.records()]
     assert sweep.returncode == 1, err
     assert ends[0]["kind"] == "storage"
-    assert ends[0]["message"].startswith("the storage of the dataset is gone, or fails: ")
     assert str(card) in ends[0]["message"]
     assert [record.is_whole() for record in project.records()] == [False, True], out
 
@@ -77,5 +76,4 @@ def test_shared_memory_that_is_too_small_is_said_as_such(project):
     assert process.returncode == 1, out
     failure = project.record().summary()["failure"]
     assert failure["kind"] == "shared_memory"
-    assert failure["message"].startswith("loader processes ran out of shared memory")
     assert "--shm-size" in out.replace("\n", " ")

@@ -133,5 +133,5 @@ def test_a_rank_that_cannot_begin_tells_why(project):
     asked = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
     done = project.run("train", *asked)
     assert done.returncode == 1
-    assert "error: _target_ asked for 'nowhere.Images', which cannot be had" in done.stdout
+    assert "error: cannot import _target_ 'nowhere.Images'" in done.stdout
     assert project.at_work_in(project.record().folder) == []

@@ -205,7 +205,7 @@ def test_without_energy_the_search_goes_on_by_time_and_says_so(sweeper, tmp_path
     searching = sweeper(Runs(tmp_path, **{ENERGY: None, "total/energy_j": None}))
     searching.sweep(["batch=8,16,32"])
     assert len(searching.launcher.launched) == 3
-    assert "No steady/energy_j: no meter here. The search goes on by steady/e2e_s alone." in capsys.readouterr().out
+    assert "No steady/energy_j: no meter here. The search continues with steady/e2e_s only." in capsys.readouterr().out
 
 
 def test_energy_that_was_asked_for_by_name_and_is_not_there_is_an_error(sweeper, tmp_path):
@@ -221,7 +221,7 @@ def test_energy_that_was_asked_for_by_name_and_is_not_there_is_an_error(sweeper,
         ({"sampler": "nsga"}, "`hydra.sweeper.sampler=nsga` is not valid\n  hint: give one of tpe, nsga2, random"),
         (
             {"objectives": ["steady/energy"]},
-            "steady/energy is no metric of a run\n  hint: did you mean steady/energy_j",
+            "steady/energy is not a metric of runs\n  hint: did you mean steady/energy_j",
         ),
         ({"sweep": {"sample": 3}}, "`sweep.sample=3` is for a grid\n  hint: give hydra.sweeper.trials"),
         ({"sweep": {"repeats": 3}}, "`sweep.repeats=3` is for a grid"),

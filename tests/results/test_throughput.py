@@ -76,7 +76,7 @@ def test_skipped_samples_leave_open_how_many_a_step_took_but_not_how_many_its_ep
     assert throughput(windows, steps, job(0, 4)).metrics["throughput/samples"] == 33
     found = throughput(windows, steps, job(1, 3))
     assert found.metrics == {}
-    assert found.reason == "bad samples were skipped in epoch 0, of which step is not known."
+    assert found.reason == "bad samples were skipped in epoch 0, in an unknown step."
 
 
 def test_where_none_may_be_skipped_and_none_was_each_step_is_known():
@@ -121,7 +121,7 @@ def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
     with pytest.raises(ValueError, match="beyond") as refused:
         check_length(job(0, 201), 1000, 1)
     assert str(refused.value) == (
-        "throughput.stop=201 lies beyond the run's end: its 2 epochs of 1000 samples have 100 steps each with batch=10"
+        "throughput.stop=201 is beyond the run's end: its 2 epochs of 1000 samples have 100 steps each with batch=10"
         ", 200 in all. Set throughput.stop=200 or less, or epochs=3 or more."
     )
     with pytest.raises(ValueError, match="have 50 steps each with batch=10 for each of 2 ranks, 100 in all"):
@@ -132,9 +132,9 @@ def test_a_run_without_a_step_is_refused_with_the_batch_that_has_one():
     with pytest.raises(ValueError, match="no step") as refused:
         check_length(job(None, None, batch=51, drop_last=True), 50, 1)
     assert str(refused.value) == (
-        "batch=51 is more than the 50 samples that there are, and drop_last=true leaves a smaller one out: no step is "
-        "left. Set batch=50 or less, or drop_last=false."
+        "batch=51 exceeds the 50 training samples, and drop_last=true drops smaller batches: an epoch has no step. "
+        "Set batch=50 or less, or drop_last=false."
     )
-    with pytest.raises(ValueError, match="the 25 samples that there are for each of 2 ranks"):
+    with pytest.raises(ValueError, match="the 25 training samples for each of 2 ranks"):
         check_length(job(None, None, batch=26, drop_last=True), 50, 2)
     check_length(job(None, None, batch=51), 50, 1)

@@ -67,7 +67,7 @@ def test_where_none_has_fitted_it_says_what_to_do(failed):
 
 def test_what_says_itself_what_to_do_is_left_as_it_is(ran, failed):
     ran(0, batch=64)
-    said = "dataset.layout=memory ran out of memory (the worker's peak was 3.1 GB). Set dataset.layout=files."
+    said = "dataset.layout=memory ran out of memory (the training process's peak was 3.1 GB). Set dataset.layout=files."
     assert exhausted(said, failed) == said
 
 

@@ -145,7 +145,7 @@ def test_a_small_grid_is_measured_to_its_last_point_and_none_twice(sampler):
     went(log, Search(GRID, STEADY, trials=20, sampler=sampler))
     assert [number for number, _ in log] == list(range(6))
     assert {point for _, point in log} == {(f"batch={b}", f"power_limit={w}") for b in (8, 16, 32) for w in (100, 130)}
-    assert log.said == ["All 6 points of the space are measured; hydra.sweeper.trials=20 asks for more."]
+    assert log.said == ["All 6 points of the space are measured, fewer than hydra.sweeper.trials=20."]
 
 
 def test_so_many_points_are_measured_as_are_asked_for():
@@ -245,7 +245,7 @@ def test_without_any_energy_measured_the_search_goes_on_by_time_and_says_why():
     known = went(log, asked)
     assert len(log) == 6
     assert sought(asked, known) == [TIME]
-    assert log.said[0] == "No steady/energy_j: no meter here. The search goes on by steady/e2e_s alone."
+    assert log.said[0] == "No steady/energy_j: no meter here. The search continues with steady/e2e_s only."
     assert len(log.said) == 2
 
 
@@ -265,7 +265,7 @@ def test_energy_that_one_run_lacks_is_that_runs_failure():
 
     log = Log(measure)
     went(log, Search(GRID, STEADY, STEADY[:1], trials=3))
-    assert log.said == ["run 1 has no steady/energy_j: it teaches the search nothing."]
+    assert log.said == ["run 1 has no steady/energy_j: the search ignores it."]
 
 
 def test_a_target_that_no_run_has_reached_yet_may_be_reached_by_the_next():
@@ -273,7 +273,7 @@ def test_a_target_that_no_run_has_reached_yet_may_be_reached_by_the_next():
     went(log, Search(GRID, TO_TARGET, TO_TARGET[:1], trials=3))
     assert len(log) == 3
     assert log.said[0] == (
-        "run 0 has no total/energy_to_target_j and no total/time_to_target_s: it teaches the search nothing."
+        "run 0 has no total/energy_to_target_j and no total/time_to_target_s: the search ignores it."
     )
 
 
@@ -288,8 +288,8 @@ def test_the_objectives_are_energy_and_time_unless_others_are_asked_for():
     ("names", "why"),
     [
         ([], "give one or more"),
-        (["steady/e2e"], "steady/e2e is no metric of a run\n  hint: did you mean steady/e2e_s?"),
-        (["epoch/e2e_s"], "epoch/e2e_s is no metric of a run"),
+        (["steady/e2e"], "steady/e2e is not a metric of runs\n  hint: did you mean steady/e2e_s?"),
+        (["epoch/e2e_s"], "epoch/e2e_s is not a metric of runs"),
     ],
 )
 def test_objectives_that_no_run_has_are_refused_with_what_is_near(names, why):

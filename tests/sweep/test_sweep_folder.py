@@ -141,7 +141,7 @@ def test_a_command_goes_on_in_the_newest_folder_that_is_free_and_says_which_is_n
         assert theirs.name > free.name
         assert folder(resume=True, now=LATER) == free
         process.communicate("")
-    assert capsys.readouterr().out == f"Another process is at work on the same in {theirs.name}, which is left to it.\n"
+    assert capsys.readouterr().out == f"Another process runs the same command in {theirs.name}; using another folder.\n"
 
 
 def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):

@@ -90,8 +90,8 @@ def test_a_storage_without_room_for_the_dataset_is_told_with_what_it_needs(proje
     done = project.run("train", *project.quick(**{"storage.root": card}))
     assert done.returncode == 1
     assert re.search(
-        rf"^error: {card} has no room: dataset digits needs 7\.4 MB \(1797 files in blocks of 4096 bytes\), and "
-        r"1\.0 MB are free",
+        rf"^error: not enough disk space in {card}: dataset digits needs 7\.4 MB "
+        r"\(1797 files in blocks of 4096 bytes\), and 1\.0 MB are free",
         done.stdout,
         re.MULTILINE,
     )

@@ -42,7 +42,7 @@ def test_a_job_names_its_server_and_the_environment_and_the_project_stand_in_for
     ("uri", "says"),
     [
         (None, r"tracking=server: give tracking\.uri=http://HOST:5000, or set MLFLOW_TRACKING_URI"),
-        ("postgresql://db/mlflow", "its database stands behind it"),
+        ("postgresql://db/mlflow", "not that of its database"),
         ("http://ann:hunter2@tracker", r"tracking\.uri=http://\*\*\*@tracker: .*MLFLOW_TRACKING_PASSWORD"),
     ],
 )

@@ -123,13 +123,15 @@ def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_rec
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
-    with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: show the runs first"):
+    with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: publish the runs first"):
         runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
-    with pytest.raises(LookupError, match=r"no experiment 'mine'.*name one of Default, epochmeter, template "):
+    with pytest.raises(
+        LookupError, match=r"no experiment 'mine'.*set tracking.experiment= to one of Default, epochmeter, template"
+    ):
         runs(store.uri, "mine")
 
 

@@ -318,7 +318,7 @@ def test_a_dead_run_whose_record_is_broken_keeps_no_other_from_its_end(store, ma
 
 
 def test_a_folder_that_is_no_record_is_refused(store, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no job\.json"):
+    with pytest.raises(ValueError, match=r"has no job\.json"):
         publish(Record(tmp_path), store)
 
 

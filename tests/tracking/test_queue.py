@@ -69,7 +69,7 @@ def test_a_run_that_died_before_its_record_told_of_it_leaves_by_itself(multirun,
 
 
 def test_a_run_that_is_just_being_begun_stays(multirun, make_record):
-    """Whoever looks waits until its record tells of it."""
+    """A reader waits until the run's record exists."""
     record = Record(make_record(0).folder.with_name("1"))
     record.folder.mkdir()
     begun = threading.Event()

@@ -94,5 +94,5 @@ def test_nothing_is_logged_where_nothing_is_tracked(store, files):
 def test_a_server_that_is_away_is_an_error_that_says_where_the_files_are(files, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     paths = files("report.html")
-    with pytest.raises(RuntimeError, match=f"does not show the report: .*lie in {paths[0].parent}"):
+    with pytest.raises(RuntimeError, match=f"cannot publish the report .*are in {paths[0].parent}"):
         log_report("a sweep", paths, MLFLOW)

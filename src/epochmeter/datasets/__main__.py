@@ -1,7 +1,7 @@
-"""`python -m epochmeter.datasets make|adopt|stage ARGUMENTS` brings a dataset to its place.
+"""Prepare a dataset in a process of its own: `python -m epochmeter.datasets make|adopt|stage ARGUMENTS`.
 
-ARGUMENTS are a JSON object: those of the function of that name, but for `say`. Its lines tell how far it is. Ends with
-2 where the job asked for what cannot be, with 1 where the machine failed it; stderr says why.
+ARGUMENTS is a JSON object with the arguments of that function except `say`. Progress goes to stdout. The exit code is
+2 for an invalid configuration and 1 if the machine failed; stderr has the message.
 """
 
 import json
@@ -20,7 +20,9 @@ PATHS = ("folder", "home", "note", "place")
 
 
 def main(act: str, text: str) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what is half-made goes
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # unwind, so that partial folders are deleted
     arguments = json.loads(text)
     paths = {name: Path(arguments[name]) for name in PATHS if arguments.get(name) is not None}
     try:

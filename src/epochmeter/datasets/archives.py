@@ -1,4 +1,4 @@
-"""Archives, unpacked where they are told to and nowhere else."""
+"""Unpack tar archives safely, within their target folder."""
 
 from __future__ import annotations
 
@@ -19,30 +19,37 @@ END, BROKEN, UNREAD = tarfile.EOFHeaderError, tarfile.HeaderError, tarfile.ReadE
 
 
 def unpack(archive: Path, folder: Path, say: Say) -> int:
-    """Unpacks a tar archive, compressed or not, into `folder`; the number of files. ValueError as `files` raises."""
-    told = progress(f"unpacking {archive}", say)
+    """Unpack a tar archive, compressed or not, into `folder`.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        ValueError: The archive is damaged or unsafe, see `files`.
+    """
+    report = progress(f"unpacking {archive}", say)
     count = 0
     with opened(archive) as tar:
         for count, (name, file) in enumerate(files(tar, archive), 1):
             put(file, folder / name)
-            told(count)
+            report(count)
     return count
 
 
 @contextmanager
 def opened(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.TarFile]:
-    """A tar archive, from its path or from a stream of it; ValueError where it is none, or ends too early."""
+    """Open a tar archive by path or as a stream; ValueError if it is damaged or truncated."""
     try:
         with tarfile.open(archive, fileobj=file, tarinfo=Header) as tar:
             yield tar
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
-            f"{archive} is no whole tar archive: {error}. Remove it to have it fetched again, or place the whole one."
+            f"{archive} is not a complete tar archive: {error}. Delete it to download it again, or replace it."
         ) from error
 
 
 class Header(tarfile.TarInfo):
-    """The header of a file: where one is torn or missing, tarfile itself takes the archive to end there."""
+    """A tar header that raises if it is truncated or missing; tarfile itself would take that for the archive's end."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Header:
@@ -51,19 +58,20 @@ class Header(tarfile.TarInfo):
         except END:
             raise
         except BROKEN as error:
-            raise UNREAD(f"it ends in the midst, or is damaged at byte {tarfile.offset} ({error})") from error
+            raise UNREAD(f"it is truncated or damaged at byte {tarfile.offset} ({error})") from error
 
 
 def files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of an archive, in its order, by their paths; folders are passed over.
+    """Yield the path and contents of each file in an archive, in its order; folders are skipped.
 
-    ValueError for what would leave the folder it is unpacked to, a path with `..` or an absolute one, and for a link
-    or a device: no dataset has any, and links are how others are led out of a folder.
+    Raises:
+        ValueError: A path is absolute or contains `..`, or a member is a link or a device. No dataset has these, and
+            links can lead files out of the target folder.
     """
     for member in tar:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
-            raise _unsafe(archive, member, "leads out of the folder that it is unpacked to")
+            raise _unsafe(archive, member, "is outside the target folder")
         if member.isdir():
             continue
         if not member.isfile():
@@ -74,33 +82,33 @@ def files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]
         yield str(path), file
     assert tar.fileobj
     while tar.fileobj.read(1 << 20):
-        pass  # what is compressed has its checksum after the last file
+        pass  # read to the end: the checksum of a compressed archive is last
 
 
 def put(file: IO[bytes], path: Path) -> None:
-    """Writes a file's contents to a new file; ValueError where an archive holds it twice."""
+    """Write a file's contents to a new file; ValueError if the archive contains it twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
-        raise ValueError(f"{path.name} is in the archive twice. Place the official archive.")
+        raise ValueError(f"{path.name} is in the archive twice. Use the official archive.")
     with open(path, "xb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
 
 
 def progress(doing: str, say: Say, of: int | None = None) -> Callable[[int], None]:
-    """Says at once what is done, and then how far it is, every few seconds at most."""
+    """Report an activity at once; return a function that reports the number of files, at most every few seconds."""
     say(doing)
-    spoken = time.monotonic()
+    reported_s = time.monotonic()
 
-    def told(count: int) -> None:
-        nonlocal spoken
-        if time.monotonic() - spoken >= QUIET_S:
-            spoken = time.monotonic()
+    def report(count: int) -> None:
+        nonlocal reported_s
+        if time.monotonic() - reported_s >= QUIET_S:
+            reported_s = time.monotonic()
             say(f"{doing}: {count}{f' of {of}' if of else ''} files")
 
-    return told
+    return report
 
 
 def _unsafe(archive: Path, member: tarfile.TarInfo, what: str) -> ValueError:
     return ValueError(
-        f"{archive} is not safe to unpack: {member.name} {what}. Nothing of it is kept. Place the official archive."
+        f"{archive} is not safe to unpack: {member.name} {what}. Nothing was kept. Use the official archive."
     )

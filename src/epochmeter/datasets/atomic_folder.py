@@ -1,4 +1,4 @@
-"""A folder comes to its place whole or not at all: filled beside it, on the same disk, then moved there in one step."""
+"""Atomic creation of folders: filled under a temporary name on the same disk, then renamed."""
 
 import ctypes
 import errno
@@ -16,19 +16,28 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def locked(folder: Path, say: Say) -> Iterator[None]:
-    """Holds the right to make what is in `folder`; the kernel gives it back however this process ends."""
+    """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies.
+
+    Args:
+        folder: The folder, which need not exist.
+        say: Receives a message if it has to wait.
+    """
     with open(_beside(folder, "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another start is making {folder}: waiting for it")
+            say(f"waiting for another process that prepares {folder}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """A new folder to fill; it is on the medium, and is `folder`, when this ends well, and is gone when it does not."""
+    """Create a folder atomically.
+
+    Yields:
+        A new empty folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure.
+    """
     clear(folder)
     partial = _beside(folder, "partial")
     partial.mkdir()
@@ -45,13 +54,13 @@ def whole(folder: Path) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Removes what a start that was killed left beside a folder; it is for whoever holds the lock."""
+    """Delete the leftovers of a killed process next to a folder; requires the lock."""
     for kind in ("partial", "old"):
         shutil.rmtree(_beside(folder, kind), ignore_errors=True)
 
 
 def discard(folder: Path) -> None:
-    """Removes a folder: first from its place, in one step."""
+    """Delete a folder, after renaming it in one step."""
     if folder.exists():
         folder.rename(_beside(folder, "old"))
     clear(folder)
@@ -59,10 +68,13 @@ def discard(folder: Path) -> None:
 
 @contextmanager
 def flushed(folder: Path) -> Iterator[None]:
-    """What is written within is on the medium at the end, and OSError tells of what did not get there.
+    """Flush everything written below `folder` to disk at the end.
 
-    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. It tells of errors
-    since the descriptor was opened (Linux 5.8; before, the medium's errors in writing back stay unheard).
+    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. Errors since the
+    descriptor was opened are reported (Linux 5.8 and newer; before, write-back errors of the disk are lost).
+
+    Raises:
+        OSError: Not everything reached the disk.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

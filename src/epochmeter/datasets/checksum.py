@@ -1,8 +1,8 @@
-"""The files of a dataset: walked by batches, never listed whole, so that memory does not grow with their number.
+"""Checksum of a dataset's files, computed in batches so that memory does not grow with their number.
 
-Their digest is a sum, modulo 2**256, of each file's SHA-256 over its relative path, size and contents: no order is
-in it, so files may be read in whatever order is fast, by several processes. It tells damage and other versions apart;
-it is no signature, as sums of hashes can be forged by whoever sets out to.
+It is the sum, modulo 2**256, of each file's SHA-256 over its relative path, size and contents. The sum does not depend
+on the order, so files are read in whatever order is fast, by several processes. It detects damage and other versions
+but is no signature: sums of hashes can be forged deliberately.
 """
 
 from __future__ import annotations
@@ -20,91 +20,115 @@ from os.path import join
 from typing import NamedTuple
 
 NAME = "manifest.json"
-"""The file at the top of a folder of ours that is none of its dataset's."""
+"""The manifest, at the top of a folder made by epochmeter; not part of the dataset."""
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SAMPLES = (*IMAGES, ".tsv")
-"""What files are called that samples are in."""
+"""Extensions of files that contain samples."""
 BATCH = 128
 SORTED = 4096
-"""Names of a folder that are brought into the order of their inodes: about that of the disk."""
+"""Number of names that are sorted by inode at a time: about their order on disk."""
 FEW = 2
-"""Batches that one process has done before others have begun."""
+"""With at most this many batches, no pool of processes is started."""
 PROCESSES = min(4, len(os.sched_getaffinity(0)))
-"""Threads would not do: with small files two of them wait for the interpreter's lock longer than one works."""
+"""Processes, as threads would mostly wait for the interpreter's lock with small files."""
 CHUNK_BYTES = 1 << 20
 MODULUS = 1 << 256
 PR_SET_PDEATHSIG = 1
 
 
 class Batch(NamedTuple):
-    """Some of the files of one folder; none, where a folder is empty."""
+    """Some files of one folder; no names if the folder is empty.
+
+    Attributes:
+        within: The folder, relative to the top.
+        names: File names.
+    """
 
     within: str
-    """The folder, relative to the top."""
     names: list[str]
 
 
 class Sum(NamedTuple):
-    """What files add up to."""
+    """Totals over files.
+
+    Attributes:
+        files: Number of files.
+        bytes: Their size.
+        digest: Sum of their SHA-256 modulo 2**256.
+    """
 
     files: int = 0
     bytes: int = 0
     digest: int = 0
 
     def plus(self, other: Sum) -> Sum:
+        """Return the totals of both."""
         return Sum(self.files + other.files, self.bytes + other.bytes, (self.digest + other.digest) % MODULUS)
 
     @property
     def hexdigest(self) -> str:
+        """The checksum in 64 hexadecimal digits."""
         return f"{self.digest:064x}"
 
 
 Act = Callable[[Batch], Sum]
-"""Does something with a batch."""
+"""Processes a batch and returns its totals."""
 
 
 _acts: list[Act] = []
-"""What a process of the pool is there for: inherited, since it cannot be sent."""
+"""The pool process's function: inherited by fork, as it cannot be pickled."""
 
 
 def batches(top: str, images: bool = False) -> Iterator[Batch]:
-    """All files below `top`, links followed; of a user's tree (`images`) only what is trained on.
+    """Yield all files below `top` in batches, following links.
 
-    OSError for what cannot be listed, RuntimeError for what is neither file nor folder.
+    Args:
+        top: The folder.
+        images: For a user's folder: only files that are trained on.
+
+    Raises:
+        OSError: A folder cannot be listed.
+        RuntimeError: An entry is neither a file nor a folder.
     """
     pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(within, ()) for within in _tops(top, images)]
     while pending:
-        within, above = pending.pop()
+        within, ancestors = pending.pop()
         status = os.stat(join(top, within))
-        here = (status.st_dev, status.st_ino)
-        if here in above:
-            continue  # a link that leads back to a folder it lies in
-        found: list[tuple[int, str]] = []
+        identity = (status.st_dev, status.st_ino)
+        if identity in ancestors:
+            continue  # a link to one of its own parent folders
+        names: list[tuple[int, str]] = []
         with os.scandir(join(top, within)) as entries:
             for entry in entries:
                 name = entry.name
                 if entry.is_dir():
                     if not (images and name.startswith(".")):
-                        pending.append((join(within, name), (*above, here)))
+                        pending.append((join(within, name), (*ancestors, identity)))
                 elif name.lower().endswith(SAMPLES) and name[0] != "." if images else within or name != NAME:
                     if not entry.is_file():
                         raise RuntimeError(
-                            f"{entry.path} is neither a file nor a folder, or links to nothing. Remove it."
+                            f"{entry.path} is neither a file nor a folder, or is a broken link. Delete it."
                         )
-                    found.append((entry.inode(), name))
-                    if len(found) == SORTED:
-                        yield from _batched(within, found)
-                        found.clear()
-        yield from _batched(within, found) if found else [Batch(within, [])]
+                    names.append((entry.inode(), name))
+                    if len(names) == SORTED:
+                        yield from _batched(within, names)
+                        names.clear()
+        yield from _batched(within, names) if names else [Batch(within, [])]
 
 
 def files(top: str, images: bool = False) -> Iterator[str]:
-    """The path of each file, relative to `top`."""
+    """Yield the path of each file, relative to `top`."""
     return (join(batch.within, name) for batch in batches(top, images) for name in batch.names)
 
 
 def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lambda _: None) -> Sum:
-    """The sum of what `act` gives for each batch, by a few processes if there are many; `tell` hears how far it is."""
+    """Return the sum of `act` over all batches, computed by several processes if there are many.
+
+    Args:
+        found: The batches.
+        act: Processes a batch and returns its totals.
+        tell: Receives the totals so far.
+    """
     total = Sum()
     first = list(islice(found, FEW + 1))
     if len(first) <= FEW:
@@ -126,14 +150,14 @@ def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lam
                 tell(total)
         except BaseException:
             for process in set(active_children()).difference(others):
-                process.terminate()  # it may be at a file that takes long
-            pool.shutdown(cancel_futures=True)  # none of them works on when this ends
+                process.terminate()  # it may be reading a large file
+            pool.shutdown(cancel_futures=True)  # wait until all have ended
             raise
     return total
 
 
 def _begin(act: Act, parent: int) -> None:
-    """A process of the pool: it is its parent that signals end, and it ends with its parent, however that ends."""
+    """Initialize a pool process: signals go to the parent, and it dies with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -147,7 +171,7 @@ def _do(batch: Batch) -> Sum:
 
 
 def sizes(top: str) -> Act:
-    """Sums names and sizes: what can be known of files that are not read."""
+    """Return a function that sums names and sizes, without reading contents."""
 
     def act(batch: Batch) -> Sum:
         total = 0
@@ -163,7 +187,12 @@ def sizes(top: str) -> Act:
 
 
 def contents(top: str, evict: bool = False) -> Act:
-    """Sums the contents too; `evict`: read from the medium, past what the page cache holds of clean pages."""
+    """Return a function that sums names, sizes and contents.
+
+    Args:
+        top: The folder.
+        evict: Read from the storage device: drop clean pages from the page cache first.
+    """
 
     def act(batch: Batch) -> Sum:
         total = 0
@@ -175,30 +204,30 @@ def contents(top: str, evict: bool = False) -> Act:
                 size = os.fstat(descriptor).st_size
                 if evict:
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                digested = opened_digest(path, size)
+                sha256 = opened_digest(path, size)
                 while chunk := os.read(descriptor, min(size + 1, CHUNK_BYTES)):
-                    digested.update(chunk)
+                    sha256.update(chunk)
             finally:
                 os.close(descriptor)
             total += size
-            digest += int.from_bytes(digested.digest(), "big")
+            digest += int.from_bytes(sha256.digest(), "big")
         return Sum(len(batch.names), total, digest)
 
     return act
 
 
 def opened_digest(path: str, size: int) -> hashlib._Hash:
-    """A file's SHA-256 before its contents are in it."""
+    """Return a SHA-256 over a file's path and size, to be updated with its contents."""
     return hashlib.sha256(b"%s\0%d\0" % (os.fsencode(path), size))
 
 
 def _tops(top: str, images: bool) -> list[str]:
-    """Where to begin: of a user's folder with train/ only that and val/, as nothing else of it is trained on."""
+    """Return where to start: only train/ and val/ of a user's folder that has train/, as only these are used."""
     splits = [split for split in ("train", "val") if os.path.isdir(join(top, split))]
     return splits if images and "train" in splits else [""]
 
 
-def _batched(within: str, found: list[tuple[int, str]]) -> Iterator[Batch]:
-    found.sort()
-    for first in range(0, len(found), BATCH):
-        yield Batch(within, [name for _, name in found[first : first + BATCH]])
+def _batched(within: str, entries: list[tuple[int, str]]) -> Iterator[Batch]:
+    entries.sort()
+    for first in range(0, len(entries), BATCH):
+        yield Batch(within, [name for _, name in entries[first : first + BATCH]])

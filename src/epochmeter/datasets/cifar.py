@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their archives: as torchvision lays them out, or as one PNG a sample."""
+"""CIFAR-10 and CIFAR-100 from their archives: unpacked for torchvision, or one PNG per sample."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from epochmeter.datasets.fetch import fetch
 from epochmeter.datasets.image_writer import write_all
 
 SHAPE = (3, 32, 32)
-"""A row of a batch: all reds, then greens, then blues."""
+"""Shape of a row in a batch: channels first."""
 
 
 class Kind(NamedTuple):
-    """How one of the two is laid out: its folder, the batches of each split, and what they call labels."""
+    """Layout of an archive: its folder, the batches per split, and the keys of names and labels."""
 
     name: str
     folder: str
@@ -46,15 +46,23 @@ HUNDRED = Kind(
 
 
 def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Say) -> dict[str, Any]:
-    """Reads the archive that lies beside `folder`, fetched first if it does not.
+    """Prepare CIFAR-10 from the archive next to `folder`, downloaded if missing.
 
-    `layout` is `memory`, its files unpacked for torchvision, or `files`, `<split>/<class>/<index>.png`.
+    Args:
+        folder: Empty folder to fill.
+        layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
+        url: Address of the archive.
+        md5: Its checksum; None skips the check.
+        say: Receives progress messages.
+
+    Returns:
+        Facts for the manifest.
     """
     return _make(TEN, folder, layout, url, md5, say)
 
 
 def cifar100(folder: Path, layout: str, url: str, md5: str | None, say: Say) -> dict[str, Any]:
-    """The same of CIFAR-100, by its hundred fine labels."""
+    """Prepare CIFAR-100 with its 100 fine labels, like `cifar10`."""
     return _make(HUNDRED, folder, layout, url, md5, say)
 
 
@@ -67,8 +75,8 @@ def _make(kind: Kind, folder: Path, layout: str, url: str, md5: str | None, say:
             facts = _read(kind, Path(unpacked) / kind.folder, folder, layout, say)
         except (pickle.UnpicklingError, KeyError, TypeError, ValueError, FileNotFoundError) as error:
             raise ValueError(
-                f"{archive} is not the archive of {kind.name}'s Python version: {error}. Remove it, and place the one "
-                f"from {url}."
+                f"{archive} is not the archive of {kind.name}'s Python version: {error}. Delete it to download it "
+                f"again, or replace it by the one from {url}."
             ) from error
         if layout == "memory":
             (Path(unpacked) / kind.folder).rename(folder / kind.folder)
@@ -76,15 +84,15 @@ def _make(kind: Kind, folder: Path, layout: str, url: str, md5: str | None, say:
 
 
 def _read(kind: Kind, batches: Path, folder: Path, layout: str, say: Say) -> dict[str, Any]:
-    """Reads every pickle that is going to be opened, so that torchvision's own reader finds nothing else in them."""
+    """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones."""
     import numpy
 
     classes = len(load(batches / kind.meta)[kind.names])
     splits = {}
     for split, names in kind.batches.items():
-        found = [load(batches / name) for name in names]
-        images = numpy.concatenate([batch["data"] for batch in found])
-        labels = [label for batch in found for label in batch[kind.labels]]
+        loaded = [load(batches / name) for name in names]
+        images = numpy.concatenate([batch["data"] for batch in loaded])
+        labels = [label for batch in loaded for label in batch[kind.labels]]
         if images.dtype != numpy.uint8 or images.shape != (len(labels), 3 * 32 * 32) or not labels:
             raise ValueError(f"{split} has {len(labels)} labels for {images.dtype} of the shape {images.shape}")
         if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
@@ -97,42 +105,42 @@ def _read(kind: Kind, batches: Path, folder: Path, layout: str, say: Say) -> dic
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A pickle of plain values and arrays; UnpicklingError for one that asks for anything else.
+    """Load a pickle of plain values and arrays; UnpicklingError if it contains anything else.
 
-    A pickle calls what it names, and an archive may be somebody's own: its checksum is configured.
+    A pickle can call any function it names, and the archive may be anybody's: its checksum is configurable.
     """
     with open(path, "rb") as file:
         try:
-            found = Plain(file, encoding="latin1").load()
+            value = Plain(file, encoding="latin1").load()
         except pickle.UnpicklingError:
             raise
-        except Exception as error:  # what is no pickle is a program of random instructions, and may raise anything
-            raise pickle.UnpicklingError(f"{path.name} is no pickle: {error!r}") from error
-    if not isinstance(found, dict):
-        raise pickle.UnpicklingError(f"{path.name} holds no dictionary")
-    return found
+        except Exception as error:  # random bytes are random pickle instructions, which may raise anything
+            raise pickle.UnpicklingError(f"{path.name} is not a pickle: {error!r}") from error
+    if not isinstance(value, dict):
+        raise pickle.UnpicklingError(f"{path.name} does not contain a dictionary")
+    return value
 
 
 class Plain(pickle.Unpickler):
-    """Knows what an array is made of, and nothing more."""
+    """Unpickler that only constructs arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         import numpy
 
-        known = {
+        allowed = {
             ("multiarray", "_reconstruct"): numpy.empty(0).__reduce__()[0],
             ("numpy", "ndarray"): numpy.ndarray,
             ("numpy", "dtype"): numpy.dtype,
             ("_codecs", "encode"): _encode,
         }
         module = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
-        if (module, name) not in known:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and holds more than arrays")
-        return known[module, name]
+        if (module, name) not in allowed:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not part of an array")
+        return allowed[module, name]
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in an old pickle."""
+    """Return the bytes that Python 3 stores as text in an old pickle."""
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
+        raise pickle.UnpicklingError(f"it uses the encoding {encoding!r}")
     return text.encode(encoding)

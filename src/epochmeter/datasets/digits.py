@@ -1,4 +1,4 @@
-"""scikit-learn's digits as image files: 1797 real scans of 8 x 8 pixels, for a machine without a network."""
+"""scikit-learn's digits as image files: 1797 scans of 8 x 8 pixels, available without a network."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from epochmeter.datasets.atomic_folder import Say
 from epochmeter.datasets.image_writer import write
 
-LEVELS = 16  # scikit-learn's gray runs from 0 to 16
-FOLD = 5  # every fifth sample of a class is held out
+LEVELS = 16  # gray levels in scikit-learn are 0 to 16
+FOLD = 5  # every fifth sample per class is for validation
 
 
 def make(folder: Path, say: Say) -> dict[str, Any]:
-    """Writes `<split>/<class>/<index>.png`, 8-bit gray; each class is split alike."""
+    """Write `<split>/<class>/<index>.png`, 8-bit gray; each class is split in the same proportion."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)

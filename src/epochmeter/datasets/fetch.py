@@ -1,4 +1,4 @@
-"""A file from the network: whole, with the checksum it has to have, or not there."""
+"""Download files, verified by checksum."""
 
 import hashlib
 import time
@@ -17,47 +17,69 @@ PARTIAL, PAST_THE_END = 206, 416
 
 
 def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> None:
-    """Downloads `url` to `path`, unless a file was placed there; either way it has that checksum, if one is given.
+    """Download `url` to `path` unless the file exists, and verify its checksum.
 
-    What a connection that broke off has brought stays beside it, and the next start goes on from there. `key` is the
-    one below `dataset.make` that holds the checksum. RuntimeError without a network, ValueError for another file.
+    An interrupted download is kept next to it, and the next start resumes it.
+
+    Args:
+        url: Address of the file.
+        path: Target path.
+        md5: Checksum; None skips the check.
+        say: Receives progress messages.
+        key: Key of the checksum below `dataset.make`, for messages.
+
+    Raises:
+        RuntimeError: The network failed.
+        ValueError: The file has another checksum.
     """
     partial = path.with_name(f".{path.name}.partial")
     with locked(path, say):
         if path.exists():
-            verify(path, md5, "Remove it to have it fetched, place the whole file", say, key)
+            verify(path, md5, "Delete it to download it again, replace it", say, key)
             return
         if md5 is None:
-            partial.unlink(missing_ok=True)  # nothing would tell that it is of another file
+            partial.unlink(missing_ok=True)  # without a checksum, a partial file of another version goes unnoticed
         try:
             _download(url, partial, path, say)
         except OSError:
-            partial.unlink(missing_ok=True)  # such as a full disk, that it would leave full
+            partial.unlink(missing_ok=True)  # such as a full disk
             raise
         try:
-            verify(partial, md5, f"{url} gave another file: try again", say, key, path)
+            verify(partial, md5, f"{url} returned another file: try again", say, key, path)
             partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
 
 
 def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5", path: Path | None = None) -> None:
-    """ValueError for a file that has not that checksum; `path` is where it is to lie, if not where it does."""
+    """Check a file's MD5.
+
+    Args:
+        file: The file.
+        md5: Expected checksum; None skips the check.
+        remedy: Start of the remedy in the message.
+        say: Receives progress messages.
+        key: Key of the checksum below `dataset.make`, for the message.
+        path: The file's final path, if different.
+
+    Raises:
+        ValueError: The checksum differs.
+    """
     if md5 is None:
         return
-    found = hashlib.md5(usedforsecurity=False)
-    total, done, spoken = file.stat().st_size, 0, time.monotonic()
+    checksum = hashlib.md5(usedforsecurity=False)
+    total, done, reported_s = file.stat().st_size, 0, time.monotonic()
     with open(file, "rb") as chunks:
         while chunk := chunks.read(CHUNK):
-            found.update(chunk)
+            checksum.update(chunk)
             done += len(chunk)
-            if time.monotonic() - spoken > QUIET_S:
-                spoken = time.monotonic()
+            if time.monotonic() - reported_s > QUIET_S:
+                reported_s = time.monotonic()
                 say(f"verifying {path or file}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-    if found.hexdigest() != md5:
+    if checksum.hexdigest() != md5:
         raise ValueError(
-            f"{path or file} should have the MD5 {md5} and has {found.hexdigest()}. {remedy}, or give the checksum "
-            f"of your own with dataset.make.{key}=."
+            f"{path or file} has the MD5 {checksum.hexdigest()} instead of {md5}. {remedy}, or set "
+            f"dataset.make.{key}= to the checksum of your own file."
         )
 
 
@@ -75,37 +97,37 @@ def _download(url: str, partial: Path, path: Path, say: Say) -> None:
 
 
 def _chunks(url: str, have: int, path: Path, say: Say) -> Iterator[tuple[int, bytes]]:
-    """What there is behind `url` past the first `have` bytes, each piece with where it begins.
+    """Yield (offset, bytes) of the file at `url`, after the first `have` bytes.
 
-    It may begin at 0 again, where those bytes are not the first of this file. An error of the network says how to do
-    without one; what goes wrong with writing is not among these.
+    The offset may restart at 0, if the server does not resume. Network errors become a RuntimeError with a remedy;
+    errors of writing are not affected.
     """
     try:
         with _opened(url, have) as response:
-            goes_on = response.status == PARTIAL
-            done = have if goes_on else 0
+            resumed = response.status == PARTIAL
+            done = have if resumed else 0
             length = response.headers.get("Content-Length")
             total = done + int(length) if length else None
             size = f" ({total / 1e6:.0f} MB)" if total else ""
-            say(f"downloading {url}{size}" + (f", from {done / 1e6:.0f} MB on" if goes_on else ""))
-            spoken = time.monotonic()
+            say(f"downloading {url}{size}" + (f", resumed at {done / 1e6:.0f} MB" if resumed else ""))
+            reported_s = time.monotonic()
             while chunk := response.read(CHUNK):
                 yield done, chunk
                 done += len(chunk)
-                if time.monotonic() - spoken > QUIET_S:
-                    spoken = time.monotonic()
+                if time.monotonic() - reported_s > QUIET_S:
+                    reported_s = time.monotonic()
                     say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
         if total is not None and done < total:
-            raise OSError(f"it broke off after {done} of {total} bytes; the next start goes on from there")
+            raise OSError(f"the connection broke after {done} of {total} bytes; the next start resumes there")
     except (OSError, HTTPException) as error:
         raise RuntimeError(
-            f"{url} could not be fetched: {error}. Without a network, place that file as {path}, or use "
-            "dataset=digits, which needs none."
+            f"cannot download {url}: {error}. Without a network, put the file at {path}, or use dataset=digits, which "
+            "needs none."
         ) from error
 
 
 def _opened(url: str, begin: int) -> HTTPResponse:
-    """The answer from `begin` on; from 0 on, if the server has no more than that."""
+    """Return the response from byte `begin` on; from 0 if the server has no more than that."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
     try:
         return urllib.request.urlopen(request, timeout=SILENCE_S)

@@ -1,14 +1,14 @@
-"""Room on a disk, for a maker that knows what it is going to write."""
+"""Check of free disk space, for makers that know how much they write."""
 
 import shutil
 from pathlib import Path
 
 
 def check(folder: Path, needed: float, what: str) -> None:
-    """RuntimeError where the disk that `folder` is on has not `needed` bytes for `what`."""
+    """Raise RuntimeError if the disk of `folder` has less than `needed` bytes free for `what`."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise RuntimeError(
-            f"{folder.parent} has no room: {what} need {needed / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free. Make "
-            "room there, or give another folder with dataset.root=."
+            f"not enough disk space in {folder.parent}: {what} need {needed / 1e6:.0f} MB, and {free / 1e6:.0f} MB are "
+            "free. Free disk space, or set dataset.root= to another folder."
         )

@@ -1,4 +1,4 @@
-"""A user's folder of classes, looked at: what it holds is counted, no file is opened, nothing is written."""
+"""Inspect a user's folder of classes: count the images without opening or writing any file."""
 
 import os
 from collections.abc import Iterator
@@ -9,72 +9,84 @@ from epochmeter.datasets.atomic_folder import Say
 from epochmeter.datasets.checksum import IMAGES
 
 EVERY = 100_000
-"""Images after which it says how far it is."""
+"""Images between two progress messages."""
 
 
 def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict[str, Any]:
-    """What a folder of classes holds: in train/ and val/, or at once, every `held_out`-th file being of `val`.
+    """Count the images of a folder of classes.
 
-    Images count by their extension, in any case; hidden ones do not. ValueError for what cannot be trained on.
+    Args:
+        folder: Has train/ and val/, or the class folders directly.
+        say: Receives progress messages.
+        classes: Expected number of classes.
+        held_out: Without train/ and val/, every `held_out`-th file per class is for validation.
+
+    Returns:
+        Facts for the manifest. Images are recognized by extension, ignoring case; hidden files do not count.
+
+    Raises:
+        ValueError: The folder cannot be used for training.
     """
     if held_out < 2:
-        raise ValueError(f"dataset.held_out={held_out}: give 2 or more, that of as many files one is held out.")
+        raise ValueError(f"dataset.held_out={held_out}: give 2 or more; one of this many files is held out.")
     train, val = folder / "train", folder / "val"
     if val.is_dir() and not train.is_dir():
-        raise ValueError(f"{folder} has val/ and no train/. Add train/, or put the folders of classes into it at once.")
+        raise ValueError(
+            f"{folder} has val/ and no train/. Add train/, or put the class folders directly into the folder."
+        )
     if train.is_dir() and not val.is_dir():
         raise ValueError(
-            f"{folder} has train/ and no val/. Add val/, with the same folders of classes, or give "
-            f"dataset.root={train} to have every {held_out}th file held out. evaluate=false needs it as well."
+            f"{folder} has train/ and no val/. Add val/ with the same class folders, or set "
+            f"dataset.root={train} to hold out every {held_out}th file. Needed also with evaluate=false."
         )
     if train.is_dir():
-        trained, held = _counted(train, say), _counted(val, say)
-        strangers = sorted(held.keys() - trained.keys())
-        if strangers:
+        train_counts, val_counts = _counted(train, say), _counted(val, say)
+        unknown = sorted(val_counts.keys() - train_counts.keys())
+        if unknown:
             raise ValueError(
-                f"{val} has classes that {train} has not: {_some(strangers)}. Both need the same folders of classes."
+                f"{val} has classes that {train} lacks: {_some(unknown)}. Both need the same class folders."
             )
-        if len(held) < len(trained):
-            say(f"{val} has no images of {_some(sorted(trained.keys() - held.keys()))}")
-        splits = {"train": sum(trained.values()), "val": sum(held.values())}
+        if len(val_counts) < len(train_counts):
+            say(f"{val} has no images of {_some(sorted(train_counts.keys() - val_counts.keys()))}")
+        splits = {"train": sum(train_counts.values()), "val": sum(val_counts.values())}
     else:
-        trained = _counted(folder, say)
-        held_of = {name: count // held_out for name, count in trained.items()}
-        splits = {"train": sum(trained.values()) - sum(held_of.values()), "val": sum(held_of.values())}
+        train_counts = _counted(folder, say)
+        val_counts_of = {name: count // held_out for name, count in train_counts.items()}
+        splits = {"train": sum(train_counts.values()) - sum(val_counts_of.values()), "val": sum(val_counts_of.values())}
         if not splits["val"]:
             raise ValueError(
-                f"no class in {folder} has {held_out} images, so that none is held out for validation. Add images, or "
-                "split them into train/ and val/. evaluate=false needs some as well."
+                f"no class in {folder} has {held_out} images, so none is held out for validation. Add images, or split "
+                "them into train/ and val/. Needed also with evaluate=false."
             )
-    if classes != len(trained):
-        asked = "dataset.classes is not given" if classes is None else f"dataset.classes={classes}"
+    if classes != len(train_counts):
+        given = "dataset.classes is not set" if classes is None else f"dataset.classes={classes}"
         raise ValueError(
-            f"{asked}, and {folder} has {len(trained)} folders of classes: {_some(sorted(trained))}. Give "
-            f"dataset.classes={len(trained)}, or another folder with dataset.root=."
+            f"{given}, but {folder} has {len(train_counts)} class folders: {_some(sorted(train_counts))}. Set "
+            f"dataset.classes={len(train_counts)}, or set dataset.root= to another folder."
         )
-    return {"splits": splits, "classes": len(trained), "channels": 3, "source": str(folder)}
+    return {"splits": splits, "classes": len(train_counts), "channels": 3, "source": str(folder)}
 
 
 def _counted(folder: Path, say: Say) -> dict[str, int]:
-    """The images of each class."""
+    """Return the number of images of each class."""
     counts: dict[str, int] = {}
-    loose, images, told = 0, 0, EVERY
+    loose, images, next_report = 0, 0, EVERY
     for entry in _entries(folder):
         if not entry.is_dir():
             loose += _is_image(entry)
             continue
-        counts[entry.name] = sum(_is_image(each) for each in _entries(Path(entry.path)))
+        counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
         images += counts[entry.name]
-        if images >= told:
-            told = images + EVERY
+        if images >= next_report:
+            next_report = images + EVERY
             say(f"{folder}: {images} images in {len(counts)} classes so far")
     if not counts:
-        lying = f"{loose} images that lie in no folder of a class" if loose else "no folder of a class"
-        raise ValueError(f"{folder} holds {lying}. Put the images of each class into a folder of its own there.")
+        problem = f"{loose} images outside class folders" if loose else "no class folder"
+        raise ValueError(f"{folder} has {problem}. Put the images of each class into a folder of their own.")
     empty = sorted(name for name, count in counts.items() if not count)
     if empty:
         raise ValueError(
-            f"{folder} has classes without an image: {_some(empty)}. Remove these folders, or add images "
+            f"{folder} has classes without images: {_some(empty)}. Delete these folders, or add images "
             f"({', '.join(IMAGES)})."
         )
     return counts

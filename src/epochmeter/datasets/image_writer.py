@@ -1,4 +1,4 @@
-"""Arrays of pixels become image files, one a sample, in a folder a class."""
+"""Write arrays of pixels as image files: one per sample, one folder per class."""
 
 from __future__ import annotations
 
@@ -16,20 +16,28 @@ QUIET_S = 2
 
 
 def write(pixels: ndarray, path: Path) -> None:
-    """Writes 8-bit pixels, gray (rows, columns) or RGB (rows, columns, 3), in the format that the path ends with."""
+    """Write 8-bit pixels, gray (rows, columns) or RGB (rows, columns, 3), in the format of the path's extension."""
     from PIL import Image
 
     Image.fromarray(pixels).save(path)
 
 
 def write_all(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Say) -> None:
-    """Writes `<folder>/<class>/<index>.png`; there is a folder for each class, and by name they keep their order."""
-    spoken = time.monotonic()
+    """Write `<folder>/<class>/<index>.png`; class folders are zero-padded, so that they sort by label.
+
+    Args:
+        images: (count, rows, columns) or (count, rows, columns, 3), 8 bits.
+        labels: Class index per image.
+        classes: Number of classes; each gets a folder.
+        folder: Target folder.
+        say: Receives progress messages.
+    """
+    reported_s = time.monotonic()
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for name in names:
         (folder / name).mkdir(parents=True)
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
         write(image, folder / names[label] / f"{index:05}.png")
-        if time.monotonic() - spoken > QUIET_S:
-            spoken = time.monotonic()
+        if time.monotonic() - reported_s > QUIET_S:
+            reported_s = time.monotonic()
             say(f"writing {folder.name}: {index + 1} of {len(labels)} images")

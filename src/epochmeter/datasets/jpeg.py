@@ -1,7 +1,7 @@
-"""Generated JPEG files: of a photograph's size, spectrum and cost of decoding, in classes that can be learned.
+"""Generated JPEG files with a photograph's size, spectrum and decoding cost, in classes that can be learned.
 
-An image is the sum of two fields of 1/f noise, the spectrum of photographs, its class's grating and its class's tint.
-All that depends on rounding is done in integers, so that the same Pillow writes the same bytes on any machine.
+An image is the sum of two fields of 1/f noise (the spectrum of photographs), its class's grating and its class's tint.
+Everything that depends on rounding is integer arithmetic, so that the same Pillow writes the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 FOLD = 5
 """Every fifth sample of a class is for validation."""
 LEAST, MOST = 32, 4096
-"""Pixels of a side."""
+"""Allowed image size, pixels per side."""
 FIELDS = 6
-"""Distinct fields of noise; each sample takes its own parts of four of them."""
+"""Distinct noise fields; each sample combines random crops of four of them."""
 FIELD_SIDE = 512
-"""Fields repeat after as many pixels, unseen, as they are periodic."""
+"""Period of the fields in pixels; the repetition is seamless."""
 NOISE, GRATING, TINT, BRIGHTNESS = 45, 20, 25, 16
-"""Standard deviation of the noise and amplitudes of the rest, of 255."""
+"""Standard deviation of the noise and amplitudes of the others, of 255."""
 WAVES = 12
-"""Of a grating, along the side of an image."""
+"""Periods of a grating per image side."""
 FINE_BITS = 4
 """Levels are summed in sixteenths."""
 COLOR_BITS = 2
-"""A field has a fourth of its strength in color."""
+"""A field's strength in color is a fourth of that in luma."""
 PROBES = 16
-"""Images by which the quality is found that gives the size asked for."""
+"""Images encoded to find the quality for the requested file size."""
 QUALITY = 90
 BLOCK_BYTES = 4096
 QUIET_S = 2
@@ -44,44 +44,54 @@ QUIET_S = 2
 def make(
     folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Say
 ) -> dict[str, Any]:
-    """Writes `<split>/<class>/<index>.jpg`, four fifths to train on.
+    """Write `<split>/<class>/<index>.jpg`, four fifths for training.
 
-    The files' mean size is `file_bytes`, within a tenth; None: as they come by quality 90. ValueError for what cannot
-    be made, RuntimeError where it has no room.
+    Args:
+        folder: Empty folder to fill.
+        count: Number of images.
+        classes: Number of classes.
+        pixels: Pixels per side.
+        file_bytes: Mean file size, met within a tenth; None: quality 90.
+        seed: Random seed.
+        say: Receives progress messages.
+
+    Raises:
+        ValueError: An argument is out of range.
+        RuntimeError: There is not enough disk space.
     """
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
-    quality, share, mean_bytes = _quality(scene, count, file_bytes)
+    quality, fraction, mean_bytes = _quality(scene, count, file_bytes)
     free_space.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
             (folder / split / name).mkdir(parents=True)
     splits = {"train": 0, "val": 0}
-    spoken = time.monotonic()
+    reported_s = time.monotonic()
     for index in range(count):
         split = "val" if index // classes % FOLD == FOLD - 1 else "train"
         splits[split] += 1
-        (folder / split / names[index % classes] / f"{index:06}.jpg").write_bytes(scene.jpeg(index, quality, share))
-        if time.monotonic() - spoken > QUIET_S:
-            spoken = time.monotonic()
+        (folder / split / names[index % classes] / f"{index:06}.jpg").write_bytes(scene.jpeg(index, quality, fraction))
+        if time.monotonic() - reported_s > QUIET_S:
+            reported_s = time.monotonic()
             say(f"writing {index + 1} of {count} images")
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"generated, seed {seed}"}
 
 
 class Scene:
-    """What all images of a dataset are made of. The class of an image is its index modulo `classes`."""
+    """Image generator of a dataset. The class of an image is its index modulo `classes`."""
 
     def __init__(self, classes: int, pixels: int, seed: int) -> None:
         import numpy
 
         self.classes, self.pixels, self.seed = classes, pixels, seed
-        numbers = numpy.random.RandomState(seed)  # its stream is frozen, that of newer generators is not
+        numbers = numpy.random.RandomState(seed)  # its stream is guaranteed stable, unlike that of newer generators
         self.side = min(pixels, FIELD_SIDE)
         self.fields = [_field(numbers, self.side, pixels) for _ in range(FIELDS)]
 
     def jpeg(self, index: int, quality: int, share: float = 0) -> bytes:
-        """The file of an image; a `share` of them has the next better quality."""
+        """Return an image as JPEG; a fraction `share` of the images has a quality one higher."""
         from PIL import Image
 
         numbers = self._numbers(index)
@@ -97,7 +107,7 @@ class Scene:
         return numpy.random.RandomState([self.seed, index])
 
     def _planes(self, index: int, numbers: Any) -> list[ndarray]:
-        """Luma and the two of color, 8 bits each."""
+        """Return luma and the two chroma planes, 8 bits each."""
         import numpy
 
         label = index % self.classes
@@ -117,7 +127,7 @@ class Scene:
         return field[down : down + self.pixels, right : right + self.pixels]
 
     def _grating(self, label: int, numbers: Any) -> ndarray:
-        """cos(x + y + phase), by sums of products of whole numbers."""
+        """Return cos(x + y + phase), computed from integer products."""
         import numpy
 
         angle, phase = math.pi * label / self.classes, numbers.randint(360) * math.pi / 180
@@ -131,33 +141,33 @@ class Scene:
 
 
 def _field(numbers: Any, side: int, pixels: int) -> ndarray:
-    """1/f noise, `side` pixels wide and then repeated, so that any window of an image's size can be cut out of it."""
+    """Return 1/f noise with period `side`, extended so that any window of `pixels` can be cropped."""
     import numpy
 
     distance = numpy.hypot(numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side))
-    distance[0, 0] = numpy.inf  # no mean
+    distance[0, 0] = numpy.inf  # zero mean
     field = numpy.fft.irfft2(numpy.exp(2j * math.pi * numbers.random_sample(distance.shape)) / distance, (side, side))
     scaled = numpy.rint(field / field.std() * (NOISE / math.sqrt(2) * (1 << FINE_BITS))).astype(numpy.int16)
     return numpy.pad(scaled, (0, pixels), mode="wrap")
 
 
 def _check(count: int, classes: int, pixels: int, seed: int) -> None:
-    wrong = [
+    errors = [
         text
-        for wrong, text in [
+        for invalid, text in [
             (classes < 1, f"dataset.classes={classes}: give 1 or more"),
             (count < FOLD * classes, f"dataset.count={count}: give {FOLD} for each class, {FOLD * classes}"),
             (not LEAST <= pixels <= MOST, f"dataset.pixels={pixels}: give {LEAST} to {MOST}"),
             (not 0 <= seed < 1 << 32, f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}"),
         ]
-        if wrong
+        if invalid
     ]
-    if wrong:
-        raise ValueError("; ".join(wrong) + ".")
+    if errors:
+        raise ValueError("; ".join(errors) + ".")
 
 
 def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float, int]:
-    """The quality, the share of images that get the next better one, and the mean size in bytes, by a few of them."""
+    """Return the JPEG quality, the fraction of images with a quality one higher, and the mean size in bytes."""
     probes = range(0, count, max(1, count // PROBES))
 
     def mean(quality: int) -> float:
@@ -169,8 +179,8 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     least, most = mean(low), mean(high)
     if not least <= file_bytes <= most:
         raise ValueError(
-            f"dataset.file_bytes={file_bytes}: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{least:.0f} to {most:.0f} bytes. Give one of these, or other dataset.pixels=."
+            f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
+            f"{least:.0f} to {most:.0f} bytes. Set a size in this range, or another dataset.pixels=."
         )
     while high - low > 1:
         middle = (low + high) // 2

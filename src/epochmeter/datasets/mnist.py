@@ -1,4 +1,4 @@
-"""MNIST from its four IDX files: as torchvision lays them out, or as one PNG a sample."""
+"""MNIST from its four IDX files: unpacked for torchvision, or one PNG per sample."""
 
 from __future__ import annotations
 
@@ -22,18 +22,26 @@ PARTS = {
     "val_images": "t10k-images-idx3-ubyte",
     "val_labels": "t10k-labels-idx1-ubyte",
 }
-"""What `md5` calls each file, and the publisher."""
+"""File names of the publisher, by the keys of `md5`."""
 BYTES = 8
-"""IDX's number for unsigned bytes."""
+"""IDX type code of unsigned bytes."""
 CLASSES = 10
 RAW = Path("MNIST", "raw")
-"""Where torchvision looks for the files."""
+"""Folder in which torchvision looks for the files."""
 
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Say) -> dict[str, Any]:
-    """Reads the four archives that lie beside `folder`, fetched first if they do not.
+    """Prepare MNIST from the four archives next to `folder`, downloaded if missing.
 
-    `layout` is `memory`, the files unpacked for torchvision, or `files`, `<split>/<class>/<index>.png`.
+    Args:
+        folder: Empty folder to fill.
+        layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
+        url: Address of the archives' folder.
+        md5: Checksum per file; None skips the check.
+        say: Receives progress messages.
+
+    Returns:
+        Facts for the manifest.
     """
     paths = {part: folder.parent / f"{name}.gz" for part, name in PARTS.items()}
     for part, path in paths.items():
@@ -44,11 +52,11 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: S
         labels = idx(paths[f"{split}_labels"], dimensions=1).tolist()
         if len(images) != len(labels):
             raise ValueError(
-                f"{paths[f'{split}_images']} holds {len(images)} images, and {paths[f'{split}_labels'].name} "
-                f"{len(labels)} labels. Remove both, and place the two of one set."
+                f"{paths[f'{split}_images']} has {len(images)} images, but {paths[f'{split}_labels'].name} has "
+                f"{len(labels)} labels. Delete both to download them again, or replace them by a matching pair."
             )
         if max(labels) >= CLASSES:
-            raise ValueError(f"{paths[f'{split}_labels']} holds label {max(labels)}; MNIST's are 0 to {CLASSES - 1}.")
+            raise ValueError(f"{paths[f'{split}_labels']} has label {max(labels)}; MNIST's are 0 to {CLASSES - 1}.")
         if layout == "files":
             write_all(images, labels, CLASSES, folder / split, say)
         splits[split] = len(labels)
@@ -61,28 +69,27 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: S
 
 
 def idx(path: Path, dimensions: int) -> ndarray:
-    """The bytes of an IDX file, gzipped; ValueError for one of another kind, without a sample, or cut short."""
+    """Return the array of a gzipped IDX file of bytes; ValueError if it is of another type, empty or truncated."""
     import numpy
 
     try:
         with gzip.open(path) as file:
             content = file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated, or not gzipped: {error}. {_REMEDY}") from error
-    wanted = bytes([0, 0, BYTES, dimensions])
-    if content[:4] != wanted:
+        raise ValueError(f"{path} is truncated or not gzipped: {error}. {_REMEDY}") from error
+    magic = bytes([0, 0, BYTES, dimensions])
+    if content[:4] != magic:
         raise ValueError(
-            f"{path} should begin as an IDX file of bytes in {dimensions} dimensions does, {wanted.hex()}, and begins "
-            f"with {content[:4].hex() or 'nothing'}. {_REMEDY}"
+            f"{path} is not an IDX file of bytes in {dimensions} dimensions: it should begin with {magic.hex()}, but "
+            f"begins with {content[:4].hex() or 'nothing'}. {_REMEDY}"
         )
     start = 4 + 4 * dimensions
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
     if len(content) != start + math.prod(shape) or len(content) == start:
         raise ValueError(
-            f"{path} should hold {' x '.join(map(str, shape))} bytes, more than none, and holds "
-            f"{max(len(content) - start, 0)}. {_REMEDY}"
+            f"{path} should have {' x '.join(map(str, shape))} bytes, but has {max(len(content) - start, 0)}. {_REMEDY}"
         )
     return numpy.frombuffer(content, numpy.uint8, offset=start).reshape(shape)
 
 
-_REMEDY = "Remove it to have it fetched, or place MNIST's own."
+_REMEDY = "Delete it to download it again, or replace it by MNIST's file."

@@ -1,7 +1,7 @@
-"""Pairs of sentences of two languages that were made up: one can be learned from the other.
+"""Generated sentence pairs of two artificial languages, one of which can be learned from the other.
 
-A sentence is of clauses with commas between them. Each word has its own word in the other language, in which the
-clauses come in the opposite order. Frequent words are as frequent as Zipf's law has them.
+A sentence consists of clauses separated by commas. Each word has a fixed translation, and the clauses are in reverse
+order in the other language. Word frequencies follow Zipf's law.
 """
 
 import random
@@ -16,22 +16,31 @@ SPLITS = ("train", "val")
 FOLD = 5
 """Every fifth pair is for validation."""
 MARKS = 4
-"""Words of a vocabulary that are in no sentence: what fills up, begins, ends, and is unknown."""
+"""Special words of a vocabulary, which no sentence contains: padding, start, end and unknown."""
 COMMA = ","
 CLAUSE = 4
-"""Words of the longest clause."""
+"""Most words of a clause."""
 CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 
 def make(folder: Path, count: int, words: int, length: int, seed: int, say: Say) -> dict[str, Any]:
-    """Writes train.tsv and val.tsv, `source<TAB>target` a line; ValueError for what cannot be made.
+    """Write train.tsv and val.tsv, one `source<TAB>target` per line.
 
-    `words` is of each vocabulary, its marks among them, and `length` of a sentence, its end among them.
+    Args:
+        folder: Empty folder to fill.
+        count: Number of pairs.
+        words: Size of each vocabulary, including the special words.
+        length: Longest sentence in words, including its end token.
+        seed: Random seed.
+        say: Receives progress messages.
+
+    Raises:
+        ValueError: An argument is too small.
     """
-    least = {"count": (count, FOLD), "words": (words, MARKS + 2), "length": (length, 2)}
-    wrong = [f"dataset.{key}={asked}: give {low} or more" for key, (asked, low) in least.items() if asked < low]
-    if wrong:
-        raise ValueError("; ".join(wrong) + ".")
+    minimum = {"count": (count, FOLD), "words": (words, MARKS + 2), "length": (length, 2)}
+    errors = [f"dataset.{key}={value}: give {low} or more" for key, (value, low) in minimum.items() if value < low]
+    if errors:
+        raise ValueError("; ".join(errors) + ".")
     language = Language(words - MARKS - 1, seed)
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for index in range(count):
@@ -44,42 +53,42 @@ def make(folder: Path, count: int, words: int, length: int, seed: int, say: Say)
 
 
 def look(folder: Path, say: Say) -> dict[str, Any]:
-    """What a user's folder holds: its lines are counted; whether each is a pair, they tell once they are read."""
+    """Count the lines of a user's train.tsv and val.tsv; the pairs themselves are checked when they are read."""
     missing = [f"{split}.tsv" for split in SPLITS if not (folder / f"{split}.tsv").is_file()]
     if missing:
         raise ValueError(
-            f"{folder} has no {' and no '.join(missing)}. Put train.tsv and val.tsv there, source<TAB>target a line, "
-            "or give another folder with dataset.root=."
+            f"{folder} has no {' and no '.join(missing)}. Add train.tsv and val.tsv, one source<TAB>target per line, "
+            "or set dataset.root= to another folder."
         )
     splits = {}
     for split in SPLITS:
         with open(folder / f"{split}.tsv", "rb") as file:
             splits[split] = sum(1 for _ in file)
         if not splits[split]:
-            raise ValueError(f"{folder / split}.tsv is empty. Put pairs there, source<TAB>target a line.")
+            raise ValueError(f"{folder / split}.tsv is empty. Add pairs, one source<TAB>target per line.")
     return {"splits": splits, "source": str(folder)}
 
 
 class Language:
-    """Sentences of so many words beside the comma, and what they are in the other language."""
+    """Generator of sentences with `words` words besides the comma, and of their translations."""
 
     def __init__(self, words: int, seed: int) -> None:
-        self._numbers = random.Random(seed)  # only random(), whose stream stays as it is
+        self._numbers = random.Random(seed)  # only random(), whose stream is stable between versions
         self._source = [word(index, CONSONANTS["source"]) for index in range(words)]
         shuffled = sorted((self._numbers.random(), index) for index in range(words))
         self._target = [word(index, CONSONANTS["target"]) for _, index in shuffled]
         self._below = list(accumulate(1 / rank for rank in range(1, words + 1)))
 
     def pair(self, most: int) -> tuple[str, str]:
-        """A sentence of up to `most` words, commas among them, and the same in the other language."""
+        """Return a sentence of up to `most` words, including commas, and its translation."""
         clauses = [self._clause(most)]
-        left = most - len(clauses[0])
-        while left > 1 and self._numbers.random() < 0.7:
-            clauses.append(self._clause(left - 1))
-            left -= len(clauses[-1]) + 1
-        said = [[self._source[index] for index in clause] for clause in clauses]
-        meant = [[self._target[index] for index in clause] for clause in reversed(clauses)]
-        source, target = (f" {COMMA} ".join(map(" ".join, text)) for text in (said, meant))
+        remaining = most - len(clauses[0])
+        while remaining > 1 and self._numbers.random() < 0.7:
+            clauses.append(self._clause(remaining - 1))
+            remaining -= len(clauses[-1]) + 1
+        source_words = [[self._source[index] for index in clause] for clause in clauses]
+        target_words = [[self._target[index] for index in clause] for clause in reversed(clauses)]
+        source, target = (f" {COMMA} ".join(map(" ".join, text)) for text in (source_words, target_words))
         return source, target
 
     def _clause(self, most: int) -> list[int]:
@@ -89,7 +98,7 @@ class Language:
 
 
 def word(index: int, consonants: str) -> str:
-    """The word of that number: two syllables, or more where there are many."""
+    """Return the word of an index: two syllables, or more for large indices."""
     syllables = [consonant + vowel for consonant in consonants for vowel in VOWELS]
     text = syllables[index % len(syllables)]
     rest = index // len(syllables)

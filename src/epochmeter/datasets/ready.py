@@ -1,7 +1,7 @@
-"""A dataset is ready on its storage before its run begins.
+"""Prepare a dataset before a run: create it in its home folder, or inspect a user's folder, and stage it.
 
-It has a home, where it is made, or lies if it is a user's own folder; where the storage is another place, it is
-staged there.
+The home is where the dataset is created, or a user's own folder. If the storage is elsewhere, the dataset is copied
+(staged) there.
 """
 
 from __future__ import annotations
@@ -26,16 +26,29 @@ from epochmeter.shared.instantiate import arguments
 SOURCES = str(Path(__file__).parents[2])
 SHARED_MEMORY = Path("/dev/shm")
 NOTES = "data/.manifests"
-"""Where the manifests lie of folders that are users' own."""
+"""Folder for the manifests of users' own folders."""
 WHERE_FROM = ("url", "md5", "archives", "train", "val", "devkit")
-"""Arguments of makers that say where files come from, not what they become."""
+"""Arguments of makers that affect where files come from but not their content."""
 
 
 def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say) -> dict[str, Any]:
-    """The dataset's manifest, with the `folder` to train it from, and its `home`; relative ones are relative to `root`.
+    """Prepare the dataset.
 
-    A dataset that is there is checked at little cost. One that is not is made, adopted or staged by a process of its
-    own, so that nothing it imports or holds stays with the steward.
+    A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so
+    that its imports and memory do not stay in the controller.
+
+    Args:
+        dataset: The dataset's configuration.
+        storage: The storage's configuration.
+        root: Base of relative paths.
+        say: Receives progress messages.
+
+    Returns:
+        The manifest, with the `folder` to train from and the `home`.
+
+    Raises:
+        ValueError: The configuration is wrong.
+        RuntimeError: The dataset is damaged or cannot be prepared.
     """
     if _generated(dataset):
         return _facts_of_generated(dataset)
@@ -43,142 +56,154 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
     home, folder = _home(dataset, root), place(dataset, storage, root)
     assert folder
     if folder == home:
-        found = _at_home(dataset, home, root, say)
+        description = _at_home(dataset, home, root, say)
     else:
         if folder.is_relative_to(home):
-            raise ValueError(f"storage.root={storage['root']} lies in the dataset's own folder, {home}: give another.")
-        found = _staged(dataset, home, folder, storage, root, say)
-    if dataset.get("classes") is not None and found.get("classes", dataset["classes"]) != dataset["classes"]:
+            raise ValueError(
+                f"storage.root={storage['root']} is inside the dataset's own folder, {home}: give another."
+            )
+        description = _staged(dataset, home, folder, storage, root, say)
+    if dataset.get("classes") is not None and description.get("classes", dataset["classes"]) != dataset["classes"]:
         raise ValueError(
-            f"dataset.classes={dataset['classes']}, and {home} has {found['classes']}: give "
-            f"dataset.classes={found['classes']}, or another folder with dataset.root=."
+            f"dataset.classes={dataset['classes']}, but {home} has {description['classes']}: give "
+            f"dataset.classes={description['classes']}, or another folder with dataset.root=."
         )
-    facts = {key: value for key, value in found.items() if key != "sample"}
+    facts = {key: value for key, value in description.items() if key != "sample"}
     return {**facts, "name": dataset["name"], "layout": dataset["layout"], "folder": str(folder), "home": str(home)}
 
 
 def known(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> dict[str, Any] | None:
-    """What the dataset's manifest says, unchecked; None where there is none yet."""
+    """Return the dataset's manifest, unchecked; None before the dataset is prepared."""
     if _generated(dataset):
         return _facts_of_generated(dataset)
     if dataset.get("root") is None:
         return None
     home, folder = _home(dataset, root), place(dataset, storage, root)
-    note = _note(dataset, home, root)
-    paths = [note or home / manifest.NAME, *([folder / manifest.NAME] if folder else [])]
-    found = (manifest.peeked(path) for path in paths)
-    return next((each for each in found if each and "digest" in each), None)
+    manifest_path = _note(dataset, home, root)
+    paths = [manifest_path or home / manifest.NAME, *([folder / manifest.NAME] if folder else [])]
+    candidates = (manifest.peeked(path) for path in paths)
+    return next((content for content in candidates if content and "digest" in content), None)
 
 
 def digest(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> str | None:
-    """The dataset's digest; None where it is still to be made, or a user's folder to be looked at again."""
-    found = known(dataset, storage, root)
-    if found and found.get("digest_of") == manifest.NAMES:
+    """Return the dataset's checksum; None if the dataset must be created, or a user's folder inspected again."""
+    description = known(dataset, storage, root)
+    if description and description.get("digest_of") == manifest.NAMES:
         home = _home(dataset, root)
         note = _note(dataset, home, root)
         try:
-            found = manifest.fitting(home, dataset, note) if note else found
-        except RuntimeError:  # `ready` says why
+            description = manifest.fitting(home, dataset, note) if note else description
+        except RuntimeError:  # `ready` reports the error
             return None
-    return found["digest"] if found else None
+    return description["digest"] if description else None
 
 
 def place(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> Path | None:
-    """The folder that the dataset is trained from, there or not; None where there is none."""
+    """Return the folder that the dataset is trained from, existing or not; None for generated data."""
     if _generated(dataset) or dataset.get("root") is None:
         return None
-    home, store = _home(dataset, root), _below(root, storage["root"])
-    as_it_lies = storage.get("medium") is None and storage["root"] == "data"
-    if as_it_lies or home.resolve().is_relative_to(store.resolve()):
+    home, storage_root = _home(dataset, root), _below(root, storage["root"])
+    is_default = storage.get("medium") is None and storage["root"] == "data"
+    if is_default or home.resolve().is_relative_to(storage_root.resolve()):
         return home
-    return store / home.name
+    return storage_root / home.name
 
 
 def _at_home(dataset: dict[str, Any], home: Path, root: Path, say: Say) -> dict[str, Any]:
-    """The manifest of the dataset in its home, made or adopted if need be."""
-    found = _lying(dataset, home, root)
-    if found:
-        return found
-    note = _note(dataset, home, root)
-    if note:
-        _run("adopt", say, dataset=dataset, folder=str(home), note=str(note))
+    """Return the manifest of the dataset in its home, created or inspected if necessary."""
+    description = _lying(dataset, home, root)
+    if description:
+        return description
+    manifest_path = _note(dataset, home, root)
+    if manifest_path:
+        _run("adopt", say, dataset=dataset, folder=str(home), note=str(manifest_path))
     elif dataset.get("make"):
         if Path(dataset["root"]).expanduser().is_absolute() and not home.parent.is_dir():
-            raise ValueError(f"dataset.root={home}: {home.parent} is not there. Mount the medium, or give another.")
+            raise ValueError(
+                f"dataset.root={home}: {home.parent} does not exist. Mount the storage device, or set another folder."
+            )
         if home.is_mount():
-            raise ValueError(f"dataset.root={home} is no folder to make a dataset in. {_remedy(dataset, home)}")
+            raise ValueError(f"dataset.root={home} is a mount point. {_remedy(dataset, home)}")
         _run("make", say, dataset=dataset, folder=str(home))
     else:
-        raise ValueError(f"dataset.root={dataset['root']} is not there, or is empty. Give a folder of samples.")
-    found = _lying(dataset, home, root)
-    assert found, "what ended well has left a whole dataset"
-    return found
+        raise ValueError(f"dataset.root={dataset['root']} does not exist or is empty. Set it to a folder of samples.")
+    description = _lying(dataset, home, root)
+    assert description, "a successful process leaves a complete dataset"
+    return description
 
 
 def _staged(
     dataset: dict[str, Any], home: Path, folder: Path, storage: dict[str, Any], root: Path, say: Say
 ) -> dict[str, Any]:
-    """The manifest of the dataset's copy on the storage: one that came with its medium does without a home."""
-    there = home.is_dir() and any(home.iterdir())
-    found = None if there else standing(folder, dataset, home, told=None, images=False)
-    if found:
-        _check_arguments(dataset, found, folder, COPY_REMEDY)
-        return found
-    told = _at_home(dataset, home, root, say)
-    note = _note(dataset, home, root)
-    images = note is not None
-    found = standing(folder, dataset, home, told, images)
-    if not found:
-        _run("stage", say, dataset=dataset, home=str(home), note=note and str(note), place=str(folder),
-             reread=bool(storage.get("reread")))  # fmt: skip
-        found = standing(folder, dataset, home, told, images)
-    assert found, "what ended well has left a whole copy"
-    return {**found, **told}  # the same files, which may have been split otherwise since
+    """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
+    has_home = home.is_dir() and any(home.iterdir())
+    copy = None if has_home else standing(folder, dataset, home, told=None, images=False)
+    if copy:
+        _check_arguments(dataset, copy, folder, COPY_REMEDY)
+        return copy
+    original = _at_home(dataset, home, root, say)
+    manifest_path = _note(dataset, home, root)
+    images = manifest_path is not None
+    copy = standing(folder, dataset, home, original, images)
+    if not copy:
+        _run("stage", say, dataset=dataset, home=str(home), place=str(folder),
+             note=manifest_path and str(manifest_path), reread=bool(storage.get("reread")))  # fmt: skip
+        copy = standing(folder, dataset, home, original, images)
+    assert copy, "a successful process leaves a complete copy"
+    return {**copy, **original}  # the same files, but the splits may have changed
 
 
 def _lying(dataset: dict[str, Any], home: Path, root: Path) -> dict[str, Any] | None:
+    """Return the checked manifest of the dataset in its home; None if it must be created."""
     remedy = _remedy(dataset, home)
-    found = manifest.fitting(home, dataset, _note(dataset, home, root), remedy)
-    if found:
-        _check_arguments(dataset, found, home, remedy)
-    return found
+    description = manifest.fitting(home, dataset, _note(dataset, home, root), remedy)
+    if description:
+        _check_arguments(dataset, description, home, remedy)
+    return description
 
 
-def _check_arguments(dataset: dict[str, Any], found: dict[str, Any], folder: Path, remedy: str) -> None:
-    """Refuses what was made by other arguments than its maker would be given now; ValueError.
+def _check_arguments(dataset: dict[str, Any], description: dict[str, Any], folder: Path, remedy: str) -> None:
+    """Raise ValueError if the dataset was created with other arguments than configured now.
 
-    One that only the manifest has, or only the maker by now, is of another version of it, and refuses nothing.
+    Arguments that only the manifest or only the configuration has belong to another version of the maker and are
+    ignored.
     """
-    then = found["maker"]
-    now = next(each for act in ("make", "adopt") if (each := dataset.get(act)) and each["_target_"] == then["_target_"])
-    then, now = redacted_tree(arguments(then)), redacted_tree(arguments(now))
-    others = [key for key in now if key in then and now[key] != then[key] and key not in WHERE_FROM]
-    if others:
-        names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in others}
-        asked, made = (", ".join(f"{names[key]}={typed(of[key])}" for key in others) for of in (now, then))
-        raise ValueError(f"{asked}, and {folder} was made with {made}. {remedy}")
+    created = description["maker"]
+    configured = next(
+        spec for act in ("make", "adopt") if (spec := dataset.get(act)) and spec["_target_"] == created["_target_"]
+    )
+    created, configured = redacted_tree(arguments(created)), redacted_tree(arguments(configured))
+    changed = [
+        key for key in configured if key in created and configured[key] != created[key] and key not in WHERE_FROM
+    ]
+    if changed:
+        names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in changed}
+        wanted, actual = (
+            ", ".join(f"{names[key]}={typed(of[key])}" for key in changed) for of in (configured, created)
+        )
+        raise ValueError(f"{wanted}, but {folder} was made with {actual}. {remedy}")
 
 
 def _remedy(dataset: dict[str, Any], home: Path) -> str:
-    """What to do about a home that cannot be taken as it is."""
+    """Return the remedy for a home that cannot be used as it is."""
     if home.is_mount():
-        return f"A medium is mounted there: give a folder on it, dataset.root={home / dataset['name']}."
+        return f"A storage device is mounted there: use a folder on it, dataset.root={home / dataset['name']}."
     return manifest.REMEDY
 
 
 def _note(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
-    """Where the manifest lies of a folder that is a user's own; None where it is ours, or there is none."""
+    """Return the path of a user folder's manifest; None for a folder of ours, or a missing one."""
     if not dataset.get("adopt") or manifest.is_ours(home) or not home.is_dir() or not any(home.iterdir()):
         return None
-    told = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
-    return root / NOTES / f"{dataset['name']}-{told}.json"
+    key = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
+    return root / NOTES / f"{dataset['name']}-{key}.json"
 
 
 def _home(dataset: dict[str, Any], root: Path) -> Path:
     if dataset.get("root") is None:
-        raise ValueError(f"dataset={dataset['name']} is a folder of your own: give it with dataset.root=.")
+        raise ValueError(f"dataset={dataset['name']} needs a folder of your own: set dataset.root=.")
     home = _below(root, dataset["root"])
-    return home.resolve() if home.is_symlink() else home  # what is made comes to its place from beside it
+    return home.resolve() if home.is_symlink() else home  # folders are created next to the target and renamed
 
 
 def _below(root: Path, path: str) -> Path:
@@ -186,12 +211,12 @@ def _below(root: Path, path: str) -> Path:
 
 
 def _generated(dataset: dict[str, Any]) -> bool:
-    """Whether there is nothing to make: it is in no folder."""
+    """Whether the dataset is generated in memory, without a folder."""
     return not dataset.get("make") and not dataset.get("adopt")
 
 
 def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
-    """What a dataset is that the worker makes up as its specification says."""
+    """Return the manifest of a dataset that the training process generates."""
     count = dataset.get("count", 0)
     return {
         "name": dataset["name"],
@@ -211,11 +236,11 @@ def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_storage(storage: dict[str, Any], root: Path) -> None:
-    """A storage outside the project has to be there: made here, it would be a folder of another disk. ValueError."""
-    store = _below(root, storage["root"])
-    if store.parent == SHARED_MEMORY and store.parent.is_dir():
-        store.mkdir(exist_ok=True)  # what lies in memory is gone with every start of the machine
-    if Path(storage["root"]).expanduser().is_absolute() and not store.is_dir():
+    """Raise ValueError if a storage outside the project is missing: created here, it would be on another disk."""
+    storage_root = _below(root, storage["root"])
+    if storage_root.parent == SHARED_MEMORY and storage_root.parent.is_dir():
+        storage_root.mkdir(exist_ok=True)  # memory is empty after a reboot
+    if Path(storage["root"]).expanduser().is_absolute() and not storage_root.is_dir():
         raise ValueError(
             f"`storage.root={storage['root']}` is not an existing folder. Mount the storage device, or give "
             "an existing folder: `storage.root=/media/disk`"
@@ -223,6 +248,7 @@ def check_storage(storage: dict[str, Any], root: Path) -> None:
 
 
 def _run(act: str, say: Say, **arguments: Any) -> None:
+    """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
     command = [sys.executable, "-m", "epochmeter.datasets", act, json.dumps(arguments)]
     path = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
@@ -240,5 +266,5 @@ def _run(act: str, say: Say, **arguments: Any) -> None:
         if code != 0:
             errors.seek(0)
             name = arguments["dataset"]["name"]
-            why = errors.read().strip() or f"{act}: dataset {name} was not got ready: exit code {code}."
+            why = errors.read().strip() or f"{act}: cannot prepare dataset {name}: exit code {code}."
             raise (ValueError if code == 2 else RuntimeError)(why)

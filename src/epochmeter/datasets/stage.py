@@ -1,4 +1,4 @@
-"""A dataset is staged: copied from its home to the medium that it is to be trained from, and verified there."""
+"""Stage a dataset: copy it from its home to the storage device to train from, and verify the copy."""
 
 from __future__ import annotations
 
@@ -17,64 +17,79 @@ from epochmeter.datasets.checksum import Act, Batch, Sum
 from epochmeter.datasets.manifest import NAME, DamageError
 from epochmeter.shared.atomic_files import read_json
 
-REMEDY = "Move that folder away to have the dataset staged again, or give another storage with storage.root=."
+REMEDY = "Move that folder away to stage the dataset again, or set storage.root= to another storage."
 QUIET_S = 2
 
 
 def stage(dataset: dict[str, Any], home: Path, note: Path | None, place: Path, reread: bool, say: Say) -> None:
-    """Copies the dataset from `home` to `place`, unless another start has just done so.
+    """Copy the dataset from `home` to `place`, unless another process has just done so.
 
-    `note`: where the manifest lies of a home that is a user's. With `reread` the copy is read back from the medium
-    and compared: it finds a medium that takes what it does not keep. RuntimeError says what went wrong; then nothing
-    is left.
+    Args:
+        dataset: The dataset's configuration.
+        home: The original folder.
+        note: Path of the manifest if the home is a user's folder.
+        place: Target folder.
+        reread: Read the copy back from the device and compare, to detect a device that loses data.
+        say: Receives progress messages.
+
+    Raises:
+        RuntimeError: The copy failed; nothing is left of it.
     """
-    told = read_json(note or home / NAME)
+    original = read_json(note or home / NAME)
     images = note is not None
     with _written_to(place, dataset), locked(place, say):
-        if standing(place, dataset, home, told, images) is not None:
+        if standing(place, dataset, home, original, images) is not None:
             return
         clear(place)
-        discard(place)  # of what the home was before: it would be in the way of its successor
-        _check_space(place, dataset, home, told, images)
-        say(f"staging dataset {dataset['name']} from {home} to {place}: {told['files']} files, {_mb(told['bytes'])} MB")
+        discard(place)  # a copy of an earlier version of the home
+        _check_space(place, dataset, home, original, images)
+        size = f"{original['files']} files, {_mb(original['bytes'])} MB"
+        say(f"staging dataset {dataset['name']} from {home} to {place}: {size}")
         with whole(place) as partial:
             with flushed(partial):
-                found = checksum.batches(str(home), images)
-                total = checksum.summed(found, copying(str(home), str(partial)), _progress(dataset, told, say))
-                say(f"staging {dataset['name']}: copied; waiting for the medium to have all of it")
-            _compare(home, told, total, partial, images)
+                batches = checksum.batches(str(home), images)
+                total = checksum.summed(batches, copying(str(home), str(partial)), _progress(dataset, original, say))
+                say(f"staging {dataset['name']}: copied; flushing to the storage device")
+            _compare(home, original, total, partial, images)
             if reread:
                 say(f"staging {dataset['name']}: reading it back")
                 _reread(home, place, partial, total)
-            manifest.write(partial / NAME, {**told, "staged_from": str(home)})
+            manifest.write(partial / NAME, {**original, "staged_from": str(home)})
 
 
 def standing(
     place: Path, dataset: dict[str, Any], home: Path, told: dict[str, Any] | None, images: bool
 ) -> dict[str, Any] | None:
-    """The manifest of the whole copy that is in `place`; None where it is to be staged, or staged anew.
+    """Return the manifest of the complete copy in `place`; None if it must be staged, or staged again.
 
-    `told` is what home's manifest says: None where there is nothing, and then any whole copy of this dataset will do.
-    RuntimeError for what may not be overwritten: what is not a copy of `home`.
+    Args:
+        place: The copy's folder.
+        dataset: The dataset's configuration.
+        home: The original folder.
+        told: The home's manifest; with None, any complete copy of this dataset is accepted.
+        images: Whether the home is a user's folder.
+
+    Raises:
+        RuntimeError: `place` contains something other than a copy of `home`, which is not overwritten.
     """
     try:
-        found = manifest.fitting(place, dataset, remedy=REMEDY)
+        copy = manifest.fitting(place, dataset, remedy=REMEDY)
     except DamageError as error:
         raise DamageError(f"{_lost(home, place, images) if told else ''}{error}") from error
-    if found and (told is None or found["digest"] == told["digest"]):
-        return found
-    there = manifest.peeked(place / NAME)
-    if there and "format" in there and there.get("staged_from") != str(home):
-        origin = f"staged from {there['staged_from']}" if "staged_from" in there else "made there"
+    if copy and (told is None or copy["digest"] == told["digest"]):
+        return copy
+    existing = manifest.peeked(place / NAME)
+    if existing and "format" in existing and existing.get("staged_from") != str(home):
+        origin = f"staged from {existing['staged_from']}" if "staged_from" in existing else "created there"
         raise RuntimeError(
-            f"{place} holds another dataset {there['name']} than {home} does: it was {origin}, and is not "
+            f"{place} contains another dataset {existing['name']} than {home}: it was {origin}, and is not "
             f"overwritten. {REMEDY}"
         )
     return None
 
 
 def copying(top: str, to: str) -> Act:
-    """Copies the files of a batch, and sums up what was written."""
+    """Return a function that copies the files of a batch and sums what was written."""
 
     def act(batch: Batch) -> Sum:
         os.makedirs(join(to, batch.within), exist_ok=True)
@@ -95,7 +110,7 @@ def copying(top: str, to: str) -> Act:
 
 
 def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int, int]:
-    """The size and the digest of a file that was copied; both folders are descriptors."""
+    """Copy a file between two folder descriptors; return its size and checksum."""
     try:
         reading = os.open(name, os.O_RDONLY, dir_fd=source)
     except OSError as error:
@@ -105,7 +120,7 @@ def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int
         before = os.fstat(reading)
         size = before.st_size
         writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=target)
-        digested = checksum.opened_digest(path, size)
+        sha256 = checksum.opened_digest(path, size)
         done = 0
         while True:
             try:
@@ -114,48 +129,48 @@ def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int
                 raise _unread(join(top, path), error) from error
             if not chunk:
                 break
-            digested.update(chunk)
+            sha256.update(chunk)
             done += len(chunk)
             written = os.write(writing, chunk)
-            while written < len(chunk):  # the disk is nearly full, or the file as large as one may be: the rest says so
+            while written < len(chunk):  # a nearly full disk or a size limit: the next write raises
                 written += os.write(writing, memoryview(chunk)[written:])
         after = os.fstat(reading)
         if os.fstat(writing).st_size != done:
-            raise OSError(errno.EIO, "fewer bytes are there than were written", name)
+            raise OSError(errno.EIO, "the file is shorter than what was written", name)
         if done != size or after.st_mtime_ns != before.st_mtime_ns or after.st_size != size:
             raise RuntimeError(
-                f"{join(top, path)} changed while it was copied. Start again when nothing writes to {top} any more."
+                f"{join(top, path)} changed while it was copied. Start again when no process writes to {top}."
             )
     finally:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
-    return size, int.from_bytes(digested.digest(), "big")
+    return size, int.from_bytes(sha256.digest(), "big")
 
 
-def _compare(home: Path, told: dict[str, Any], total: Sum, partial: Path, images: bool) -> None:
-    """Compares what was copied with what the home's manifest tells of."""
+def _compare(home: Path, original: dict[str, Any], total: Sum, partial: Path, images: bool) -> None:
+    """Compare the copy with the home's manifest."""
     digest = total.hexdigest
-    if told["digest_of"] == manifest.NAMES:  # a user's tree
+    if original["digest_of"] == manifest.NAMES:  # a user's tree
         digest = checksum.summed(checksum.batches(str(partial)), checksum.sizes(str(partial))).hexdigest
-    if (total.files, total.bytes, digest) != (told["files"], told["bytes"], told["digest"]):
-        other = ", with other contents" if (total.files, total.bytes) == (told["files"], told["bytes"]) else ""
+    if (total.files, total.bytes, digest) != (original["files"], original["bytes"], original["digest"]):
+        suffix = ", with other contents" if (total.files, total.bytes) == (original["files"], original["bytes"]) else ""
         raise RuntimeError(
-            f"dataset folder {home} holds {total.files} files of {total.bytes} bytes; its manifest tells of "
-            f"{told['files']} files of {told['bytes']} bytes{other}. "
+            f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
+            f"{original['files']} files of {original['bytes']} bytes{suffix}. "
             f"{manifest.unreadable(home, images)}{manifest.REMEDY}"
         )
 
 
 def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
-    """Compares what the medium gives back; what lies in memory (tmpfs) comes from there."""
+    """Compare the copy as read back from the device; tmpfs is read from memory."""
     top = str(partial)
     if checksum.summed(checksum.batches(top), checksum.contents(top, evict=True)) != total:
-        wrong = next((path for path in checksum.files(top) if _differ(home / path, partial / path)), None)
-        which = f"{place / wrong} is" if wrong else "some file was, when first read,"
+        bad_path = next((path for path in checksum.files(top) if _differ(home / path, partial / path)), None)
+        which = f"{place / bad_path}" if bad_path else "a file, in the first read,"
         raise RuntimeError(
-            f"{place.parent} does not give back what was written to it: {which} not what {home} has. The medium is "
-            "failing, or has less room than it says: give another with storage.root=."
+            f"{place.parent} does not return the data written to it: {which} differs from {home}. The storage device "
+            "is failing, or smaller than it claims: set storage.root= to another."
         )
 
 
@@ -168,75 +183,74 @@ def _differ(first: Path, second: Path) -> bool:
 
 
 def _lost(home: Path, place: Path, images: bool) -> str:
-    """Names the first file of the home that its copy lacks, or has in another size; empty where there is none."""
+    """Return a sentence about the first file that the copy lacks or has in another size; empty if there is none."""
     for path in checksum.files(str(home), images):
         try:
             size = os.stat(place / path).st_size
         except OSError as error:
-            return f"{place / path} is not there: {error.strerror}. "
-        whole_size = os.stat(home / path).st_size
-        if size != whole_size:
-            return f"{place / path} has {size} of {whole_size} bytes. "
+            return f"{place / path} is missing: {error.strerror}. "
+        full_size = os.stat(home / path).st_size
+        if size != full_size:
+            return f"{place / path} has {size} of {full_size} bytes. "
     return ""
 
 
-def _check_space(place: Path, dataset: dict[str, Any], home: Path, told: dict[str, Any], images: bool) -> None:
-    """A file takes whole blocks: thirty times its size, for small ones on a card's exFAT."""
-    room = os.statvfs(place.parent)
-    block, free = room.f_frsize, room.f_bavail * room.f_frsize
-    needed = told["bytes"]
-    if free < needed + told["files"] * block:
+def _check_space(place: Path, dataset: dict[str, Any], home: Path, original: dict[str, Any], images: bool) -> None:
+    """Check the free space in whole blocks: on a card's exFAT, small files take thirty times their size."""
+    disk = os.statvfs(place.parent)
+    block, free = disk.f_frsize, disk.f_bavail * disk.f_frsize
+    needed = original["bytes"]
+    if free < needed + original["files"] * block:
         sizes = (os.stat(home / path).st_size for path in checksum.files(str(home), images))
         needed = sum(-(-size // block) * block for size in sizes)
     if needed > free:
         raise RuntimeError(
-            f"{place.parent} has no room: dataset {dataset['name']} needs {_mb(needed)} MB ({told['files']} files "
-            f"in blocks of {block} bytes), and {_mb(free)} MB are free. Make room there, or give another storage with "
-            "storage.root=."
+            f"not enough disk space in {place.parent}: dataset {dataset['name']} needs {_mb(needed)} MB "
+            f"({original['files']} files in blocks of {block} bytes), and {_mb(free)} MB are free. Free disk space, or "
+            "set storage.root= to another storage."
         )
-    if room.f_files > 0 and room.f_favail < told["files"]:
+    if disk.f_files > 0 and disk.f_favail < original["files"]:
         raise RuntimeError(
-            f"{place.parent} has no room: dataset {dataset['name']} has {told['files']} files, and that file "
-            f"system can take {room.f_favail} more (df -i). Make room there, or give another storage with "
-            "storage.root=."
+            f"not enough inodes in {place.parent}: dataset {dataset['name']} has {original['files']} files, and "
+            f"{disk.f_favail} inodes are free (df -i). Delete files, or set storage.root= to another storage."
         )
 
 
 @contextmanager
 def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
-    """What the system says against writing becomes an error that says what to do."""
+    """Turn errors of writing to `place` into a RuntimeError with a remedy."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        what = f"dataset {dataset['name']} could not be staged to {place}: {error}"
+        what = f"cannot stage dataset {dataset['name']} to {place}: {error}"
         if error.errno in FULL:
-            room = os.statvfs(place.parent)
-            free = _mb(room.f_bavail * room.f_frsize)
+            disk = os.statvfs(place.parent)
+            free = _mb(disk.f_bavail * disk.f_frsize)
             raise RuntimeError(
-                f"{place.parent} filled up: {what}; {free} MB are free without it. Make room there, or give another "
-                "storage with storage.root=."
+                f"disk full at {place.parent}: {what}; {free} MB are free. Free disk space, or set storage.root= to "
+                "another storage."
             ) from error
         raise RuntimeError(
-            f"{what}. Check that the storage is writable and in order, or give another with storage.root=."
+            f"{what}. Check that the storage is writable and healthy, or set storage.root= to another."
         ) from error
 
 
-def _progress(dataset: dict[str, Any], told: dict[str, Any], say: Say) -> Callable[[Sum], None]:
-    """Tells how far it is, as the system has taken it: the medium itself may be some seconds behind."""
-    began = spoken = time.monotonic()
+def _progress(dataset: dict[str, Any], original: dict[str, Any], say: Say) -> Callable[[Sum], None]:
+    """Return a function that reports progress as the system has accepted it; the device may be seconds behind."""
+    start_s = reported_s = time.monotonic()
 
     def tell(done: Sum) -> None:
-        nonlocal spoken
-        now = time.monotonic()
-        if now - spoken < QUIET_S:
+        nonlocal reported_s
+        now_s = time.monotonic()
+        if now_s - reported_s < QUIET_S:
             return
-        spoken = now
-        shares = [done.files / max(told["files"], 1), done.bytes / max(told["bytes"], 1)]
-        left_s = (now - began) * (1 / max(min(shares), 1e-9) - 1)
+        reported_s = now_s
+        fractions = [done.files / max(original["files"], 1), done.bytes / max(original["bytes"], 1)]
+        left_s = (now_s - start_s) * (1 / max(min(fractions), 1e-9) - 1)
         say(
-            f"staging {dataset['name']}: {done.files} of {told['files']} files, {_mb(done.bytes)} of "
-            f"{_mb(told['bytes'])} MB, {done.bytes / 1e6 / (now - began):.1f} MB/s, {left_s:.0f} s left"
+            f"staging {dataset['name']}: {done.files} of {original['files']} files, {_mb(done.bytes)} of "
+            f"{_mb(original['bytes'])} MB, {done.bytes / 1e6 / (now_s - start_s):.1f} MB/s, {left_s:.0f} s left"
         )
 
     return tell
@@ -244,8 +258,7 @@ def _progress(dataset: dict[str, Any], told: dict[str, Any], say: Say) -> Callab
 
 def _unread(path: str, error: OSError) -> RuntimeError:
     return RuntimeError(
-        f"{path} cannot be read: {error.strerror}. It belongs to the dataset's home: put it back, or have the dataset "
-        "made again."
+        f"cannot read {path}: {error.strerror}. Restore this file of the dataset's home, or prepare the dataset again."
     )
 
 

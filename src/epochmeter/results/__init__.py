@@ -1,1 +1,1 @@
-"""Metrics, summaries and states that are computed from the records of runs."""
+"""Metrics, summaries and states, computed from run folders."""

@@ -109,8 +109,8 @@ def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, flo
     Returns:
         Part -> seconds per epoch; parts that were not measured are absent.
     """
-    known = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, "fetch_stall")}
-    seconds = {name: value for name, value in known.items() if math.isfinite(value)}
+    measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, "fetch_stall")}
+    seconds = {name: value for name, value in measured.items() if math.isfinite(value)}
     stall_s = seconds.pop("fetch_stall", None)  # the metric's name for the whole data stall
     if stall_s is not None:
         shares = {PREP_STALL: 1.0} if in_memory else _stall_shares(metrics)
@@ -130,7 +130,7 @@ def percent(fraction: float) -> str:
 
 def sentence(found: Sequence[Bottleneck]) -> str:
     """Return the bottlenecks of several configurations in one sentence."""
-    labels = [each.label for each in found]
+    labels = [bottleneck.label for bottleneck in found]
     if len(found) == 1:
         return f"Bottleneck: {found[0].text}."
     if len(set(labels)) == 1:

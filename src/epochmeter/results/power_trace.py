@@ -1,4 +1,4 @@
-"""The sampled power of a run over time, thinned to what a picture shows."""
+"""A run's sampled power over time, downsampled for charts."""
 
 from __future__ import annotations
 
@@ -10,55 +10,58 @@ from typing import BinaryIO, NamedTuple
 from epochmeter.shared.record import Record
 
 BYTES_A_POINT = 32768
-"""So much of a stretch of `power.csv` is read: of 500 all of it, up to an hour of a sample each 10 ms."""
+"""Most bytes of `power.csv` read per point: with 500 points, everything up to an hour of samples each 10 ms."""
 
 
 class Point(NamedTuple):
-    """The mean power of the samples that lie together in the file."""
+    """Mean power of adjacent samples.
+
+    Attributes:
+        at_ns: Monotonic time of the middle sample.
+        watts: Mean power.
+        mean_of_ns: Duration of the samples; 0 for a single one.
+    """
 
     at_ns: int
-    """When the middle one of them was taken, on the monotonic clock."""
     watts: float
     mean_of_ns: int
-    """How long they last; 0 where there is but one."""
 
 
 def timeline(record: Record, places: int) -> Iterator[Point]:
-    """The total's power in so many stretches alike, where it was read; a short run's samples one by one.
+    """Yield the total power at up to `places` points, equally spaced in the file; a short run's samples one by one.
 
-    A mean is that of what its stretch begins with, where it is a long one, so that days of samples take no longer to
-    read than an hour's. ValueError where the file holds something that is no number.
+    A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
+
+    Raises:
+        ValueError: The file contains something that is no number.
     """
     path = record.folder / "power.csv"
     if not path.exists():
         return
     with open(path, "rb") as file:
         columns = file.readline().rstrip().split(b",")
-        if b"total_w" not in columns:  # it was cut short
+        if b"total_w" not in columns:  # truncated header
             return
         total = columns.index(b"total_w")
         for lines in _beginnings(file, file.tell(), path.stat().st_size, places):
             rows = [line.rstrip().split(b",") for line in lines]
-            known = [(int(row[0]), float(row[total])) for row in rows if row[total]]
-            if known:
-                yield _mean(known)
+            samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
+            if samples:
+                yield _mean(samples)
 
 
-def _mean(known: list[tuple[int, float]]) -> Point:
-    count, (first_ns, _), (last_ns, _) = len(known), known[0], known[-1]
-    lasts_ns = (last_ns - first_ns) * count // (count - 1) if count > 1 else 0
-    return Point(known[count // 2][0], math.fsum(watts for _, watts in known) / count, lasts_ns)
+def _mean(samples: list[tuple[int, float]]) -> Point:
+    count, (first_ns, _), (last_ns, _) = len(samples), samples[0], samples[-1]
+    duration_ns = (last_ns - first_ns) * count // (count - 1) if count > 1 else 0
+    return Point(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
 
 
 def _beginnings(file: BinaryIO, first: int, size: int, places: int) -> Iterator[list[bytes]]:
-    """The lines, all or the first of them, that begin in each of the stretches of a file from its byte `first` on.
-
-    One that was cut short is left out.
-    """
+    """Yield the complete lines that begin in each of `places` equal sections after byte `first`, up to a limit."""
     borders = [first + (size - first) * number // places for number in range(places + 1)]
     for begin, end in pairwise(borders):
         file.seek(begin - 1)
-        file.readline()  # the end of what began before
+        file.readline()  # skip the rest of the previous line
         until, lines = min(end, file.tell() + BYTES_A_POINT), []
         while file.tell() < until and (line := file.readline()).endswith(b"\n"):
             lines.append(line)

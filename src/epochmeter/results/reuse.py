@@ -40,19 +40,19 @@ class Pool:
             sweep: the sweep's folder, in the folder of all sweeps.
         """
         self._sweep = sweep
+        # By identity, and by the identity of the configuration's first repeat.
         self._runs: dict[str, list[Run]] = defaultdict(list)
-        """By identity, and by the identity of the configuration's first repeat."""
-        for whole in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
-            if whole.parents[1] != sweep:
-                self._add(whole)
+        for completion in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
+            if completion.parents[1] != sweep:
+                self._add(completion)
         referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
         self._taken = {record.folder.resolve() for record in referred if record}
 
-    def _add(self, whole: Path) -> None:
+    def _add(self, path: Path) -> None:
         try:
-            told = read_json(whole)
-            run = Run(told["finished"], told["identity"], whole.parent)
-            for key in {run.identity, told.get("configuration", run.identity)}:
+            completion = read_json(path)
+            run = Run(completion["finished"], completion["identity"], path.parent)
+            for key in {run.identity, completion.get("configuration", run.identity)}:
                 self._runs[key].append(run)
         except UNREADABLE:
             pass
@@ -96,8 +96,8 @@ def find_completed(folder: Path, identity: str, configuration: str, repeat: int)
     """
     record = referenced_record(folder)
     if record:
-        whole = read_json(record.folder / "whole.json")
-        if identity in whole.values() or configuration in whole.values():
+        completion = read_json(record.folder / "whole.json")
+        if identity in completion.values() or configuration in completion.values():
             return record
     return pool(folder.parent).take(identity, configuration, repeat)
 
@@ -130,8 +130,8 @@ def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> N
         record: the completed run.
         overrides: the overrides of the run that is not measured.
     """
-    origin, told = record.folder.resolve(), read_reference(folder)
-    if told and told["folder"] == str(origin):
+    origin, reference = record.folder.resolve(), read_reference(folder)
+    if reference and reference["folder"] == str(origin):
         return
     own = Record(folder)
     with own.alone():
@@ -153,10 +153,10 @@ def read_reference(folder: Path) -> dict[str, Any] | None:
     if (folder / "job.json").exists():
         return None
     try:
-        told: dict[str, Any] = read_json(folder / REFERENCE)
+        reference: dict[str, Any] = read_json(folder / REFERENCE)
     except (OSError, ValueError):
         return None
-    return told
+    return reference
 
 
 def referenced_record(folder: Path) -> Record | None:
@@ -164,13 +164,13 @@ def referenced_record(folder: Path) -> Record | None:
 
     The run is searched for next to this sweep first, since all sweeps may have been moved, then at its original path.
     """
-    told = read_reference(folder)
-    if told is None:
+    reference = read_reference(folder)
+    if reference is None:
         return None
     try:
-        for origin in (folder.absolute().parents[1] / told["run"], Path(told["folder"])):
+        for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):
             record = Record(origin)
-            if record.is_whole() and record.run()["record_id"] == told["record_id"]:
+            if record.is_whole() and record.run()["record_id"] == reference["record_id"]:
                 return record
     except UNREADABLE:
         pass

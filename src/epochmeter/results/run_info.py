@@ -1,6 +1,6 @@
-"""What is known of a run beside what its epochs came to: what was asked, what it ran on, how it was metered.
+"""Run metadata: configuration, host, energy source and per-epoch metrics, as reports need them.
 
-A report reads these of a run's record, and MLflow is handed them to be read again where the record is not.
+Reports read them from run folders, or from MLflow where the folder is not available.
 """
 
 from __future__ import annotations
@@ -20,38 +20,47 @@ EPOCH = (
     "epoch/energy_j",
     "epoch/power_mean_w",
 )
-"""What is told of each epoch by itself; all that a report reads of one."""
+"""The per-epoch metrics that reports use."""
 
 
 class Facts(TypedDict):
-    """A run; what was not written down is None, or empty."""
+    """Metadata of a run; unknown values are None or empty.
+
+    Attributes:
+        number: Number in the sweep.
+        sweep: Name of the sweep.
+        host: Host name.
+        job: Configuration.
+        typed: Overrides as typed: `batch` -> `64`, `+note` -> `mine`.
+        rehearsal: The settings that were not applied; empty if the run is a result.
+        energy: `source`, what it `covers`, its `domains`, and the `reason` if there is none.
+        devices: Number of training devices.
+        limited: Number of devices with a power limit.
+        samples: Number of training samples.
+        cores: CPU cores.
+        storage: Storage of the dataset.
+        ran_on: Platform: `CPU`, `kernel`, `torch`, `git commit` -> value.
+        epochs: Metrics by epoch number, without warm-up and partial epochs.
+        disturbed: Disturbances of the measurement, by the tags in `DISTURBED`.
+        state: How the run ended; `unfinished` without a summary.
+    """
 
     number: int
     sweep: str | None
     host: str | None
     job: dict[str, Any]
     typed: dict[str, str]
-    """What was typed for it, as it was: `batch` -> `64`, `+note` -> `mine`."""
     rehearsal: list[str]
-    """In what it was one."""
     energy: dict[str, Any]
-    """Its `source`, what it `covers`, the `domains` that make it up, and the `reason` why there is none."""
     devices: int | None
-    """How many trained."""
     limited: int | None
-    """How many devices a power limit was set on, each of them its watts."""
     samples: int | None
-    """How many there are to train on."""
     cores: int | None
     storage: dict[str, Any]
     ran_on: dict[str, str]
-    """`CPU`, `kernel`, `torch`, `git commit` -> what that was."""
     epochs: dict[int, dict[str, float]]
-    """Number of an epoch -> what is told of it."""
     disturbed: dict[str, str]
-    """Disturbances of the measurement, by the names of the tags in `DISTURBED`."""
     state: str
-    """How it ended, as its summary says; `unfinished` while it has none."""
 
 
 UNFINISHED = "unfinished"
@@ -71,9 +80,20 @@ def facts(
     windows: Iterable[Mapping[str, Any]],
     summary: Mapping[str, Any] | None,
 ) -> Facts:
-    """The facts of a run, from what its record holds; raises KeyError or TypeError for one that is broken."""
+    """Return a run's metadata.
+
+    Args:
+        job: Configuration.
+        run: The record's metadata.
+        host: Description of the machine.
+        windows: The record's windows.
+        summary: The summary, if any.
+
+    Raises:
+        KeyError, TypeError: The record is damaged.
+    """
     epochs = [window for window in windows if window["window"] == "epoch"]
-    whole = [epoch for epoch in epochs if is_steady(epoch)]
+    steady_epochs = [epoch for epoch in epochs if is_steady(epoch)]
     return {
         "number": int(run["number"]),
         "sweep": run.get("sweep_id"),
@@ -89,33 +109,33 @@ def facts(
         "storage": run.get("storage") or {},
         "ran_on": {**({"host": run["host"]} if run.get("host") else {}), **ran_on(host, run.get("training") or {})},
         "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
-        "epochs": {epoch["epoch"]: told_of(epoch["metrics"]) for epoch in whole},
+        "epochs": {epoch["epoch"]: told_of(epoch["metrics"]) for epoch in steady_epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }
 
 
 def typed(overrides: Iterable[str]) -> dict[str, str]:
-    """`batch=64` -> `batch`: `64`; a key that no default has keeps the `+` that it takes."""
+    """Return overrides by key: `batch=64` -> `batch`: `64`; an added key keeps its `+`."""
     pairs = (override.partition("=") for override in overrides)
     return {key: value for key, _, value in pairs}
 
 
 def devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
-    """How many devices trained: what the worker told of its ranks or its GPUs, or else what was asked for."""
-    told = run.get("training") or {}
-    if "ranks" in told:
-        return int(told["ranks"])
-    if "gpus" in told:
-        return len(told["gpus"]) or 1
-    asked = (job.get("strategy") or {}).get("ranks")
-    return None if asked is None else int(asked)
+    """Return the number of training devices: as reported by the training process, else as configured."""
+    training = run.get("training") or {}
+    if "ranks" in training:
+        return int(training["ranks"])
+    if "gpus" in training:
+        return len(training["gpus"]) or 1
+    ranks = (job.get("strategy") or {}).get("ranks")
+    return None if ranks is None else int(ranks)
 
 
 def ran_on(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
-    """What a run ran on and with, as a person would ask for it; what was not written down is left out."""
+    """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
-    told = {
+    facts = {
         "board": (host.get("board") or {}).get("model"),
         "CPU": _counted([cpu.get("model")], cpu.get("cores"), "cores"),
         "GPU": _counted([gpu.get("model") for gpu in host.get("gpus") or []]),
@@ -129,16 +149,16 @@ def ran_on(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, st
         "governor": ", ".join(host.get("governors") or []),
         "power mode": mode.get("name") or mode.get("id"),
     }
-    return {name: str(value) for name, value in told.items() if value not in (None, "")}
+    return {name: str(value) for name, value in facts.items() if value not in (None, "")}
 
 
 def told_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """What is told of an epoch: what of `EPOCH` it knows."""
+    """Return the metrics of `EPOCH` that an epoch has."""
     return {name: value for name in EPOCH if (value := metrics.get(name)) is not None}
 
 
 def _counted(models: Sequence[str | None], count: int | None = None, of: str = "") -> str | None:
-    """`2 x H100`; `Xeon, 8 cores`."""
+    """Return models and a count as text: `2 x H100`; `Xeon, 8 cores`."""
     named = [model for model in models if model]
     kinds = dict.fromkeys(named)
     texts: Iterator[str] = (f"{named.count(kind)} x {kind}" if named.count(kind) > 1 else kind for kind in kinds)

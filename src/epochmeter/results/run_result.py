@@ -1,4 +1,4 @@
-"""How a run ended, for those who tell of it."""
+"""The result of a run, for messages and reports."""
 
 from __future__ import annotations
 
@@ -14,19 +14,40 @@ from epochmeter.shared.record import Record
 
 @dataclass
 class Outcome:
-    """How a run ended: whole, failed or killed; `earlier` where it was whole before this command."""
+    """How a run ended: whole (completed), failed or killed.
+
+    Attributes:
+        number: Number in the sweep.
+        overrides: Overrides of the run.
+        of_sweep: Whether it belongs to a sweep.
+        folder: The run folder.
+        state: `whole`, `failed` or `killed`.
+        kind: Class of the failure.
+        failure: Message of the failure.
+        earlier: Whether it was completed before this command.
+        reused: Folder of the completed run that is reused, measured by another command.
+        rehearsal: The settings that were not applied.
+        notes: Notes of the summary.
+        metrics: Metrics of the summary.
+        no_energy: Why energy was not measured.
+        run_link: Address of the run in MLflow.
+        compare_link: Address of the sweep's comparison in MLflow.
+        unpublished: Why the run is not in MLflow.
+        began_s: Start on the monotonic clock.
+        ended_s: End on the monotonic clock; None if no device was used.
+        recorded: Whether the record is complete; it does not change afterwards.
+        stop: The exception that stopped the run, for the caller to raise after reporting it.
+    """
 
     number: int
     overrides: list[str]
     of_sweep: bool = False
     folder: Path | None = None
-    """Its record's."""
     state: str = "whole"
     kind: str | None = None
     failure: str | None = None
     earlier: bool = False
     reused: Path | None = None
-    """The folder of the completed run that is reused, measured by another command."""
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -36,24 +57,21 @@ class Outcome:
     unpublished: str | None = None
     began_s: float = 0.0
     ended_s: float | None = None
-    """By the monotonic clock, where it came so far as to use its devices."""
     recorded: bool = False
-    """Whether the record is complete; it does not change afterwards."""
     stop: BaseException | None = None
-    """What stopped it, for the caller to raise once it has told of this run."""
 
     @property
     def keys(self) -> list[str]:
-        """What was typed for it, or swept over."""
+        """Keys of the overrides."""
         return [override.partition("=")[0] for override in self.overrides]
 
     @property
     def lasted_s(self) -> float | None:
-        """How long it took, with all that goes before it and after it; None where nothing was measured by it."""
+        """Duration including setup and teardown, in seconds; None if nothing was measured."""
         return None if self.ended_s is None else self.ended_s - self.began_s
 
     def ended_as(self, record: Record) -> None:
-        """Takes over how a run ended that another process measured, as its record says."""
+        """Copy the end of a run that another process measured from its record."""
         run, summary = record.run(), record.summary()
         failure = summary["failure"] or {"kind": None, "message": None}
         self.state, self.kind, self.failure = summary["state"], failure["kind"], failure["message"]
@@ -61,7 +79,7 @@ class Outcome:
         self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
 
     def was_whole(self, record: Record) -> Outcome:
-        """The outcome of a run that an earlier command measured."""
+        """Mark the run as completed by an earlier command."""
         run, summary = record.run(), record.summary()
         self.earlier, self.metrics = True, summary["metrics"]
         self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
@@ -74,6 +92,7 @@ class Outcome:
         self.stop = stop
 
     def fails(self, kind: str, why: str) -> None:
+        """Mark the run as failed, or as killed if it was stopped."""
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
 
 
@@ -89,7 +108,7 @@ def no_energy(run: Mapping[str, Any]) -> str | None:
 
 
 def stopped_by(stop: BaseException, environment: Mapping[str, str]) -> str:
-    """What stopped a run. Slurm asks by the same signal whether a job's time is nearly up or it is canceled."""
+    """Return what stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
     if isinstance(stop, KeyboardInterrupt):
         return "stopped by Ctrl-C"
     job = environment.get("SLURM_JOB_ID")

@@ -1,10 +1,10 @@
-"""The state of a run, read from its folder: planned, running, and then whole, failed or killed.
+"""State of a run, from its folder: planned, running, and then whole (completed), failed or killed.
 
-planned   its folder is made, and no job.json tells of a run in it
-running   job.json tells of it, and the process that measures it is there
-whole     whole.json: it was measured to its end
-failed    summary.json says so
-killed    summary.json says so; or no end was told, and the process is gone
+planned   its folder exists without a job.json
+running   job.json exists, and the process that measures it is alive
+whole     whole.json exists: it is completed
+failed    according to summary.json
+killed    according to summary.json; or there is no end, and the process is gone
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ PLANNED, RUNNING, WHOLE, FAILED, KILLED = "planned", "running", "whole", "failed
 
 
 def state(record: Record, ended: str | None = None) -> str:
-    """The state of the record's run; one that never said how it ended was killed.
+    """Return the state of the record's run; a run without an end whose process is gone was killed.
 
-    `ended` is the end as the steward knows it (whole, failed or killed), for a record that could not be written.
+    Args:
+        record: The run folder.
+        ended: The end as the controller knows it (whole, failed or killed), for a record that could not be written.
     """
     if not (record.folder / "job.json").exists():
         return PLANNED
-    told = said(record)
-    if told:
-        return told
+    recorded = said(record)
+    if recorded:
+        return recorded
     if ended is None and lives(process_of(record)):
         return RUNNING
-    if record.summary():  # it was measured to its end, which was never written: the record is not whole
+    if record.summary():  # measured completely, but `whole.json` could not be written
         return FAILED
     return KILLED if ended in (None, KILLED) else FAILED
 
 
 def said(record: Record) -> str | None:
-    """The end that the record itself tells; None while it tells none."""
+    """Return the end in the record itself; None if there is none."""
     if record.is_whole():
         return WHOLE
-    told = (record.summary() or {}).get("state")
-    return told if told in (FAILED, KILLED) else None
+    summary_state = (record.summary() or {}).get("state")
+    return summary_state if summary_state in (FAILED, KILLED) else None
 
 
 def process_of(record: Record) -> Process:
-    """The process that measures the run, or did."""
+    """Return the process that measures, or measured, the run."""
     run = record.run()
     return Process(run["host"], run["pid"], run["boot_id"], run.get("began"), run.get("numbers"))

@@ -1,4 +1,4 @@
-"""The summary of a run: steady means, spreads and totals, as pure functions of its windows and steps."""
+"""The summary of a run: steady means, standard deviations and totals, as pure functions of its windows and steps."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ Window = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
 ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
 UNSTEADY, UNSTEADY_S = 0.1, 0.05
-"""The spread of an epoch's time, as a share of its mean and in seconds, up to which nothing is said of it."""
+"""Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
 
 
 def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
-    """`steady/`, `spread/` and `total/` of a run.
+    """Return the `steady/`, `spread/` and `total/` metrics of a run.
 
-    `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. The job's first
-    `warmup_epochs` are left out of the steady values, never of the totals; so are as many after each time that the run
-    was resumed, an epoch that was ended in part, which is the last, and one in which the run was paused.
+    Steady values exclude the first `warmup_epochs`, as many after each resumption, a partial last epoch, and epochs in
+    which the run was paused. Totals include them.
+
+    Args:
+        windows: The record's windows in order.
+        steps: Rows of `steps.bin`.
+        job: Configuration.
     """
     warmup_epochs = job.warmup_epochs
     epochs = [window for window in windows if window["window"] == "epoch"]
@@ -42,7 +46,7 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
 
 
 def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
-    """`steady/` and `spread/` over epochs; a name that an epoch lacks is absent."""
+    """Return `steady/` and `spread/` over epochs; metrics that an epoch lacks are absent."""
     metrics: dict[str, float] = {}
     for name in _names(epochs):
         values = [epoch["metrics"][name] for epoch in epochs if name in epoch["metrics"]]
@@ -68,17 +72,17 @@ def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
 
 
 def noted(windows: Sequence[Window]) -> list[str]:
-    """What there was to say of the windows, in order."""
+    """Return the notes of the windows, in order."""
     return [note for window in windows for note in window.get("notes", [])]
 
 
 def marked(windows: Sequence[Window]) -> dict[str, str]:
-    """What the run of these windows is marked by: of each mark the first word stands."""
+    """Return the disturbances of the windows by tag; of each tag the first text."""
     return {mark: text for window in reversed(windows) for mark, text in window.get("marks", {}).items()}
 
 
 def percentiles(steps: array) -> dict[str, float]:
-    """The distribution of the time from step to step, by nearest rank; nothing where there is no step."""
+    """Return percentiles of the time per step, by nearest rank; empty without steps."""
     width = len(INTERVALS)
     gap, copy, compute = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
     durations = sorted(map(sum, zip(steps[gap::width], steps[copy::width], steps[compute::width], strict=True)))
@@ -140,7 +144,7 @@ def untotaled(windows: Sequence[Window]) -> list[str]:
 
 
 def unsteady(metrics: Mapping[str, float]) -> list[str]:
-    """A note on epochs whose times differ by more than those of an idle machine do; none on those of a blink."""
+    """Return a warning if epoch times vary more than on an idle machine; very short epochs are tolerated."""
     mean_s, spread_s = metrics.get("steady/e2e_s"), metrics.get("spread/e2e_s", 0.0)
     if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
         return []
@@ -165,12 +169,12 @@ def to_target(
 
 
 def decides(window: Window, evaluate: bool) -> bool:
-    """Whether a window is one by which a target is reached: an evaluation, or, in a run without any, a whole epoch."""
+    """Whether a window can reach a target: an evaluation or, in a run without evaluation, a complete epoch."""
     return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
 
 
 def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
-    """Whether a window reached every target that is set, of which there must be one."""
+    """Whether a window reached every target that is set; at least one must be set."""
     section = window["window"]
     names = {"epoch": ("train_accuracy", "train_loss"), "val": ("accuracy", "loss")}[section]
     found_accuracy, found_loss = (window["metrics"].get(f"{section}/{name}") for name in names)
@@ -184,9 +188,9 @@ def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
 
 def _term(window: Window) -> Mapping[str, float]:
     """The energies of a window as terms of a total; for an older record without them, its metrics."""
-    kept: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
-    if kept is not None:
-        return kept
+    term: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
+    if term is not None:
+        return term
     of_metrics = {name: window["metrics"].get(f"{window['window']}/{name}") for name in ENERGIES}
     return {name: value for name, value in of_metrics.items() if value is not None}
 
@@ -199,17 +203,17 @@ def _shortfall(windows: Sequence[Window]) -> str | None:
         return None
     if (seconds := _energy_window_s(windows)) < shortest_s:
         return f"the run lasted {seconds:.3g} s, and the energy meter needs {shortest_s:g} s"
-    stood_still = not any(term.get("energy_j", 1.0) for term in terms)
-    return "the energy counter did not advance" if stood_still else None
+    is_stuck = not any(term.get("energy_j", 1.0) for term in terms)
+    return "the energy counter did not advance" if is_stuck else None
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:
-    """The seconds between the readings at the borders of each window, added up."""
+    """Return the total time between the readings at the borders of each window, in seconds."""
     return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
 
 
 def _names(epochs: Sequence[Window]) -> list[str]:
-    """What the epochs tell of all ranks together: the largest over ranks stands beside them, in each line alone."""
+    """Return the metrics that are merged over all ranks, without the maxima over ranks."""
     names = dict.fromkeys(name for epoch in epochs for name in epoch["metrics"])
     return [name for name in names if not name.startswith("rank_max/")]
 
@@ -226,7 +230,7 @@ def _sum(windows: Sequence[Window], name: str) -> float | None:
 
 
 def _mean_rate(epochs: Sequence[Window], name: str) -> float | None:
-    """A count per second over all epochs, from each one's."""
+    """Return a rate per second over all epochs, from each epoch's rate."""
     if not epochs or any(name not in epoch["metrics"] for epoch in epochs):
         return None
     seconds = [epoch["metrics"]["epoch/e2e_s"] for epoch in epochs]

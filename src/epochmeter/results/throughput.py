@@ -1,8 +1,7 @@
-"""Samples a second between two steps of a run, counted from 0 over all its epochs, as pure functions.
+"""Throughput in samples per second between two steps, which are counted from 0 over all epochs.
 
-As the TBD suite asks for it (H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018), but
-of the samples that there really were, and as a ratio of sums: a mean of the steps' rates is too high wherever their
-times differ.
+As in the TBD suite (H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018), but from the
+actual number of samples, and as a ratio of sums: a mean of per-step rates is too high if step times vary.
 """
 
 from __future__ import annotations
@@ -20,17 +19,21 @@ GAP, COPY, COMPUTE = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "com
 
 
 class Throughput(NamedTuple):
-    """What was measured between the two steps that a job names; nothing, and why, where it cannot be told."""
+    """The `throughput/` metrics; empty with a reason if they cannot be computed."""
 
     metrics: Mapping[str, float] = MappingProxyType({})
     reason: str = ""
 
 
 def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> Throughput:
-    """Of the steps from `throughput.start` up to, and without, `throughput.stop`.
+    """Return the throughput of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
-    `windows` are a record's lines in order, `steps` the rows of its `steps.bin`. A step takes from the end of the one
-    before to its own: what lies between epochs is in none.
+    A step lasts from the end of the previous step to its own end; time between epochs belongs to no step.
+
+    Args:
+        windows: The record's windows in order.
+        steps: Rows of `steps.bin`.
+        job: Configuration.
     """
     start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:
@@ -43,25 +46,26 @@ def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> 
     for epoch, first, last in _parts(epochs, start, stop):
         count = samples_of(epoch, job.batch, first, last)
         if count is None:
-            return Throughput(reason=f"bad samples were skipped in epoch {epoch['epoch']}, of which step is not known.")
+            return Throughput(reason=f"bad samples were skipped in epoch {epoch['epoch']}, in an unknown step.")
         samples += count
     width = len(INTERVALS)
     rows = steps[width * start : width * stop]
     seconds = math.fsum(part for column in (GAP, COPY, COMPUTE) for part in rows[column::width])
-    found = {
+    metrics = {
         "samples_per_s": samples / seconds,
         "samples": samples,
         "steps": stop - start,
         "e2e_s": seconds,
         "step_mean_s": seconds / (stop - start),
     }
-    return Throughput({f"throughput/{name}": value for name, value in found.items()})
+    return Throughput({f"throughput/{name}": value for name, value in metrics.items()})
 
 
 def samples_of(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:
-    """Samples of all ranks in an epoch's steps from `first` up to `last`; None where skipped ones leave that open.
+    """Return the samples of all ranks in an epoch's steps from `first` up to `last`; None if skipped samples make it
+    unknown.
 
-    But for the last of the epoch, which takes what is left, each rank takes `batch` a step.
+    Each rank takes `batch` samples per step, except in the epoch's last step, which takes the rest.
     """
     metrics = epoch["metrics"]
     steps, seen = int(metrics["epoch/steps"]), int(metrics["epoch/samples"])
@@ -69,39 +73,39 @@ def samples_of(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> i
         return seen
     if metrics.get("epoch/skipped_samples"):
         return None
-    together = batch * epoch.get("ranks", 1)
-    return seen - first * together if last == steps else (last - first) * together
+    global_batch = batch * epoch.get("ranks", 1)
+    return seen - first * global_batch if last == steps else (last - first) * global_batch
 
 
 def steps_an_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
-    """Steps in which so many ranks, each with batches of its own, take `count` samples."""
-    each = math.ceil(count / ranks)
-    return each // batch if drop_last else math.ceil(each / batch)
+    """Return the number of steps per epoch for `count` samples, distributed over ranks with batches of their own."""
+    per_rank = math.ceil(count / ranks)
+    return per_rank // batch if drop_last else math.ceil(per_rank / batch)
 
 
 def check_length(job: Job, count: int, ranks: int) -> None:
-    """Refuses a run on `count` samples that has no step, or ends before the last that is asked for; ValueError."""
+    """Raise ValueError if a run on `count` samples has no step, or ends before `throughput.stop`."""
     stop = job.throughput.stop
     steps = steps_an_epoch(count, job.batch, ranks, job.drop_last)
     length = job.epochs * steps
     of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
     if count and not steps:
-        each = math.ceil(count / ranks)
+        per_rank = math.ceil(count / ranks)
         raise ValueError(
-            f"batch={job.batch} is more than the {each} samples that there are{of_ranks}, and drop_last=true leaves "
-            f"a smaller one out: no step is left. Set batch={each} or less, or drop_last=false."
+            f"batch={job.batch} exceeds the {per_rank} training samples{of_ranks}, and drop_last=true drops smaller "
+            f"batches: an epoch has no step. Set batch={per_rank} or less, or drop_last=false."
         )
     if stop is None or stop <= length or not steps:
         return
     raise ValueError(
-        f"throughput.stop={stop} lies beyond the run's end: its {job.epochs} epochs of {count} samples have {steps} "
+        f"throughput.stop={stop} is beyond the run's end: its {job.epochs} epochs of {count} samples have {steps} "
         f"steps each with batch={job.batch}{of_ranks}, {length} in all. Set throughput.stop={length} or less, or "
         f"epochs={math.ceil(stop / steps)} or more."
     )
 
 
 def _parts(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """Each epoch that has some of these steps, with the first and the end of them as it counts its own."""
+    """Yield each epoch that contains some of these steps, with the first and the end of them within the epoch."""
     before = 0
     for epoch in epochs:
         steps = int(epoch["metrics"]["epoch/steps"])

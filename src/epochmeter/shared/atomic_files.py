@@ -1,7 +1,6 @@
-"""Files that a crash at any instant leaves readable, and that are on the disk once written; folders that one process
-at a time has.
+"""Atomic, durable file writes, and locks on folders.
 
-Runs on a board's own Python: 3.6 and the standard library.
+A crash or power cut at any time leaves readable files. Python 3.6 and standard library only.
 """
 
 import contextlib
@@ -11,12 +10,12 @@ import os
 import pathlib
 
 LOCK = ".lock"
-"""What `hold` makes in a folder that cannot be locked itself."""
+"""Lock file that `hold` creates in a folder on a file system without folder locks."""
 
 
 @contextlib.contextmanager
 def added(path):
-    """A file to add bytes to, on the disk in the end; so is its name, where it is new."""
+    """Open a file to append bytes; the content, and the name of a new file, are on disk at the end."""
     new = not path.exists()
     with open(str(path), "ab") as file:
         yield file
@@ -27,7 +26,7 @@ def added(path):
 
 
 def write_json(path, value):
-    """Writes all of `value` or nothing: a reader never sees half a file."""
+    """Write `value` as JSON atomically: readers never see a partial file."""
 
     def write(file):
         json.dump(value, file, indent=1)
@@ -37,9 +36,9 @@ def write_json(path, value):
 
 
 def write_whole(path, write):
-    """Has `write(file)` write all of a text file or nothing; it is on the disk when this returns.
+    """Write a text file atomically with `write(file)`; it is on disk when this returns.
 
-    A power cut may yet bring back what it replaces, whole: that the new one stands in its place is not waited for.
+    A power cut may still restore the complete previous version: the rename itself is not waited for.
     """
     path = pathlib.Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -59,16 +58,22 @@ def write_whole(path, write):
 
 
 def hold(folder, wait=True):
-    """A descriptor that keeps a folder for this process until it is closed; None where another process has it, and
-    that is not waited for.
+    """Lock a folder for this process.
 
-    NFS locks no folder: there it is by a file in it. Where nothing can be locked, all who ask have it.
+    NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
+
+    Args:
+        folder: The folder.
+        wait: Wait while another process has the lock.
+
+    Returns:
+        A file descriptor, closed to release the lock; None if another process has it and `wait` is False.
     """
-    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     for name, flags in ((".", os.O_RDONLY), (LOCK, os.O_RDWR | os.O_CREAT)):
         descriptor = os.open(os.path.join(str(folder), name), flags, 0o644)
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, operation)
             return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -79,7 +84,7 @@ def hold(folder, wait=True):
 
 
 def sync(folder):
-    """Has a folder's list of files on the disk, as `fsync` has a file's content."""
+    """Flush a folder's directory entries to disk, as `fsync` does with a file's content."""
     descriptor = os.open(str(folder), os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -88,5 +93,6 @@ def sync(folder):
 
 
 def read_json(path):
+    """Read a JSON file."""
     with open(str(path), encoding="utf-8") as file:
         return json.load(file)

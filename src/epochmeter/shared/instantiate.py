@@ -1,6 +1,6 @@
-"""A specification becomes an object: its `_target_` names what to call, its other keys are the arguments.
+"""Instantiate objects from specifications: `_target_` is a dotted path, the other keys are arguments.
 
-Runs on a board's own Python: 3.6 and the standard library.
+Python 3.6 and standard library only.
 """
 
 import importlib
@@ -8,44 +8,56 @@ import inspect
 
 
 def build(spec, *args, **kwargs):
-    """Calls what `spec["_target_"]` names with the other keys of `spec`, `args` and `kwargs`.
+    """Instantiate a specification.
 
-    What is passed and what is not, `arguments` says. ValueError for a key that it does not take, or lacks.
+    Args:
+        spec: Mapping with a `_target_`; its other keys except `name` are keyword arguments.
+        args: Positional arguments.
+        kwargs: More keyword arguments, with precedence.
+
+    Returns:
+        What the target returns.
+
+    Raises:
+        ValueError: The target cannot be imported, or does not accept the arguments.
     """
-    target, given = fitting(spec, *args, **kwargs)
-    return target(*args, **given)
+    target, keywords = fitting(spec, *args, **kwargs)
+    return target(*args, **keywords)
 
 
 def fitting(spec, *args, **kwargs):
-    """What `spec["_target_"]` names, and what to call it with beside `args`; ValueError where it does not take that."""
-    target, given = locate(spec["_target_"]), dict(arguments(spec), **kwargs)
+    """Return a specification's target and the keyword arguments to call it with, besides `args`.
+
+    Raises:
+        ValueError: The target cannot be imported, or does not accept the arguments.
+    """
+    target, keywords = locate(spec["_target_"]), dict(arguments(spec), **kwargs)
     try:
-        taken = inspect.signature(target)
-    except (TypeError, ValueError):  # of some that are not written in Python none is told
-        return target, given
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # some C functions have no signature
+        return target, keywords
     try:
-        taken.bind(*args, **given)
+        signature.bind(*args, **keywords)
     except TypeError as error:
         raise ValueError(
-            "{} was given what it does not take: {}. It takes {}.".format(
-                spec["_target_"], error, ", ".join(list(taken.parameters)[len(args) :])
+            "{} does not accept these arguments: {}. Its parameters: {}.".format(
+                spec["_target_"], error, ", ".join(list(signature.parameters)[len(args) :])
             )
         ) from error
-    return target, given
+    return target, keywords
 
 
 def arguments(spec):
-    """The keys of a specification that are arguments: all but the target and the name it goes by."""
+    """Return the keys of a specification that are arguments: all but `_target_` and `name`."""
     return {key: value for key, value in spec.items() if key not in ("_target_", "name")}
 
 
 def locate(path):
-    """The class or function at a dotted path such as `torch.optim.SGD`; ValueError where there is none."""
+    """Import the class or function at a dotted path such as `torch.optim.SGD`; ValueError if there is none."""
     module, _, attribute = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"_target_ asked for {path!r}, which cannot be had: {error}. Give the dotted path of a class or function "
-            "that imports."
+            f"cannot import _target_ {path!r}: {error}. Give the dotted path of a class or function."
         ) from error

@@ -1,21 +1,20 @@
-"""The record of a run: a folder of plain files, which is the truth that everything else is an index of.
+"""The run folder: plain files, which are the source of truth for everything else.
 
-    job.json      the composed job, and what is known of this run of it
-    host.json     what the machine is
-    epochs.jsonl  a line for each window: what was measured, and what there is to say of it
+    job.json      the configuration, and this run's metadata
+    host.json     the machine
+    epochs.jsonl  one line per window: metrics and notes
     steps.bin     the intervals of each step
     losses.bin    the loss of each step
-    power.csv     sampled power, where something samples it
-    checkpoint.pt what the run goes on from, should it be ended before its end; gone once it is whole
-    summary.json  means, spreads, totals, and how the run ended
-    whole.json    written last: the job was measured to its end
+    power.csv     sampled power, if the meter samples
+    checkpoint.pt state to resume an interrupted run; deleted when the run is completed
+    summary.json  means, standard deviations, totals, and how the run ended
+    whole.json    written last: the run is completed
 
-Wherever a crash breaks off what writes here, the folder has one state that can be read. A file of JSON is there whole
-or not at all, lines and rows are only ever added, and `job.json` is the first that leaves and the last that comes:
-without it, whatever else lies there tells of no run. What has been written is on the disk, so that a power cut is no
-worse than a crash; all of that is waited for between windows. See `atomic_files`.
+A crash at any time leaves a readable folder. JSON files are written atomically, lines and rows are only appended, and
+`job.json` is the first file moved away and the last one moved in: a folder without it holds no run. Everything written
+is flushed to disk, between windows, so that a power cut loses no more than a crash. See `atomic_files`.
 
-Runs on a board's own Python: 3.6 and the standard library.
+Python 3.6 and standard library only.
 """
 
 import array
@@ -30,39 +29,45 @@ import zipfile
 from epochmeter.shared.atomic_files import LOCK, added, hold, read_json, sync, write_json, write_whole
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
-"""The columns of `steps.bin`: little-endian 32-bit floats, one row a step, epoch after epoch."""
+"""Columns of `steps.bin`: little-endian 32-bit floats in seconds, one row per step, epoch after epoch."""
 SCHEMA = 1
-"""What `job.json` says of the form of the record; one that says nothing is of the first."""
+"""Version of the record's format in `job.json`; absent means 1."""
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
-"""It, and what a writer that was killed has left of the next one."""
+"""The checkpoint, and the partial next one of a killed writer."""
 CHECKPOINT_TOLD = "archive/epochmeter.json"
-"""What a checkpoint tells of itself, among the entries of the zip file that torch makes of it."""
+"""Entry with the checkpoint's metadata in the zip file that torch writes."""
 
 
 class Record:
-    """A run's folder, read and written."""
+    """Read and write a run folder.
+
+    Attributes:
+        folder: The folder's path.
+    """
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
 
     def job(self):
+        """Return the run's configuration."""
         return read_json(self.folder / "job.json")["job"]
 
     def run(self):
-        """What is known of this run beside its job: sweep, number, identity, rehearsal, energy, dataset."""
+        """Return the run's metadata: sweep, number, identity, rehearsal, energy, dataset."""
         return read_json(self.folder / "job.json")["run"]
 
     def host(self):
+        """Return the description of the machine."""
         return read_json(self.folder / "host.json")
 
     def summary(self):
-        """The summary, or None while the run has none."""
+        """Return the summary, or None before the run has ended."""
         path = self.folder / "summary.json"
         return read_json(path) if path.exists() else None
 
     def windows(self):
-        """The closed windows in order; a last line that was cut short is left out."""
+        """Return the closed windows in order, without a truncated last line."""
         path = self.folder / "epochs.jsonl"
         if not path.exists():
             return []
@@ -70,21 +75,24 @@ class Record:
             return [json.loads(line) for line in _whole_lines(lines)]
 
     def is_whole(self, identity=None):
-        """Whether the run was measured to its end, and, where an identity is given, is that very job's."""
+        """Whether the run is completed and, if given, has this identity."""
         try:
             if not (self.folder / "job.json").exists():
                 return False
-            whole = read_json(self.folder / "whole.json")
+            completion = read_json(self.folder / "whole.json")
         except (OSError, ValueError):
             return False
-        return identity is None or whole["identity"] == identity
+        return identity is None or completion["identity"] == identity
 
     def describe(self, job, run):
+        """Write `job.json`: the configuration and the run's metadata."""
         write_json(self.folder / "job.json", {"schema": SCHEMA, "job": job, "run": run})
 
     @contextlib.contextmanager
     def alone(self):
-        """Has one process at a time begin this run, close it for one that died, or make its place in MLflow."""
+        """Lock the run folder: one process at a time starts the run, closes it after a crash, or creates its MLflow
+        run.
+        """
         descriptor = hold(self.folder)
         try:
             yield
@@ -92,27 +100,30 @@ class Record:
             os.close(descriptor)
 
     def append(self, window):
-        """Adds a closed window, whose steps were added before; it is on the disk when this returns."""
+        """Append a closed window, after its steps; it is on disk when this returns."""
         with added(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def conclude(self, summary, identity, configuration=None):
         """Write the summary and then, for a completed run, `whole.json`.
 
-        `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
+        Args:
+            summary: The summary.
+            identity: Identity of the run.
+            configuration: Identity of the first repeat of the same configuration, by which other sweeps find it.
         """
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / "summary.json", summary)
         if summary["state"] == "whole":
-            kind = {"configuration": configuration} if configuration else {}
-            write_json(self.folder / "whole.json", {"identity": identity, "finished": now, **kind})
+            extra = {"configuration": configuration} if configuration else {}
+            write_json(self.folder / "whole.json", {"identity": identity, "finished": now, **extra})
             if (self.folder / CHECKPOINT).exists():
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self):
-        """What the checkpoint tells: the `record_id` of its run and how many `epochs` that had trained.
+        """Return the checkpoint's metadata: `record_id` of its run and `epochs` completed.
 
-        None where there is no checkpoint, or none that can be opened.
+        None if there is no readable checkpoint.
         """
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
@@ -121,9 +132,13 @@ class Record:
             return None
 
     def cut(self, epochs, also=()):
-        """Goes back to where so many epochs were measured.
+        """Go back to the state after `epochs` epochs.
 
-        What was measured since is gone; what told of an end that was none is set aside, and files that are named also.
+        Later measurements are deleted. The files of the premature end are moved to a new attempt folder.
+
+        Args:
+            epochs: Number of epochs to keep.
+            also: Names of more files to move.
         """
         kept = [window for window in self.windows() if window["epoch"] < epochs]
         steps = steps_of(kept)
@@ -132,84 +147,89 @@ class Record:
         for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
             os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
         power = self.folder / "power.csv"
-        if power.exists():  # what is added must not begin in the middle of a line
+        if power.exists():  # drop a truncated line
             os.truncate(str(power), power.read_bytes().rfind(b"\n") + 1)
         ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
         self._aside([path for path in ends if path.exists()], self._new_attempt())
 
     def set_aside(self):
-        """Moves what an earlier attempt left here into a folder of its own: nothing measured is lost, nothing is mixed.
+        """Move the files of an earlier attempt into a folder of their own, so that attempts are neither lost nor mixed.
 
-        Its checkpoint is removed: nothing goes on from there. What an earlier call that was broken off has left here
-        follows the rest to where that is.
+        The checkpoint is deleted. Files that an interrupted call left behind follow to the same folder.
         """
-        there = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
-        left = [path for path in there if path.name not in CHECKPOINTS]
-        left.sort(key=lambda path: path.name != "job.json")  # the first to go: what is left then tells of no run
-        new = self._new_attempt()
-        last = new.with_name("attempt{}".format(int(new.name[len("attempt") :]) - 1))
-        broken_off = last.exists() and not any(path.name == "job.json" or (last / path.name).exists() for path in left)
-        self._aside(left, last if broken_off else new)
-        for path in there:
-            if path.name in CHECKPOINTS:  # last: until its job has left, a run may go on from it
+        entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
+        files = [path for path in entries if path.name not in CHECKPOINTS]
+        files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run
+        new_attempt = self._new_attempt()
+        last_attempt = new_attempt.with_name("attempt{}".format(int(new_attempt.name[len("attempt") :]) - 1))
+        interrupted = last_attempt.exists() and not any(
+            path.name == "job.json" or (last_attempt / path.name).exists() for path in files
+        )
+        self._aside(files, last_attempt if interrupted else new_attempt)
+        for path in entries:
+            if path.name in CHECKPOINTS:  # last: until job.json is moved, the run can resume from it
                 path.unlink()
 
     def attempts(self):
-        """The records that earlier attempts have left."""
+        """Return the records of earlier attempts."""
         return [Record(path.parent) for path in sorted(self.folder.glob("attempt*/job.json"))]
 
     def _new_attempt(self):
+        """Return the path of the next attempt's folder."""
         attempt = 1
         while (self.folder / f"attempt{attempt}").exists():
             attempt += 1
         return self.folder / f"attempt{attempt}"
 
-    def _aside(self, left, attempt):
-        if left:
+    def _aside(self, files, attempt):
+        """Move files to an attempt's folder."""
+        if files:
             attempt.mkdir(exist_ok=True)
-            for path in left:
+            for path in files:
                 path.rename(attempt / path.name)
             sync(self.folder)
 
     def append_steps(self, rows):
-        """Adds an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
+        """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
         with added(self.folder / "steps.bin") as file:
             _little_endian(rows).tofile(file)
 
     def steps(self):
-        """All rows of `INTERVALS` as one flat `array('f')`."""
+        """Return all rows of `INTERVALS` as one flat `array('f')`."""
         return self._last(None)
 
     def last_steps(self, count):
-        """The last `count` rows."""
+        """Return the last `count` rows."""
         return self._last(count)
 
     def append_losses(self, losses):
-        """Adds an epoch's losses: an `array('f')` of one for each row of its steps."""
+        """Append an epoch's losses: an `array('f')` with one value per step."""
         with added(self.folder / "losses.bin") as file:
             _little_endian(losses).tofile(file)
 
     def losses(self, since=0):
-        """The loss of each step but the first so many, epoch after epoch, as an `array('f')`."""
+        """Return the loss of each step after the first `since`, epoch after epoch, as an `array('f')`."""
         losses = array.array("f")
         path = self.folder / "losses.bin"
         if path.exists():
             with open(str(path), "rb") as file:
                 file.seek(losses.itemsize * since)
-                there = path.stat().st_size // losses.itemsize
-                losses.fromfile(file, max(0, there - since))
+                total = path.stat().st_size // losses.itemsize
+                losses.fromfile(file, max(0, total - since))
         return _little_endian(losses)
 
     def append_power(self, times_ns, watts):
-        """Adds samples of power: their moments, and columns of watts by domain; NaN, where one was not read, is empty.
+        """Append power samples.
 
-        The columns are the same each time.
+        Args:
+            times_ns: Monotonic times.
+            watts: Columns of power in W by domain, the same each time; NaN, not read, is written as empty.
         """
         if not times_ns:
             return
         path = self.folder / "power.csv"
-        begun = path.exists() and path.stat().st_size  # a crash may have cut the line of its columns off
-        lines = [] if begun else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
+        has_header = path.exists() and path.stat().st_size  # a crash may have left an empty file
+        lines = [] if has_header else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
         for row in zip(times_ns, *watts.values()):
             lines.append(",".join([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]]) + "\n")
         with added(path) as file:
@@ -221,48 +241,51 @@ class Record:
         if not path.exists():
             return rows
         row_bytes = rows.itemsize * len(INTERVALS)
-        there = path.stat().st_size // row_bytes
-        wanted = there if count is None else min(count, there)
+        total = path.stat().st_size // row_bytes
+        number = total if count is None else min(count, total)
         with open(str(path), "rb") as file:
-            file.seek(row_bytes * (there - wanted))
-            rows.fromfile(file, len(INTERVALS) * wanted)
+            file.seek(row_bytes * (total - number))
+            rows.fromfile(file, len(INTERVALS) * number)
         return _little_endian(rows)
 
 
 def steps_of(windows):
-    """How many rows of `steps.bin` and `losses.bin` are those of these windows."""
+    """Return the number of rows of `steps.bin` and `losses.bin` that belong to these windows."""
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
 
 def has_all_windows(measured, epochs, evaluate):
     """Return whether the (name, epoch) pairs are all windows of this many epochs.
 
-    The last epoch may lack its evaluation, if it was ended before its last step.
+    The evaluation of the last epoch may be missing, if that epoch was ended before its last step.
     """
     names = ("epoch", "val") if evaluate else ("epoch",)
-    wanted = [(name, epoch) for epoch in range(epochs) for name in names]
-    return list(measured) in (wanted, wanted[:-1] if evaluate else wanted)
+    expected = [(name, epoch) for epoch in range(epochs) for name in names]
+    return list(measured) in (expected, expected[:-1] if evaluate else expected)
 
 
 def since_resumed(run, epoch):
-    """Return the entry of the start (the first, or a resumption) that measured this epoch, with its own clock."""
+    """Return the metadata of the start (the first, or a resumption) that measured this epoch; each has its clock."""
     starts = [run] + [start for start in run.get("resumed", []) if start["epoch"] <= epoch]
     return starts[-1]
 
 
 def is_steady(epoch):
-    """Whether nothing is known of an epoch's window that makes it unlike the others: that it is the first after the run
-    was resumed, was ended in part, or that the run was paused in it."""
+    """Return whether an epoch is representative.
+
+    Not representative are a warm-up epoch (the first after a start or resumption), a partial one, and one in which the
+    run was suspended.
+    """
     return not (epoch.get("warmup") or epoch.get("paused") or is_partial(epoch))
 
 
 def is_partial(window):
-    """Whether a window's epoch was ended before its last step."""
+    """Return whether a window's epoch ended before its last step."""
     return window.get("partial", False)
 
 
 def _whole_lines(lines):
-    """Those that were written to their end: a number that was cut short would be another number."""
+    """Yield the complete lines: a truncated number would be a different number."""
     return (line for line in lines if line.endswith("\n"))
 
 

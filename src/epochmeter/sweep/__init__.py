@@ -1,1 +1,1 @@
-"""Sweeps: their folders, their progress, and searches over their parameters."""
+"""Sweeps: folders, progress, and search with Optuna."""

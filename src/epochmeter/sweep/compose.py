@@ -1,4 +1,4 @@
-"""Composes the configurations of a sweep: those with the same group choices from one template."""
+"""Compose the configurations of a sweep; those with the same group choices share a template."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class SweepLoader(ConfigLoaderImpl):
         self.__dict__.update(vars(loader))
         self._detect = cache(detect) if detect else None
         self._templates: dict[tuple[str, ...], DictConfig] = {}
+        # By the overrides of the search path, which may add folders to this loader's.
         self._repositories: dict[tuple[str, ...], IConfigRepository] = {(): self.repository}
-        """By the overrides of the search path, which may add folders to those of this loader."""
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """The configuration of these overrides, equal to that which Hydra composes."""
+        """Return the configuration of these overrides, equal to the one that Hydra composes."""
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         repository = self._repository(master_config, parsed)
         groups: list[Override] = []
@@ -67,7 +67,7 @@ class SweepLoader(ConfigLoaderImpl):
         return config
 
     def _repository(self, master: DictConfig, parsed: Sequence[Override]) -> IConfigRepository:
-        """The files to choose among."""
+        """Return the repository of config files for these overrides."""
         typed = (*master.hydra.overrides.hydra, *map(_text, parsed))
         paths = tuple(text for text in typed if text.lstrip("+").startswith(f"{SEARCH_PATH}="))
         if paths not in self._repositories:
@@ -76,24 +76,24 @@ class SweepLoader(ConfigLoaderImpl):
         return self._repositories[paths]
 
     def _template(self, master: DictConfig, groups: list[str], values: Sequence[Override]) -> DictConfig:
-        """The template of these groups, with the device of this machine in place of `device=auto`."""
-        found = self._composed_once(master, groups)
-        if self._detect is None or found.hydra.runtime.choices.get("device") != "auto":
-            return found
-        # Other overrides may be of keys that only the groups of the device found have.
-        machine = [each for each in values if each.key_or_group.partition(".")[0] == "machine"]
-        root = str((self._applied(machine, found) if machine else found).machine.root)
+        """Return the template of these groups, with the detected device instead of `device=auto`."""
+        template = self._composed_once(master, groups)
+        if self._detect is None or template.hydra.runtime.choices.get("device") != "auto":
+            return template
+        # Only `machine.` overrides: other keys may exist only in the detected device's group.
+        machine_values = [value for value in values if value.key_or_group.partition(".")[0] == "machine"]
+        root = str((self._applied(machine_values, template) if machine_values else template).machine.root)
         others = [group for group in groups if not group.startswith("device=")]
         return self._composed_once(master, [*others, f"device={self._detect(root)}"])
 
     def _composed_once(self, master: DictConfig, groups: list[str]) -> DictConfig:
-        """What Hydra composes of groups alone; not to be changed."""
+        """Return Hydra's composition of groups only; must not be modified."""
         if tuple(groups) not in self._templates:
             self._templates[tuple(groups)] = super().load_sweep_config(master, groups)
         return self._templates[tuple(groups)]
 
     def _applied(self, values: Sequence[Override], template: DictConfig) -> DictConfig:
-        """A copy of a template with overrides of values applied; ConfigCompositionException as of Hydra's own."""
+        """Return a copy of a template with value overrides applied; raises ConfigCompositionException as Hydra does."""
         config = deepcopy(template)
         try:
             self._apply_overrides_to_config([*values], config)

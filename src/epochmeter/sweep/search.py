@@ -1,8 +1,7 @@
-"""Which point of a space to measure next, in search of those that none other betters.
+"""Multi-objective search with Optuna: choose the next configuration to measure.
 
-The next point is a function of all that was measured so far and of a seed, and of nothing else: Optuna's study is made
-anew from the runs' records each time. There is no second account that could disagree with them, and a search that was
-killed goes on as if it had not been.
+The next point is a function of all measurements so far and of a seed only: Optuna's study is rebuilt from the run
+folders each time. No second store can disagree with them, and a killed search resumes without loss.
 
 TPE is that of J. Bergstra, R. Bardenet, Y. Bengio, B. Kegl, Algorithms for Hyper-Parameter Optimization, NeurIPS 2011,
 and for several objectives that of Y. Ozaki, Y. Tanigaki, S. Watanabe, M. Onishi, Multiobjective Tree-Structured Parzen
@@ -30,59 +29,69 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 SEARCH = "search.json"
-"""The file beside a search's runs that says by what they were searched."""
+"""File with the settings of a search, in its sweep folder."""
 STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
 MORE_IS_BETTER = ("accuracy", "samples_per_s", "bytes_per_s", "iops", "utilization")
-"""How the names of metrics end of which more is better; of all others less is."""
+"""Endings of the names of metrics to maximize; all others are minimized."""
 SAMPLERS = ("tpe", "nsga2", "random")
 GENERATIONS = 4
-"""So many of NSGA-II's fill a search: a run takes minutes, and Optuna's 50 to a generation would all be random."""
+"""NSGA-II generations per search: with Optuna's population of 50, all of a short search would be random."""
 PATIENCE = 20
-"""So many known points in a row may a sampler ask for, before one that is not known is drawn at random."""
+"""After this many known points in a row from a sampler, an unmeasured one is drawn at random."""
 MANY = 100_000
-"""Of a grid of more points a random one is drawn so often, rather than from a list of those that are left."""
+"""For larger grids, a random point is drawn up to this many times instead of from a list of the rest."""
 
 Point = tuple[str, ...]
-"""An override for each axis: `batch=8`, `optimizer.lr=0.0123`."""
+"""One override per axis: `batch=8`, `optimizer.lr=0.0123`."""
 
 
 class SearchError(InputError):
-    """What cannot be searched, or not by what is asked for; and what can."""
+    """An invalid search, with a hint."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(Problem(f"hydra/sweeper=optuna: {what}", hint))
 
 
 class Measured(NamedTuple):
-    """What a run tells: the metrics of its summary, none where it failed."""
+    """The result of a run.
+
+    Attributes:
+        metrics: Metrics of the summary; empty if the run failed.
+        no_energy: Why energy was not measured.
+    """
 
     metrics: Mapping[str, float] = {}
     no_energy: str | None = None
-    """Why it measured none."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, for what and how."""
+    """The settings of a search.
+
+    Attributes:
+        axes: Dimensions of the space.
+        objectives: Names of metrics.
+        optional: Objectives that are dropped if no run measures them.
+        trials: Number of points to measure.
+        sampler: One of `SAMPLERS`.
+        seed: Random seed.
+    """
 
     axes: Sequence[Axis]
     objectives: Sequence[str]
-    """Names of metrics."""
     optional: Sequence[str] = ()
-    """Those of them that are given up where no run measures them."""
     trials: int = 20
-    """Points to measure."""
     sampler: str = "tpe"
     seed: int = 0
 
     @property
     def size(self) -> float:
-        """How many points there are."""
+        """Number of points in the space."""
         return math.prod(axis.count for axis in self.axes)
 
     def point_of(self, overrides: Sequence[str]) -> Point | None:
-        """The point that a run of these overrides is of; None where it is of none."""
+        """Return the point of a run's overrides; None if they are not in the space."""
         typed = {override.partition("=")[0]: override for override in overrides}
         try:
             for axis in self.axes:
@@ -98,54 +107,66 @@ def search(
     measure: Callable[[int, Point], Measured],
     say: Callable[[str], None],
 ) -> dict[Point, Measured]:
-    """Measures points, each by a number, until so many are or there are no others; what each gave, in their order.
+    """Measure points until there are `trials`, or the space is exhausted.
 
-    `earlier` has what an earlier command gave a number to: these points are the first, and it is for `measure` to know
-    which of them are whole; what is no point has its number taken. A point that failed was tried: it counts, and
-    teaches the sampler nothing. Raises SearchError where the runs have none of what is searched for.
+    Args:
+        asked: The search.
+        earlier: Points of runs that an earlier command numbered, which are measured first; None for a run outside the
+            space. `measure` skips completed runs.
+        measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
+        say: Receives progress messages.
+
+    Returns:
+        The results by point, in order.
+
+    Raises:
+        SearchError: No run has an objective.
     """
-    known: dict[Point, Measured] = {}
-    before = asked.objectives
+    results: dict[Point, Measured] = {}
+    previous = asked.objectives
     total = min(asked.trials, asked.size)
-    for number, point in _turns(asked, earlier, known):
+    for number, point in _turns(asked, earlier, results):
         if number not in earlier:
-            say(f"run {number} ({len(known) + 1} of {total}): {' '.join(point)}")
-        known[point] = measured = measure(number, point)
-        now = sought(asked, known)
-        if given_up := [name for name in before if name not in now]:
+            say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
+        results[point] = measured = measure(number, point)
+        current = sought(asked, results)
+        if dropped := [name for name in previous if name not in current]:
             why = (measured.no_energy or "").rstrip(".")
-            say(f"No {' and no '.join(given_up)}: {why}. The search goes on by {' and '.join(now)} alone.")
-        if measured.metrics and (lacks := [name for name in now if name not in measured.metrics]):
-            say(f"run {number} has no {' and no '.join(lacks)}: it teaches the search nothing.")
-        before = now
-    if len(known) < asked.trials:
-        say(f"All {len(known)} points of the space are measured; hydra.sweeper.trials={asked.trials} asks for more.")
-    return known
+            say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(current)} only.")
+        if measured.metrics and (lacks := [name for name in current if name not in measured.metrics]):
+            say(f"run {number} has no {' and no '.join(lacks)}: the search ignores it.")
+        previous = current
+    if len(results) < asked.trials:
+        say(f"All {len(results)} points of the space are measured, fewer than hydra.sweeper.trials={asked.trials}.")
+    return results
 
 
 def sought(asked: Search, known: Mapping[Point, Measured]) -> Sequence[str]:
-    """The objectives, less what is given up as it is not measured here; SearchError for others that no run has.
+    """Return the objectives without optional ones that are not measured here.
 
-    What a run lacks another may have: a sensor may fail once, and a target is reached by some.
+    An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
+
+    Raises:
+        SearchError: No run has an objective that is not optional.
     """
-    had = {name for measured in known.values() for name in measured.metrics}
+    measured_names = {name for measured in known.values() for name in measured.metrics}
     reasons = [measured.no_energy for measured in known.values() if measured.no_energy]
-    never = [name for name in asked.objectives if had and name not in had]
-    given_up = [name for name in never if name in asked.optional and reasons]
-    kept = [name for name in asked.objectives if name not in given_up]
-    if lost := [name for name in never if name not in given_up and name not in TO_TARGET]:
-        why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in lost) else ""
-        instead = [name for name in kept if name not in lost] or STEADY[1:]
+    missing = [name for name in asked.objectives if measured_names and name not in measured_names]
+    dropped = [name for name in missing if name in asked.optional and reasons]
+    kept = [name for name in asked.objectives if name not in dropped]
+    if unavailable := [name for name in missing if name not in dropped and name not in TO_TARGET]:
+        why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in unavailable) else ""
+        instead = [name for name in kept if name not in unavailable] or STEADY[1:]
         raise SearchError(
-            f"no run has {' or '.join(lost)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
+            f"no run has {' or '.join(unavailable)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
         )
     return kept
 
 
 def next_point(asked: Search, known: Mapping[Point, Measured]) -> Point | None:
-    """The point to measure after these; None where there is no other.
+    """Return the next point to measure; None if there is none.
 
-    Where a sampler asks for one that is known, it is told once more what that gave.
+    The sampler is told known results again if it repeats.
     """
     if len(known) >= asked.size:
         return None
@@ -161,29 +182,34 @@ def next_point(asked: Search, known: Mapping[Point, Measured]) -> Point | None:
 
 
 def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
-    """The objectives and those of them that are optional.
+    """Return the objectives, and the optional ones among them.
 
-    None asks for energy and time, of a steady epoch or to the target where there is one, or for time alone where no
-    energy is measured. Raises SearchError for names that are no run's.
+    Args:
+        names: Configured objectives; None: energy and time, per steady epoch or to the target, or time only without
+            measured energy.
+        to_target: Whether the run has a target.
+
+    Raises:
+        SearchError: A name is not a metric of runs.
     """
     if names is None:
         default = TO_TARGET if to_target else STEADY
         return default, default[:1]
-    known = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
-    known |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
+    available = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
+    available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
     if not names:
         raise SearchError("`hydra.sweeper.objectives=[]` is empty", "give one or more, or null for energy and time")
     for name in names:
-        if name not in known and not str(name).startswith("steady/energy_"):
-            near = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), known, 1))
+        if name not in available and not str(name).startswith("steady/energy_"):
+            suggestion = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), available, 1))
             raise SearchError(
-                f"hydra.sweeper.objectives: {name} is no metric of a run", f"{near}docs/metrics.md has them"
+                f"hydra.sweeper.objectives: {name} is not a metric of runs", f"{suggestion}docs/metrics.md lists them"
             )
     return list(dict.fromkeys(names)), ()
 
 
 def losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, ...] | None:
-    """Of each name what is the better the less it is; None where any is not there, or no number."""
+    """Return the values to minimize; None if any is missing or not finite."""
     values = [metrics.get(name, math.nan) for name in names]
     if not all(map(math.isfinite, values)):
         return None
@@ -191,21 +217,25 @@ def losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, .
 
 
 def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
-    """For each tuple of losses whether it is on the Pareto front: none other is as good in all and better in one."""
-    every = list(costs)
-    on: list[tuple[float, ...]] = []
-    for one in sorted(set(every)):  # what betters it comes before it: of two losses, the last that was kept, if any
-        held = on if len(one) > 2 else on[-1:]
-        if not any(all(a <= b for a, b in zip(other, one, strict=True)) for other in held):
-            on.append(one)
-    kept = set(on)
-    return [one in kept for one in every]
+    """Return for each tuple of losses whether it is on the Pareto front: no other is at least as good in all and better
+    in one.
+    """
+    all_costs = list(costs)
+    front_costs: list[tuple[float, ...]] = []
+    for cost in sorted(
+        set(all_costs)
+    ):  # sorted, so dominating tuples come first: for two losses only the last kept can dominate
+        candidates = front_costs if len(cost) > 2 else front_costs[-1:]
+        if not any(all(a <= b for a, b in zip(other, cost, strict=True)) for other in candidates):
+            front_costs.append(cost)
+    kept = set(front_costs)
+    return [cost in kept for cost in all_costs]
 
 
 def _turns(
     asked: Search, earlier: Mapping[int, Point | None], known: Mapping[Point, Measured]
 ) -> Iterator[tuple[int, Point]]:
-    """The points in turn, by their numbers; of each it is `known` what it gave before there is another."""
+    """Yield numbered points; `known` has the result of each before the next is requested."""
     yield from ((number, point) for number, point in earlier.items() if point is not None)
     number = max(earlier, default=-1) + 1
     while len(known) < asked.trials and (point := next_point(asked, known)) is not None:
@@ -214,7 +244,7 @@ def _turns(
 
 
 def _study(asked: Search, known: Mapping[Point, Measured], names: Sequence[str]) -> Study:
-    """A study that has asked for all that is known, in that order, and was told what it gave."""
+    """Return a study with all known points and their results, in order."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -223,7 +253,7 @@ def _study(asked: Search, known: Mapping[Point, Measured], names: Sequence[str])
     for point, measured in known.items():
         study.enqueue_trial({axis.key: axis.drawn(typed) for axis, typed in zip(asked.axes, point, strict=True)})
         trial = study.ask(distributions)
-        _ = trial.relative_params  # has NSGA-II count it to a generation, which Optuna leaves out where all is given
+        _ = trial.relative_params  # without this access, NSGA-II does not count enqueued trials in a generation
         _tell(study, trial, losses(measured.metrics, names))
     return study
 
@@ -238,7 +268,7 @@ def _tell(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
 
 
 def _sampler(asked: Search, count: int) -> BaseSampler:
-    """The sampler after so many points: it draws the same each time, and other than after fewer."""
+    """Return the sampler after `count` points: reproducible, but different for each count."""
     from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
 
     seed = random.Random(f"{asked.seed}/{count}").getrandbits(32)
@@ -248,10 +278,10 @@ def _sampler(asked: Search, count: int) -> BaseSampler:
 
 
 def _other(asked: Search, known: Mapping[Point, Measured]) -> Point | None:
-    """A point that is not known, drawn at random; None where none is found."""
-    draws = random.Random(f"{asked.seed}/{len(known)}")
+    """Return a random unmeasured point; None if none is found."""
+    generator = random.Random(f"{asked.seed}/{len(known)}")
     if asked.size <= MANY:
-        every = product(*([axis.at((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in asked.axes))
-        return draws.choice([point for point in every if point not in known])
-    some = (tuple(axis.at(draws.random()) for axis in asked.axes) for _ in range(MANY))
-    return next((point for point in some if point not in known), None)
+        grid = product(*([axis.at((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in asked.axes))
+        return generator.choice([point for point in grid if point not in known])
+    samples = (tuple(axis.at(generator.random()) for axis in asked.axes) for _ in range(MANY))
+    return next((point for point in samples if point not in known), None)

@@ -1,4 +1,4 @@
-"""The space that a search goes through: an axis for each key, and what it may be set to."""
+"""The search space: one axis per key, with its distribution."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 DIGITS = 6
-"""So many significant digits of a number drawn from an interval are typed, and are what is measured."""
+"""Significant digits of a number drawn from an interval: the rounded value is typed and measured."""
 
 
 class Axis(Protocol):
-    """A key, and what it may be set to."""
+    """A dimension of the search space: a key and its possible values."""
 
     @property
     def key(self) -> str: ...
 
     @property
     def count(self) -> float:
-        """How many values there are; infinite of a stretch of real numbers."""
+        """Number of values; infinite for an interval of real numbers."""
 
     def distribution(self) -> BaseDistribution:
-        """What Optuna draws from."""
+        """Return Optuna's distribution."""
 
     def typed(self, drawn: Any) -> str:
-        """The override for a value as Optuna draws it."""
+        """Return the override for a value drawn by Optuna."""
 
     def drawn(self, override: str) -> Any:
-        """The other way round; ValueError for what is not on the axis."""
+        """Return Optuna's value for an override; ValueError if it is not on the axis."""
 
     def at(self, share: float) -> str:
-        """The override so far along the axis, from 0 to 1."""
+        """Return the override at a fraction of the axis, from 0 to 1."""
 
     def probes(self) -> Sequence[str]:
-        """Overrides that tell whether a job can be made of any of its values."""
+        """Return overrides that show whether all of the axis is valid."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """One of a few values. The sampler is told the order of numbers; of all else there is none."""
+    """One of a few values. The sampler uses the order of numbers; other values are categorical."""
 
     key: str
     values: Sequence[str]
@@ -72,7 +72,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Interval:
-    """Any number from `low` to `high`, both within, drawn evenly or, where `log`, its logarithm is."""
+    """A real number from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
 
     key: str
     low: float
@@ -101,12 +101,12 @@ class Interval:
         return self.typed(self.low + (self.high - self.low) * share)
 
     def probes(self) -> Sequence[str]:
-        return [self.at(share) for share in (0.0, 1 / math.e, 1.0)]  # 1/e: no whole number, where one is asked for
+        return [self.at(share) for share in (0.0, 1 / math.e, 1.0)]  # 1/e: never an integer, which detects integer keys
 
 
 @dataclass(frozen=True)
 class WholeInterval:
-    """The same of whole numbers."""
+    """An integer from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
 
     key: str
     low: int
@@ -136,12 +136,13 @@ class WholeInterval:
 
 
 def choices(key: str, values: Iterable[str]) -> Choices:
-    """The axis of these values, each once, and numbers in their order."""
-    once = list(dict.fromkeys(values))
-    return Choices(key, sorted(once, key=float) if are_numbers(once) else once)
+    """Return the axis of these values without duplicates, numbers sorted."""
+    unique = list(dict.fromkeys(values))
+    return Choices(key, sorted(unique, key=float) if are_numbers(unique) else unique)
 
 
 def are_numbers(values: Sequence[str]) -> bool:
+    """Whether all values are finite numbers."""
     try:
         return all(math.isfinite(float(value)) for value in values)
     except ValueError:
@@ -151,11 +152,11 @@ def are_numbers(values: Sequence[str]) -> bool:
 def _value(key: str, override: str) -> str:
     name, _, value = override.partition("=")
     if name != key:
-        raise ValueError(f"{override} sets no {key}")
+        raise ValueError(f"{override} does not set {key}")
     return value
 
 
 def _within(low: float, value: float, high: float) -> float:
     if not low <= value <= high:
-        raise ValueError(f"{value} is not from {low} to {high}")
+        raise ValueError(f"{value} is not in {low} to {high}")
     return value

@@ -1,8 +1,8 @@
-"""A sweep's folder: `multirun/<date_time>-<command hash>`, which holds a run's folder for each number.
+"""A sweep's folder: `multirun/<date_time>-<command hash>`, with one run folder per number.
 
-points.json   the overrides of each of its runs, by their numbers; written before the first
-0, 1, ...     the runs' records
-slurm         what was sent to the nodes of a cluster, if any was
+points.json   the overrides of each run by number; written before the first run
+0, 1, ...     the run folders
+slurm         what was submitted to a cluster, if anything
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from epochmeter.results.reuse import REFERENCE, referenced_record
 from epochmeter.shared.atomic_files import hold, read_json, write_json
 
 DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
-"""Keys that change no run's measurement, but which of a grid's points there is a run for, and under which number."""
+"""Keys that do not affect a run's measurement, but which points of a grid are run, and their numbers."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
 IN_ROUNDS = "sweep.repeats=3 sweep.order=random"
 """Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
 ELSEWHERE = "hydra/launcher=slurm"
-"""Has nodes make the runs: it is the same sweep from any of a cluster's login nodes."""
+"""Runs on cluster nodes: the sweep is the same from all login nodes."""
 POINTS = "points.json"
 SENT = "slurm/jobs.json"
 AGAIN = ".again"
 """File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
 STAMP = "%Y-%m-%d_%H-%M-%S"
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
-"""How the names of folders begin: the stamp, and which of its second."""
+"""Start of folder names: the time, and a counter within the second."""
 _held: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 _new: list[Path] = []
@@ -50,10 +50,17 @@ def folder(
     again: bool,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """The folder for this command's runs, made and held for this process alone.
+    """Return the folder for this command's runs, created and locked for this process.
 
-    The newest folder of the same command on this host, of `many` runs or of one, in which no other process is at work
-    is opened again, unless all is to be measured `again`.
+    The newest folder of the same command on this host that no other process uses is opened again, to resume it.
+
+    Args:
+        multirun: Folder of all sweeps.
+        now: Current time.
+        command: The command's overrides.
+        many: Whether the command is a sweep.
+        again: Measure everything again, in a new folder.
+        say: Receives messages.
     """
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
@@ -61,48 +68,48 @@ def folder(
         for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: order_of(path.name), reverse=True):
             if _hold(earlier):
                 return earlier
-            say(f"Another process is at work on the same in {earlier.name}, which is left to it.")
-    made = _made(multirun, now.strftime(STAMP), key)
+            say(f"Another process runs the same command in {earlier.name}; using another folder.")
+    created = _made(multirun, now.strftime(STAMP), key)
     if again and many:
-        (made / AGAIN).touch()
-    return made
+        (created / AGAIN).touch()
+    return created
 
 
 def remove_empty() -> None:
     """Remove the folders that this process has created and that have no run, as after an invalid command."""
-    for made in _new:
-        for folder in made.glob("*/"):
+    for created in _new:
+        for folder in created.glob("*/"):
             with suppress(OSError):
                 folder.rmdir()
         with suppress(OSError):
-            if not any(path.is_dir() for path in made.iterdir()):
-                for described in made.iterdir():  # the points of runs that there are not, and how they were asked for
-                    described.unlink()
-            made.rmdir()
+            if not any(path.is_dir() for path in created.iterdir()):
+                for file in created.iterdir():  # points.json and search.json, without runs
+                    file.unlink()
+            created.rmdir()
         with suppress(OSError):
-            made.parent.rmdir()
+            created.parent.rmdir()
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
-    """What makes two commands one: their overrides, less those that change no measurement and no grid, and the host,
-    unless it has others make the runs.
+    """Return the hash that identifies a command: its overrides, the host and whether it is a sweep.
 
-    They are in any order, but for those of a grid that may be swept over: their order is that of its runs.
+    Overrides that affect neither measurements nor the grid are ignored, and the host if cluster nodes run it. The order
+    matters only for overrides that are swept over, as it is the order of runs.
     """
-    typed = spelled(command) if many else command
-    kept = [each for each in typed if measures(key_of(each)) or (many and key_of(each) in DRAWS)]
-    axes = [each for each in kept if many and is_axis(each)]
+    overrides = spelled(command) if many else command
+    relevant = [item for item in overrides if measures(key_of(item)) or (many and key_of(item) in DRAWS)]
+    axes = [item for item in relevant if many and is_axis(item)]
     host = "" if ELSEWHERE in command else platform.node()
-    return digest_of([sorted(set(kept) - set(axes)), axes, many, host])[:8]
+    return digest_of([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
 
 
 def is_axis(override: str) -> bool:
-    """Whether an override may be one that is swept over, which Hydra alone can tell: of a list, or a function's."""
+    """Whether an override may be swept over: a list or a function. Only Hydra knows exactly."""
     return any(sign in override.partition("=")[2] for sign in ",(")
 
 
 def spelled(command: Sequence[str]) -> list[str]:
-    """The same in the one way that folders know: `sweep.repeats=3` is `repeat=0,1,2` before all else."""
+    """Return the canonical form of a command: `sweep.repeats=3` becomes a leading `repeat=0,1,2`."""
     counts = [override for override in command if key_of(override) == REPEATS]
     others = [override for override in command if override not in counts]
     last = counts[-1].partition("=")[2] if counts else ""
@@ -110,43 +117,47 @@ def spelled(command: Sequence[str]) -> list[str]:
 
 
 def repeated(count: int) -> str:
-    """The override that runs each point so many times."""
+    """Return the override for `count` repeats of each point."""
     return f"{REPEAT}={','.join(map(str, range(count)))}"
 
 
 def key_of(override: str) -> str:
+    """Return an override's key."""
     return override.partition("=")[0]
 
 
 def keep_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
-    """Notes what the runs of a sweep are, by their numbers, for all that are at work in it or look at it."""
+    """Write the points of a sweep by number, for all processes that run or read it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / POINTS, {"points": redacted_tree(points)})
 
 
 class Points(NamedTuple):
-    """What the runs of a sweep are, by their numbers, as it began."""
+    """The points of a sweep by number, as it started.
+
+    Attributes:
+        typed: Overrides of each point.
+        varied: Overrides that not all points have.
+        whole: Numbers of the runs that were completed before.
+    """
 
     typed: Sequence[Sequence[str]] = ()
-    """The overrides of each."""
     varied: frozenset[str] = frozenset()
-    """Those of them that not all have."""
     whole: frozenset[int] = frozenset()
-    """The numbers of those that were measured to their end before."""
 
 
 @lru_cache(maxsize=1)
 def points(folder: Path) -> Points:
-    """The points of a sweep; none where they are not noted, as of a single run."""
+    """Return the points of a sweep; empty without points.json, as for a single run."""
     try:
         typed = read_json(folder / POINTS)["points"]
     except (OSError, ValueError, KeyError):
         return Points()
-    alike = set(typed[0]).intersection(*typed)
+    common = set(typed[0]).intersection(*typed)
     own = [path.parent for path in folder.glob("*/whole.json")]
     reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
-    whole = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
-    return Points(typed, frozenset(chain(*typed)) - alike, whole)
+    completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
+    return Points(typed, frozenset(chain(*typed)) - common, completed)
 
 
 def reuses_none(folder: Path) -> bool:
@@ -155,32 +166,32 @@ def reuses_none(folder: Path) -> bool:
 
 
 def is_sent(folder: Path) -> bool:
-    """Whether the runs of a sweep are made by the nodes of a cluster."""
+    """Whether the runs of a sweep are submitted to a cluster."""
     return (folder / SENT).exists()
 
 
 def order_of(name: str) -> tuple[str, int]:
-    """By which folders are in the order in which they were made, told by their names; one that was renamed is before
-    them."""
-    told = STAMPED.match(name)
-    return (told[1], int(told[2] or 1)) if told else ("", 0)
+    """Return a sort key for folder names by creation time; a renamed folder sorts first."""
+    match = STAMPED.match(name)
+    return (match[1], int(match[2] or 1)) if match else ("", 0)
 
 
 def _made(multirun: Path, stamp: str, key: str) -> Path:
-    """A new folder, the newest of its command by its name too where the clock has been set back."""
+    """Create a folder, named after the newest of its command even if the clock was set back."""
     newest = max((order_of(path.name) for path in multirun.glob(f"*-{key}")), default=("", 0))
     stamp, number = max((stamp, 1), newest)
     while True:
-        made = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
+        created = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
         with suppress(FileExistsError):
-            made.mkdir()
-            _new.append(made)
-            if _hold(made):
-                return made
+            created.mkdir()
+            _new.append(created)
+            if _hold(created):
+                return created
         number += 1
 
 
 def _hold(path: Path) -> bool:
+    """Lock a folder until this process ends; False if another process has it."""
     descriptor = hold(path, wait=False)
     if descriptor is not None:
         _held.append(descriptor)

@@ -1,1 +1,1 @@
-"""Records shown in MLflow. The record is the truth and MLflow its index: it can be rebuilt at any time."""
+"""Publish run folders to MLflow. The run folder is the source of truth; MLflow can be rebuilt from it at any time."""

@@ -1,8 +1,7 @@
-"""Where runs are shown: the server that tracking.uri or MLFLOW_TRACKING_URI names, or one database in the project's
-root.
+"""Connect to MLflow: a server (`tracking.uri` or MLFLOW_TRACKING_URI), or a database in the project's root.
 
-`python -m epochmeter.tracking.client` makes that database, which takes a second that no run then has to spend, also
-where the runs are shown by a server: that one may be away.
+`python -m epochmeter.tracking.client` creates the database, which saves runs a second. It is created even if runs are
+published to a server, which may be down.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ ENVIRONMENT = {
     # Publishing again later is the retry.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
-"""What MLflow is told before it is imported, unless the user told it otherwise."""
+"""Environment for MLflow's import, unless the user has set these variables."""
 PATIENCE_S, PATIENT_S = 2, 30
-"""How long a call to a server that is away may take: while a run is under way, and where a person waits for it."""
+"""Timeout of a call to a server, in seconds: during a run, and while a person waits."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """An experiment of a tracking server or database, opened."""
+    """An open experiment of a tracking server or database."""
 
     client: MlflowClient
     uri: str
@@ -46,54 +45,54 @@ class Store:
 
 
 LOCAL = f"{SQLITE}{ROOT / 'mlflow.db'}"
-"""The project's own database, whatever the working directory."""
+"""The project's own database, independent of the working directory."""
 
 
 class Place(NamedTuple):
-    """Where runs are shown."""
+    """Destination of published runs: experiment and address."""
 
     experiment: str
     uri: str
 
     def __str__(self) -> str:
-        """The address as it may be shown."""
+        """Return the address without secrets."""
         return redacted(self.uri)
 
 
 def place(tracking: Mapping[str, Any]) -> Place | None:
-    """Where the runs of a job are to be shown that is tracked so; None where they are not to be."""
+    """Return the destination for a tracking configuration; None for `tracking=none`."""
     if tracking["name"] == "none":
         return None
     return Place(tracking["experiment"], tracking.get("uri") or tracking_uri())
 
 
 def tracking_uri() -> str:
-    """The user's server or database, or else that of the project."""
+    """Return the user's server or database, else the project's database."""
     return os.environ.get(VARIABLE) or LOCAL
 
 
 def check(tracking: Mapping[str, Any]) -> None:
-    """Refuses what is no server to `tracking=server`, and an address that holds a password; ValueError."""
+    """Check the tracking configuration: ValueError for a missing server, or an address that contains a password."""
     uri = tracking.get("uri")
     if uri and redacted(uri) != uri:
         raise ValueError(
-            f"tracking.uri={redacted(uri)}: an address that holds a secret would stand in every record. Give it as "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or as MLFLOW_TRACKING_TOKEN, in the environment."
+            f"tracking.uri={redacted(uri)}: the password in this address would be written to every run folder. Set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment."
         )
     if tracking["name"] != "server":
         return
-    found = uri or os.environ.get(VARIABLE)
-    if not found:
+    address = uri or os.environ.get(VARIABLE)
+    if not address:
         raise ValueError(f"tracking=server: give tracking.uri=http://HOST:5000, or set {VARIABLE}.")
-    if not found.startswith(("http://", "https://")):
+    if not address.startswith(("http://", "https://")):
         raise ValueError(
-            f"tracking=server at {redacted(found)}: give the address of an MLflow server, which begins with http:// or "
-            "https://; its database stands behind it."
+            f"tracking=server at {redacted(address)}: give the address of an MLflow server, which begins with http:// "
+            "or https://, not that of its database."
         )
 
 
 def load_mlflow(patience_s: int = PATIENCE_S) -> None:
-    """Imports MLflow, a second's work, without its telemetry and its chatter; the first patience stands."""
+    """Import MLflow, which takes a second, without its telemetry and log messages; the first timeout is kept."""
     for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(patience_s)}.items():
         os.environ.setdefault(name, value)
     import mlflow  # noqa: F401
@@ -103,10 +102,18 @@ def load_mlflow(patience_s: int = PATIENCE_S) -> None:
 
 
 def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
-    """Opens an experiment by its name; what is missing of it is made.
+    """Open an experiment, and create what is missing.
 
-    A local experiment keeps its artifacts in `mlruns/` beside its database; a server chooses its own place.
-    Raises RuntimeError for an experiment that was deleted, and whatever MLflow raises for a store that is away.
+    A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
+
+    Args:
+        experiment: Name of the experiment.
+        uri: Address; None: `tracking_uri()`.
+        patience_s: Timeout of a call.
+
+    Raises:
+        RuntimeError: The experiment was deleted.
+        Exception: Errors of MLflow, as for a server that is down.
     """
     load_mlflow(patience_s)
     from mlflow import MlflowClient
@@ -124,34 +131,34 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s:
 
 
 def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
-    """Opens an experiment to be read: nothing is made of what is missing, which is a LookupError."""
+    """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
-            f"no database at {redacted(uri)}: show the runs first (python src/publish.py), or set {VARIABLE}."
+            f"no database at {redacted(uri)}: publish the runs first (python src/publish.py), or set {VARIABLE}."
         )
     load_mlflow(patience_s)
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    found = client.get_experiment_by_name(experiment)
-    if found is None or found.lifecycle_stage == "deleted":
-        there = ", ".join(sorted(each.name for each in client.search_experiments()))
-        at = redacted(uri)
-        raise LookupError(f"no experiment '{experiment}' at {at}: name one of {there} by tracking.experiment=NAME.")
-    return Store(client, uri, found.experiment_id)
+    match = client.get_experiment_by_name(experiment)
+    if match is None or match.lifecycle_stage == "deleted":
+        names = ", ".join(sorted(other.name for other in client.search_experiments()))
+        address = redacted(uri)
+        raise LookupError(f"no experiment '{experiment}' at {address}: set tracking.experiment= to one of {names}.")
+    return Store(client, uri, match.experiment_id)
 
 
 @contextmanager
 def _locked(database: Path) -> Iterator[None]:
-    """Holds the right to make the database: MLflow's own migrations fail when two processes start them at once."""
+    """Lock the creation of the database: MLflow's migrations fail if two processes start them at once."""
     with open(f"{database}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _make(database: Path) -> None:
-    """Makes the database under another name first, so that a start that was killed leaves no half of it."""
+    """Create the database under a temporary name first, so that a killed process leaves no partial one."""
     from mlflow import MlflowClient
 
     partial = database.with_name(f"{database.name}.partial")
@@ -163,21 +170,21 @@ def _make(database: Path) -> None:
 def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    match = client.get_experiment_by_name(name)
+    if match is None:
         try:
             return client.create_experiment(name, artifact_location=artifacts)
         except MlflowException:
-            found = client.get_experiment_by_name(name)  # another process was faster
-            if found is None:
+            match = client.get_experiment_by_name(name)  # created by another process meanwhile
+            if match is None:
                 raise
-    if found.lifecycle_stage == "deleted":
+    if match.lifecycle_stage == "deleted":
         raise RuntimeError(
             f"experiment '{name}' was deleted in MLflow. Restore it (mlflow experiments restore "
-            f"--experiment-id {found.experiment_id}), or publish to another: tracking.experiment=NAME."
+            f"--experiment-id {match.experiment_id}), or set tracking.experiment= to another."
         )
-    return found.experiment_id
+    return match.experiment_id
 
 
 if __name__ == "__main__":
-    print(f"Made the MLflow database {open_store(uri=LOCAL).uri}")
+    print(f"Created the MLflow database {open_store(uri=LOCAL).uri}")

@@ -1,42 +1,47 @@
-"""What the page of an experiment in MLflow opens with: what its runs are, and how to read their numbers."""
+"""The description on the experiment's page in MLflow: its runs, and how to read their metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 SECTIONS = {
-    "`epoch/` `val/`": "a value an epoch: of its training, of the evaluation after it",
+    "`epoch/` `val/`": "one value per epoch: training, and the evaluation after it",
     "`steady/` `spread/`": "mean and standard deviation over the epochs after the warm-up",
     "`total/`": "the whole run, warm-up and evaluation included",
-    "`rank_max/`": "of several ranks the largest, where the rest are means",
-    "`model/`": "what the model is made of",
-    "`throughput/`": "between the two steps that were asked for",
-    "`step/` `power/`": "curves within the epochs: the loss, the power",
+    "`rank_max/`": "the largest value of all ranks; other metrics are means over ranks",
+    "`model/`": "model statistics: parameters, FLOPs, memory",
+    "`throughput/`": "throughput between the two configured steps",
+    "`step/` `power/`": "curves within epochs: loss and power",
 }
 
 
 def description(energy_and_time: str, by_covers: Mapping[str, str], by_device_and_limit: str, reports: str) -> str:
-    """The experiment's description in Markdown, given the addresses of its views and of its reports.
+    """Return the experiment's description in Markdown.
 
-    `by_covers` has those of the views of what energies are those of, where that is not the same for all runs.
+    Args:
+        energy_and_time: Address of the view of energy and time.
+        by_covers: Addresses of the views by the hardware that energy covers, if that differs between runs.
+        by_device_and_limit: Address of the view by device and power limit.
+        reports: Address of the view of reports.
     """
     table = ["| metrics | |", "| --- | --- |", *(f"| {names} | {meaning} |" for names, meaning in SECTIONS.items())]
-    told = [  # a line each: MLflow breaks lines where the text does
-        "**Training runs that were measured: where the time of each epoch went, and what it cost in joules.**",
-        f"Look at [energy and time]({energy_and_time}) of the newest runs, at their means "
-        f"[by device and power limit]({by_device_and_limit}), or at the [reports]({reports}) of whole sweeps.",
+    paragraphs = [  # one line per paragraph: MLflow keeps line breaks
+        "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
+        f"See [energy and time]({energy_and_time}) of the newest runs, their means "
+        f"[by device and power limit]({by_device_and_limit}), or the [reports]({reports}) of sweeps.",
         *([_apart(by_covers)] if by_covers else []),
         "\n".join(table),
-        "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. What could not be measured is absent "
-        "and never 0; the tag `epochmeter.energy_reason` says why.",
-        "`epochmeter.energy_covers` says what a run's energy is that of (a module, GPUs, a CPU): where that differs, "
-        "runs are not compared by it: the view of all draws no energy then, and no group is of two.",
-        "A run with `epochmeter.rehearsal=true` was asked for what its machine is not, and is no result.",
-        "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are taken).",
+        "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. Values that could not be "
+        "measured are absent, never 0; the tag `epochmeter.energy_reason` has the reason.",
+        "`epochmeter.energy_covers` names the hardware that a run's energy covers (a module, GPUs, a CPU). Energies of "
+        "different hardware are not compared: the view of all runs then has no energy, and groups are separate.",
+        "A run with `epochmeter.rehearsal=true` was configured for other hardware than its machine, and is no result.",
+        "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are measured).",
     ]
-    return "\n\n".join(told)
+    return "\n\n".join(paragraphs)
 
 
 def _apart(by_covers: Mapping[str, str]) -> str:
+    """Return the links to the views by covered hardware."""
     views = ", ".join(f"[{covers}]({address})" for covers, address in by_covers.items())
-    return f"The energies of these runs cover different things. Energy and time of those alone that cover: {views}."
+    return f"The energies of these runs cover different hardware. Energy and time by what they cover: {views}."

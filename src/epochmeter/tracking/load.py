@@ -1,4 +1,4 @@
-"""The runs that MLflow shows, read back as plain mappings: what a report is made of where the records are elsewhere."""
+"""Read runs back from MLflow, for reports of runs whose folders are elsewhere."""
 
 from __future__ import annotations
 
@@ -18,44 +18,52 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 A_PAGE = 200
-"""Runs asked for at once: a server takes well below a second for them."""
+"""Runs per request; a server takes well below a second for this many."""
 
 
 class ShownRun(TypedDict):
-    """A run as MLflow shows it."""
+    """A run in MLflow.
+
+    Attributes:
+        reused_as: Other sweeps that include the run, and its number in each.
+        params: Configuration as typed: `batch` -> `16`, `optimizer.lr` -> `0.01`; null values are absent.
+        metrics: By the names in docs/metrics.md; for per-epoch metrics the last value.
+        facts: Metadata of the run; None if it was published without.
+        status: `FINISHED`, `FAILED`, `KILLED` or `RUNNING`.
+        link: Address of its page.
+    """
 
     run_id: str
     sweep_id: str | None
     reused_as: list[tuple[str, int]]
-    """The other sweeps that the run is part of, and its number in each."""
     params: dict[str, str]
-    """Of the job, as one types them: `batch` -> `16`, `optimizer.lr` -> `0.01`; what is null has none."""
     metrics: dict[str, float]
-    """By the names of docs/metrics.md; of what has a value an epoch the last one."""
     tags: dict[str, str]
     facts: Facts | None
-    """What is known of it beside its metrics; None where it was published without."""
     status: str
-    """`FINISHED`, `FAILED`, `KILLED` or `RUNNING`."""
     link: str
-    """The address of its page."""
 
 
 def runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[ShownRun]:
-    """The measured runs of an experiment, in the order in which they began; without those that were deleted.
+    """Return the measured runs of an experiment by start time, without deleted ones.
 
-    `uri` is MLFLOW_TRACKING_URI's, or else the project's own database, unless one is given. Raises LookupError for a
-    database or an experiment that is not there, and whatever MLflow raises for a server that is away.
+    Args:
+        uri: Server or database; None: MLFLOW_TRACKING_URI or the project's database.
+        experiment: Name of the experiment.
+
+    Raises:
+        LookupError: The database or the experiment does not exist.
+        Exception: Errors of MLflow, as for a server that is down.
     """
     store = found_store(experiment, uri, PATIENT_S)
     return [_shown(run, store) for run in _paged(store)]
 
 
 def links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
-    """`sweep/number` of each run of these sweeps that is shown -> the address of its page; raises as `runs` does."""
+    """Return the page address of each published run of these sweeps, by `sweep/number`; raises as `runs` does."""
     store = found_store(experiment, uri, PATIENT_S)
-    of = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
-    shown = [_shown(run, store) for query in of for run in _paged(store, query)]
+    queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
+    shown = [_shown(run, store) for query in queries for run in _paged(store, query)]
     return {f"{run['sweep_id']}/{Path(run['tags']['epochmeter.folder']).name}": run["link"] for run in shown}
 
 
@@ -75,13 +83,13 @@ def _paged(store: Store, query: str = MEASURED) -> Iterator[Run]:
 
 @contextmanager
 def _all_kept() -> Iterator[None]:
-    """Spares Python the search for garbage among the objects of a page, which would be most of the time it takes."""
-    searching = gc.isenabled()
+    """Disable garbage collection while a page is parsed; it would take most of the time."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if searching:
+        if was_enabled:
             gc.enable()
 
 

@@ -1,4 +1,4 @@
-"""A record -> an MLflow run: whatever is missing is added, so that publishing may stop anywhere and be repeated."""
+"""Publish a record as an MLflow run. Publishing adds what is missing, so it can be interrupted and repeated."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 RECORD_ID = "epochmeter.record_id"
 MEASURED = f"tags.`{RECORD_ID}` != ''"
-"""The filter that finds runs which measured something: those that have a record."""
+"""Filter for runs with measurements: those that have a record."""
 OURS = "epochmeter."
-"""How the tags begin that tell of a record."""
+"""Prefix of the tags that epochmeter writes."""
 WINDOWS = "epochmeter.windows"
-"""The tag that counts the windows an MLflow run holds."""
+"""Tag with the number of windows already published."""
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
 MOST_SWEEPS = 100
@@ -37,7 +37,7 @@ LARGEST_BATCH, MOST_METRICS = 100, 1000
 
 @dataclass(frozen=True)
 class Published:
-    """A record's place in MLflow."""
+    """A record's run in MLflow."""
 
     run_id: str
     experiment_id: str
@@ -45,23 +45,27 @@ class Published:
 
 
 def publish(record: Record, store: Store) -> Published:
-    """Publishes all that the record holds; doing so again adds nothing."""
+    """Publish all of the record; repeating it adds nothing."""
     *_, published = publishing(record, store)
     return published
 
 
 def publishing(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
-    """Publishes a call at a time; what is left undone at a yield is done by the next publishing.
+    """Publish step by step, one call at a time; the next publishing continues from any yield.
 
-    A run's state is set last: a run that MLflow shows as finished is there whole. `ended` is the end as the steward
-    knows it, which holds where the record could not be told. Of a run that may go on from a checkpoint only what stays
-    is published: what MLflow has once, it has for good.
+    The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
+    checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics.
+
+    Args:
+        record: The run folder.
+        store: Destination.
+        ended: How the run ended, for a record that could not be completed.
     """
     _check(record)
-    outcome, windows, summary = state(record, ended), record.windows(), record.summary()
-    if (told := record.checkpoint()) and outcome != "FINISHED":
-        windows, summary = [window for window in windows if window["epoch"] < told["epochs"]], None
-    with record.alone():  # of two that publish at once, the second finds what the first has made
+    status, windows, summary = state(record, ended), record.windows(), record.summary()
+    if (checkpoint := record.checkpoint()) and status != "FINISHED":
+        windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
+    with record.alone():  # of two processes, the second finds the run created by the first
         run = _found(record, store) or _created(record, store)
     if not is_superseded(record):
         for failed in _attempts_shown(record.folder, record, store):
@@ -72,8 +76,8 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
         yield published
     for _ in _log_windows(record, windows, store, run):
         yield published
-    if outcome == "RUNNING":
-        if run.info.status != "RUNNING":  # it had ended, and goes on
+    if status == "RUNNING":
+        if run.info.status != "RUNNING":  # it had ended, and was resumed
             store.client.update_run(run.info.run_id, "RUNNING")
             yield published
         return
@@ -84,9 +88,9 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
             yield published
     for _ in _log_files(record, store, run):
         yield published
-    # An end that the steward told of stands where the record tells of none.
-    if run.info.status != outcome and (run.info.status == "RUNNING" or ended or said(record)):
-        store.client.set_terminated(run.info.run_id, outcome, _ms(ended_s(record)))
+    # A status passed by the controller is kept if the record has none.
+    if run.info.status != status and (run.info.status == "RUNNING" or ended or said(record)):
+        store.client.set_terminated(run.info.run_id, status, _ms(ended_s(record)))
     yield published
 
 
@@ -119,12 +123,12 @@ def is_superseded(record: Record) -> bool:
 
 
 def reap(store: Store) -> list[str]:
-    """Ends the runs of this host whose process is dead, as their records say, and returns their ids."""
+    """End this host's runs whose process is dead, as their records say; return their ids."""
     return list(dict.fromkeys(reaping(store)))
 
 
 def reaping(store: Store) -> Iterator[str]:
-    """Reaps a call at a time, and yields whose; what is left undone at a yield is done by the next reaping."""
+    """Reap step by step, one call at a time, and yield run ids; the next reaping continues from any yield."""
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
         if not lives(_process_of(run)):
@@ -151,19 +155,19 @@ def _process_of(run: Run) -> Process:
 
 def _check(record: Record) -> None:
     if not (record.folder / "job.json").is_file():
-        raise ValueError(f"'{record.folder}' is no record: it holds no job.json. Name the folder of a run.")
+        raise ValueError(f"'{record.folder}' is not a run folder: it has no job.json. Name the folder of a run.")
 
 
 def _found(record: Record, store: Store) -> Run | None:
-    """The run that shows the record.
+    """Return the MLflow run of the record.
 
-    A server that makes one only after it was no longer waited for leaves another: one and the same is kept always.
+    A server that creates a run after the timeout leaves a duplicate: always the same one is kept.
     """
     query = f"tags.`{RECORD_ID}` = '{record.run()['record_id']}'"
-    found = sorted(store.client.search_runs([store.experiment_id], query), key=lambda run: run.info.run_id)
-    for double in found[1:]:
-        store.client.delete_run(double.info.run_id)
-    return found[0] if found else None
+    matches = sorted(store.client.search_runs([store.experiment_id], query), key=lambda run: run.info.run_id)
+    for duplicate in matches[1:]:
+        store.client.delete_run(duplicate.info.run_id)
+    return matches[0] if matches else None
 
 
 def _created(record: Record, store: Store) -> Run:
@@ -181,28 +185,28 @@ def _attempts_shown(folder: Path, record: Record, store: Store) -> list[str]:
     if "'" in path:  # MLflow's query language cannot express it
         return []
     query = f"tags.`epochmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
-    found = store.client.search_runs([store.experiment_id], query)
-    return [run.info.run_id for run in found if run.data.tags[RECORD_ID] != record.run()["record_id"]]
+    candidates = store.client.search_runs([store.experiment_id], query)
+    return [run.info.run_id for run in candidates if run.data.tags[RECORD_ID] != record.run()["record_id"]]
 
 
 def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
-    """Params, tags and the dataset, as far as the run lacks them."""
+    """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-    told = run_export.tags(record)
+    wanted = run_export.tags(record)
     if SWEEPS not in run.data.tags:
-        told[SWEEPS] = record.run()["sweep_id"]
+        wanted[SWEEPS] = record.run()["sweep_id"]
     params = [Param(*item) for item in run_export.params(record).items() if item[0] not in run.data.params]
-    tags = [RunTag(*item) for item in told.items() if item not in run.data.tags.items()]
+    tags = [RunTag(*item) for item in wanted.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
         store.client.log_batch(run.info.run_id, params=batch)
         yield
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
-    # Of an end that was none, and of windows that were cut away.
-    for gone in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*told, WINDOWS, SWEEPS)]:
-        store.client.delete_tag(run.info.run_id, gone)
+    # Tags of a premature end, and of deleted windows.
+    for outdated in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*wanted, WINDOWS, SWEEPS)]:
+        store.client.delete_tag(run.info.run_id, outdated)
         yield
     dataset = run_export.dataset(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
@@ -212,12 +216,12 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
 
 
 def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
-    """One batch a window, its losses by step in it; more where it has more than MLflow takes at once."""
+    """Log one batch per window, including its losses by step; more if it exceeds MLflow's batch limit."""
     from mlflow.entities import Metric, RunTag
 
-    known = int(run.data.tags.get(WINDOWS, 0))
-    for count, found in enumerate(scalars.of_windows(record, windows, known), known + 1):
-        metrics = [Metric(*scalar) for scalar in found]
+    published = int(run.data.tags.get(WINDOWS, 0))
+    for count, window_scalars in enumerate(scalars.of_windows(record, windows, published), published + 1):
+        metrics = [Metric(*scalar) for scalar in window_scalars]
         *full, rest = [metrics[first : first + MOST_METRICS] for first in range(0, len(metrics) or 1, MOST_METRICS)]
         for batch in full:
             store.client.log_batch(run.info.run_id, batch)
@@ -226,17 +230,17 @@ def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) ->
         yield
 
 
-def _log_new(found: Iterable[Scalar], store: Store, run: Run) -> None:
-    """Logs the scalars whose names the run lacks."""
+def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
+    """Log the scalars whose names the run lacks."""
     from mlflow.entities import Metric
 
-    metrics = [Metric(*scalar) for scalar in found if scalar.name not in run.data.metrics]
+    metrics = [Metric(*scalar) for scalar in candidates if scalar.name not in run.data.metrics]
     if metrics:
         store.client.log_batch(run.info.run_id, metrics)
 
 
 def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
-    """The curve of the power, where the run lacks it; where it is read from may be slow."""
+    """Log the power curve if the run lacks it; reading it may be slow."""
     if scalars.POWER in run.data.metrics:
         return
     curve = []
@@ -248,17 +252,18 @@ def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> I
 
 
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
-    there = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
+    """Upload the files that the run lacks."""
+    uploaded = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
     for path in files(record):
-        if there.get(path.name) != path.stat().st_size:
+        if uploaded.get(path.name) != path.stat().st_size:
             store.client.log_artifact(run.info.run_id, str(path))
             yield
 
 
 def _ending(run: Run, store: Store) -> Iterator[None]:
-    """Ends a run as its record says; as killed where that is gone, unreadable, or by now another run's."""
+    """End a run as its record says; as killed if the record is missing, unreadable or another run's."""
     record = Record(run.data.tags["epochmeter.folder"])
-    with suppress(Exception):  # one bad record keeps no other run from its end
+    with suppress(Exception):  # one bad record must not block the next run
         if record.run()["record_id"] == run.data.tags[RECORD_ID]:
             for _ in publishing(record, store):
                 yield

@@ -1,4 +1,4 @@
-"""Publishing while a run is under way: between its windows only, and never to its harm."""
+"""Publish a run to MLflow while it is measured: in a background thread and between windows only."""
 
 from __future__ import annotations
 
@@ -22,39 +22,42 @@ from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
 CATCHING_UP_S = 10.0
-"""How long a run, once it is shown, may take to show what earlier ones have left: the next one goes on with it."""
+"""Time limit for publishing what earlier runs left in the queue; the next run continues."""
 SETTLING_S = 3.0
-"""How long an earlier run's last call may take before its being waited for is told."""
+"""Wait for an earlier run's last call before a message about it."""
 SETTLING_LIMIT_S = 600.0
 AT_WORK = threading.Lock()
-"""Held by the one publisher that works: a later run's waits for an earlier one's last call."""
+"""Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
 
 
 class Tracker(Protocol):
-    """Shows a run as it goes: asked to between its windows only."""
+    """Publish a run while it is measured; called between windows only."""
 
     def settle(self, say: Callable[[str], object]) -> list[str]:
-        """Waits until nothing of an earlier run is under way any more, before anything is measured; what to note of
-        what would not end."""
+        """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
 
     def start(self) -> None:
-        """Begins, before the worker does."""
+        """Start, before the training process does."""
 
     def between(self, limit_s: float = 1.0) -> None:
-        """Shows what the record holds by now, for so long at most."""
+        """Publish the record's current content, within a time limit in seconds."""
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
-        """Shows the end; where that is in MLflow, or why it is not there, or None where it is not meant to be."""
+        """Publish the end; return the place in MLflow, an error message, or None if nothing is published."""
 
 
 class Publisher:
-    """Publishes a record from a thread that works when asked to, and keeps still while a window is open.
+    """Publish a record in a background thread that runs on request and stays idle during windows.
 
-    start ....... MLflow is imported and the run made, earlier runs whose process died are ended and the views saved,
-                  while the worker starts
-    between ..... what the record holds by now is published; a call in flight is the most that a window sees
-    close ....... the end is published, and then what earlier runs have left in the queue while MLflow was away, as far
-                  as it is meant for the same place, `where`
+    start ....... import MLflow, create the run, end earlier runs whose process died, and save the views, while the
+                  training process starts
+    between ..... publish the record's current content; at most one call in flight can reach into a window
+    close ....... publish the end, and then what earlier runs left in the queue while MLflow was down
+
+    Args:
+        record: The run folder.
+        open_store: Opens the destination.
+        where: The destination; only queued runs with the same one are published.
     """
 
     def __init__(self, record: Record, open_store: Callable[[], Store] = open_store, where: Place | None = None):
@@ -71,7 +74,7 @@ class Publisher:
         self._thread = threading.Thread()
 
     def settle(self, say: Callable[[str], object]) -> list[str]:
-        """Waits for an earlier run's last call, which nothing can interrupt: an upload may take a board minutes."""
+        """Wait for an earlier run's last call, which cannot be interrupted: a board's upload may take minutes."""
         ended = AT_WORK.acquire(timeout=SETTLING_S)
         if not ended:
             say(f"Waiting up to {SETTLING_LIMIT_S:g} s until an earlier run is published to MLflow.")
@@ -82,40 +85,45 @@ class Publisher:
         return [f"an earlier run was still being published to MLflow after {SETTLING_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
-        """Begins, and returns at once."""
+        """Start the thread and return at once."""
         self._ask(math.inf, self._steps)
 
     def between(self, limit_s: float = 1.0) -> None:
-        """Publishes what the record holds, for so long at most; what is left waits until asked again.
+        """Publish the record's current content within `limit_s`; the rest waits until the next call.
 
-        The first time it also waits for an earlier run's last call and for MLflow's import, which nothing can interrupt
-        and no window should see.
+        The first call also waits for an earlier run's last call and for MLflow's import, which cannot be interrupted
+        and must not reach into a window.
         """
         self._loaded.wait(self._patience_s)
         self._patience_s = 0.0
         self._publish_within(limit_s)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
-        """Publishes the end, and returns its place in MLflow, or why it has none and what to do.
+        """Publish the end.
 
-        `ended` is how the run ended (whole, failed or killed), for a record that could not be written to its end.
+        Args:
+            limit_s: Time limit.
+            ended: How the run ended (whole, failed or killed), for a record that could not be completed.
+
+        Returns:
+            The place in MLflow, or a message with the reason and the command to publish later.
         """
         self._ended = ended
         self._publish_within(limit_s)
-        shown = self._outcome
-        if isinstance(shown, Published):
+        outcome = self._outcome
+        if isinstance(outcome, Published):
             queue.drop(self._record)
             if any(waiting_for(self._where, queue.multirun_of(self._record))):
                 self.catch_up(CATCHING_UP_S)
-            return shown
-        why = shown or f"no answer within {limit_s:g} s"
+            return outcome
+        why = outcome or f"no answer within {limit_s:g} s"
         return (
             f"warning: not all of this run was published to MLflow: {why}\n"
             f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
         )
 
     def catch_up(self, limit_s: float) -> str | None:
-        """Publishes what earlier runs have left, for so long at most; what kept some of it from being published."""
+        """Publish what earlier runs left in the queue, within `limit_s`; return an error message, if any."""
         self._work_within(limit_s, self._catching_up)
         return self._outcome if isinstance(self._outcome, str) else None
 
@@ -144,7 +152,7 @@ class Publisher:
 
     def _work_within(self, limit_s: float, steps: Callable[[], Iterator[None]]) -> None:
         self._deadline = time.monotonic() + limit_s
-        if self._thread.is_alive():  # a call that was asked for earlier may still hang
+        if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
             self._ask(self._deadline, steps)
@@ -161,11 +169,11 @@ class Publisher:
                 for _ in steps():
                     if time.monotonic() > self._deadline:
                         return
-            except Exception as error:  # whatever MLflow raises, the run goes on
+            except Exception as error:  # whatever MLflow raises, the run continues
                 self._outcome = reason(error)
 
     def _steps(self) -> Iterator[None]:
-        """All there is to do by now, a call at a time: at each yield the deadline may end it."""
+        """Publish everything so far, one call at a time; the deadline may end it at each yield."""
         yield
         store = yield from self._opened()
         for published in publishing(self._record, store, self._ended):  # noqa: B007 (the last one counts)
@@ -176,6 +184,7 @@ class Publisher:
             self._tidy = True
 
     def _opened(self) -> Generator[None, None, Store]:
+        """Import MLflow and open the destination, once."""
         if not self._store:
             try:
                 load_mlflow()
@@ -187,7 +196,7 @@ class Publisher:
         return self._store
 
     def _tidying(self, store: Store) -> Iterator[None]:
-        """What is no part of the run, and is done once: the views, and earlier runs whose process died."""
+        """Do the one-time housekeeping: save the views, and end earlier runs whose process died."""
         run = self._record.run()
         yield from views.saving(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
         with suppress(Exception):
@@ -195,21 +204,21 @@ class Publisher:
                 yield
 
     def _catching_up(self) -> Iterator[None]:
-        """Publishes what earlier runs have left, as far as it is meant for the same place."""
+        """Publish the queued runs with the same destination."""
         store = yield from self._opened()
         for record in waiting_for(self._where, queue.multirun_of(self._record)):
             try:
                 for _ in publishing(record, store):
                     yield
                 queue.drop(record)
-            except Exception as error:  # one that is broken, or that MLflow refuses, keeps no other from being shown
+            except Exception as error:  # a broken or refused record must not block the next
                 self._outcome = reason(error)
-                store.client.get_experiment(store.experiment_id)  # a server that is away is not waited for once more
+                store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
                 yield
 
 
 class Unpublished:
-    """Stands for a publisher where nothing is to be shown: `tracking=none`."""
+    """Null object for `tracking=none`."""
 
     def __init__(self, record: Record):
         self._record = record
@@ -228,7 +237,7 @@ class Unpublished:
 
 
 class WithEvents:
-    """A tracker with an event file for TensorBoard beside it; what goes wrong with the file ends that alone."""
+    """A tracker that also writes TensorBoard event files; errors of these files only end them."""
 
     def __init__(self, tracker: Tracker, events: Events):
         self._tracker = tracker
@@ -259,14 +268,14 @@ class WithEvents:
 
 
 def publisher(record: Record, **tracking: Any) -> Tracker:
-    """The tracker that `tracking=` asks for, by its keys."""
+    """Return the tracker for a tracking configuration."""
     where = place({"experiment": EXPERIMENT, **tracking})
     tracker = Publisher(record, partial(open_store, *where), where) if where else Unpublished(record)
     return WithEvents(tracker, Events(record)) if tracking.get("tensorboard") else tracker
 
 
 def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
-    """The records in the queue of runs that are over, and are to be shown there; none where there is no such place."""
+    """Yield the queued records of finished runs with this destination."""
     for record in queue.waiting(multirun) if where else ():
         with suppress(*queue.UNREADABLE):
             if is_superseded(record):
@@ -276,12 +285,12 @@ def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
 
 
 def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
-    """Shows what earlier runs have left in the queue, where none is measured; or says why not."""
+    """Publish what earlier runs left in the queue, when none is measured; return a message if it fails."""
     where = place(tracking)
-    left = next(waiting_for(where, multirun), None)
-    if where is None or left is None:
+    first = next(waiting_for(where, multirun), None)
+    if where is None or first is None:
         return None
-    why = Publisher(left, partial(open_store, *where), where).catch_up(limit_s)
+    why = Publisher(first, partial(open_store, *where), where).catch_up(limit_s)
     if not any(waiting_for(where, multirun)):
         return None
     why = why or f"not all were published within {limit_s:g} s"
@@ -312,6 +321,6 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: f
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, which with MLflow may go on for pages, less any secret in it."""
+    """Return the first line of an error, as MLflow's may be pages long, without secrets."""
     text = redacted(str(error).partition("\n")[0]) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,11 +1,11 @@
-"""The runs of which something is still to be told, as a queue on the disk: a file each in `multirun/.queue`.
+"""On-disk queue of runs still to be published: one file per run in `multirun/.queue`.
 
-    put ....... as a run begins, before its record tells of it
-    waiting ... asked by every start, and by `make publish`: who died is closed, what MLflow lacks is published
-    drop ...... once a run is shown where it is meant to be; it stays while its record tells no end
+put ....... as a run starts, before its record exists
+waiting ... read by every start and by `make publish`: dead runs are closed, unpublished ones are published
+drop ...... once a run is published; it stays until its record has an end
 
-A board that is offline for days leaves its runs here, and the next start that finds the server publishes them. The
-queue tells what to look at and nothing else: a lost one is made up for by `make publish`, which looks at every record.
+A board that is offline for days leaves its runs here, and the next start that reaches the server publishes them. The
+queue is only an index: if it is lost, `make publish` looks at every record.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from epochmeter.results.run_status import said
 from epochmeter.shared.record import Record
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
-"""What reading a broken record raises."""
+"""Exceptions from reading a broken record."""
 
 
 def multirun_of(record: Record) -> Path:
-    """The folder of all sweeps that a run belongs to, also where it was set aside."""
+    """Return the folder of all sweeps that a run belongs to, also for an archived attempt."""
     folder = record.folder.absolute()
     return folder.parents[2 if folder.name.startswith("attempt") else 1]
 
 
 def put(record: Record, record_id: str) -> None:
-    """Notes that a run begins in the record's folder.
+    """Add a run that is about to start in the record's folder.
 
-    It begins also where that cannot be noted: what keeps a small file from being written will tell of itself.
+    An error is ignored: a disk that cannot take a small file will cause one later.
     """
     folder = record.folder.absolute()
     with suppress(OSError):
         entry = _entry(record, record_id)
         entry.parent.mkdir(exist_ok=True)
         partial = entry.with_name(f".{record_id}")
-        # Relative: multirun/ may be looked at from a container, or be moved. The disk is not waited for.
+        # Relative: multirun/ may be mounted in a container, or be moved. Not flushed to disk.
         partial.write_text(f"{folder.relative_to(multirun_of(record))}\n")
         partial.replace(entry)
 
 
 def drop(record: Record) -> None:
-    """Notes that all is shown of the record's run; one whose end could not be written stays, to be closed."""
+    """Remove a published run; a run without a recorded end stays, to be closed."""
     with suppress(*UNREADABLE):
         if said(record):
             _entry(record, record.run()["record_id"]).unlink()
 
 
 def waiting(multirun: Path) -> Iterator[Record]:
-    """The records of the runs in the queue; an entry of which nothing is there is removed."""
+    """Yield the records of queued runs; entries without a record are removed."""
     for entry in _entries(multirun):
         with suppress(*UNREADABLE):
-            begun = Record(multirun / entry.read_text().strip())
-            record = _of(entry.name, begun) or _settled(entry.name, begun)
+            start = Record(multirun / entry.read_text().strip())
+            record = _of(entry.name, start) or _settled(entry.name, start)
             if record:
                 yield record
             else:
@@ -73,18 +73,18 @@ def _entries(multirun: Path) -> list[Path]:
         return []
 
 
-def _of(record_id: str, begun: Record) -> Record | None:
-    """The record of that run: where it began, or where a later attempt has set it aside."""
-    for record in chain([begun], begun.attempts()):
+def _of(record_id: str, start: Record) -> Record | None:
+    """Return that run's record: where it started, or in the archive of a later attempt."""
+    for record in chain([start], start.attempts()):
         with suppress(*UNREADABLE):
             if record.run()["record_id"] == record_id:
                 return record
     return None
 
 
-def _settled(record_id: str, begun: Record) -> Record | None:
-    """The same, once nobody is beginning a run there any more."""
-    if not begun.folder.exists():
+def _settled(record_id: str, start: Record) -> Record | None:
+    """Return that run's record, once no process starts a run there."""
+    if not start.folder.exists():
         return None
-    with begun.alone():
-        return _of(record_id, begun)
+    with start.alone():
+        return _of(record_id, start)

@@ -1,4 +1,4 @@
-"""A report in MLflow: its files as the artifacts of one run a sweep, which is found again and never doubled."""
+"""Publish a report to MLflow: its files as artifacts of one run per sweep."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 
 
 def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:
-    """Logs a report's files, and returns the address under which MLflow shows the first of them.
+    """Upload a report's files, replacing those of an earlier report of the same sweep.
 
-    They keep their places below the folder that holds all of them; what an earlier report of this sweep left is
-    replaced, and removed where this one has no such file. None where there is nothing to log, or `tracking=none`.
-    Raises RuntimeError where MLflow does not take them.
+    Args:
+        sweep: Name of the sweep.
+        files: The files; relative paths below their common folder are kept.
+        tracking: The tracking configuration.
+
+    Returns:
+        Address of the first file in MLflow; None without files or with `tracking=none`.
+
+    Raises:
+        RuntimeError: MLflow failed.
     """
     paths = [path.absolute() for path in files]
     where = place(tracking)
@@ -34,8 +41,8 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
         return _logged(sweep, _places(paths), store)
     except Exception as error:
         raise RuntimeError(
-            f"MLflow at {where} does not show the report: {reason(error)}. Its files lie in "
-            f"{paths[0].parent}. When MLflow is back, make the report again."
+            f"cannot publish the report to MLflow at {where}: {reason(error)}. Its files are in "
+            f"{paths[0].parent}. When MLflow is back, create the report again."
         ) from error
 
 
@@ -46,25 +53,27 @@ def _logged(sweep: str, places: Mapping[str, Path], store: Store) -> str:
     _remove(_artifacts(run, store) - places.keys(), run, store)
     shown = Published(run.info.run_id, store.experiment_id, store.uri)
     store.client.set_tag(shown.run_id, NOTE, _note(list(places), shown))
-    store.client.set_terminated(shown.run_id, "FINISHED", run.info.start_time)  # made again it would seem to last
+    store.client.set_terminated(
+        shown.run_id, "FINISHED", run.info.start_time
+    )  # an end time of now would show a long duration
     return artifact_link(shown, next(iter(places)))
 
 
 def _note(names: Sequence[str], shown: Published) -> str:
-    """What the run's page opens with: the way to the files, and the first picture."""
+    """Return the first text on the run's page: links to the files, and the first picture."""
     links = [f"[{name}]({artifact_page(shown, name)})" for name in names if "/" not in name]
     queries = [urlencode({"path": name, "run_uuid": shown.run_id}) for name in names if name.endswith(".png")]
     return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])
 
 
 def _places(paths: list[Path]) -> dict[str, Path]:
-    """Each file by its path below the folder that holds all of them."""
+    """Return each file by its path below their common folder."""
     folder = os.path.commonpath([path.parent for path in paths])
     return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 def _found(sweep: str, store: Store) -> Run | None:
-    # Compared here: a name may hold the quotes that MLflow's grammar is made of.
+    # Compared here: a name may contain quotes, which MLflow's queries cannot express.
     reports = store.client.search_runs([store.experiment_id], OF_REPORTS)
     return next((run for run in reports if run.data.tags[REPORT] == sweep), None)
 
@@ -89,5 +98,5 @@ def _remove(names: Iterable[str], run: Run, store: Store) -> None:
 
     repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=store.uri)
     for name in names:
-        with suppress(Exception):  # a store that lets nothing be removed keeps what is old
+        with suppress(Exception):  # a store without deletion keeps old files
             repository.delete_artifacts(name)

@@ -1,4 +1,4 @@
-"""A record in MLflow's terms: parameters, tags, a dataset and a note, as pure functions of what it holds."""
+"""Map a run folder to MLflow: parameters, tags, dataset and note, as pure functions."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "
 
 
 def name(record: Record) -> str:
-    """The run's name, which every chart shows: a rehearsal says there too that it is one."""
+    """Return the run's name in charts; rehearsals are marked."""
     run = record.run()
     return f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
 
 
 def params(record: Record) -> dict[str, str]:
-    """The job as one types it: `model=lenet batch=16` are params `model` and `batch`, the rest is `model.name`.
+    """Return the configuration as typed on the command line: `model=lenet batch=16` are params `model` and `batch`.
 
-    Values are written as one types them too: `true`, `0.01`. What is null has no param: MLflow's parallel coordinates
-    take the word for a value among numbers, and drop either the runs that have it or those that have a number.
+    Other keys are dotted, such as `model.name`, and values are written as typed, such as `true` and `0.01`. Null values
+    have no param: MLflow's parallel coordinates would mix text and numbers, and drop runs.
     """
-    asked = [*flat(record.job()), *record.run()["choices"].items()]
-    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in asked if value is not None and measures(key)}
+    items = [*flat(record.job()), *record.run()["choices"].items()]
+    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in items if value is not None and measures(key)}
 
 
 FACTS = "mlflow.epochmeter.facts"
-"""The tag of a run's facts, packed: MLflow's pages show none of its own tags, of which people could read nothing."""
+"""Tag with the run's packed facts. MLflow's pages hide tags with its own prefix; nobody could read this one."""
 
 
 def tags(record: Record) -> dict[str, str]:
-    """What a run is found by, and what is known of how it was measured; what is not known has no tag."""
+    """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
     run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
-    ours = {
+    own = {
         **{key: run[key] for key in ("record_id", "sweep_id", "identity", *Process._fields) if key in run},
         "folder": str(record.folder.resolve()),
         "device": run["choices"].get("device"),
@@ -62,44 +62,46 @@ def tags(record: Record) -> dict[str, str]:
         "note.content": note(record),
         "epochmeter.facts": told(record),
     }
-    named = [(f"epochmeter.{key}", value) for key, value in ours.items()]
+    named = [(f"epochmeter.{key}", value) for key, value in own.items()]
     named += [(f"mlflow.{key}", value) for key, value in mlflow.items()]
     return {key: typed(value)[:LONGEST_TAG] for key, value in named if value is not None}
 
 
 def told(record: Record) -> str | None:
-    """A run's facts, packed: without its epochs while it has not ended or where they are too many; None of very many.
+    """Return a run's facts, packed for a tag.
 
-    Whatever the epochs, MLflow's own metrics have them; those cannot be asked of many runs at once.
+    Its epochs are left out before the run has ended or if they are too long; None if even the rest is. MLflow's metrics
+    have all epochs, but cannot be fetched for many runs at once.
     """
     summary = record.summary()
-    found = facts(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
-    for each in (found, {**found, "epochs": {}}):
-        if len(text := packed(each)) <= LONGEST_TAG:
+    full = facts(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
+    for version in (full, {**full, "epochs": {}}):
+        if len(text := packed(version)) <= LONGEST_TAG:
             return text
     return None
 
 
-def packed(told: Mapping[str, Any]) -> str:
-    return base64.b64encode(zlib.compress(json.dumps(told, separators=(",", ":")).encode())).decode()
+def packed(content: Mapping[str, Any]) -> str:
+    """Return facts as compressed text."""
+    return base64.b64encode(zlib.compress(json.dumps(content, separators=(",", ":")).encode())).decode()
 
 
 def unpacked(text: str) -> Facts:
-    """The facts that a tag holds; ValueError where it holds none."""
+    """Return the facts in a tag; ValueError if it is invalid."""
     try:
-        told: Facts = json.loads(zlib.decompress(base64.b64decode(text)))
-        told["epochs"] = {int(number): metrics for number, metrics in told["epochs"].items()}
+        content: Facts = json.loads(zlib.decompress(base64.b64decode(text)))
+        content["epochs"] = {int(number): metrics for number, metrics in content["epochs"].items()}
     except (zlib.error, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"tag {FACTS} holds no facts: {error}") from error
-    return told
+        raise ValueError(f"tag {FACTS} has no valid facts: {error}") from error
+    return content
 
 
 def note(record: Record) -> str:
-    """What a run's page in MLflow opens with, in Markdown."""
+    """Return the first text on a run's page in MLflow, in Markdown."""
     run, summary = record.run(), record.summary() or {}
     failure = summary.get("failure")
     command = shlex.join(["python", "src/train.py", *run["overrides"]])
-    told = [
+    paragraphs = [
         *(
             ["**Rehearsal, not a result.** " + " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])]
             if run["rehearsal"]
@@ -111,11 +113,11 @@ def note(record: Record) -> str:
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
     ]
-    return "\n\n".join(told)
+    return "\n\n".join(paragraphs)
 
 
 def dataset(record: Record) -> dict[str, str] | None:
-    """The fields of MLflow's dataset, from the manifest alone; None where the run has none."""
+    """Return the fields of MLflow's dataset from the manifest; None if the run has none."""
     manifest = record.run().get("dataset")
     if not manifest:
         return None
@@ -131,6 +133,7 @@ def dataset(record: Record) -> dict[str, str] | None:
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the (dotted key, value) pairs of nested mappings."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -139,10 +142,12 @@ def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def typed(value: Any) -> str:
+    """Return a value as typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def legal(name: str) -> str:
+    """Return a name with only characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

@@ -1,4 +1,4 @@
-"""How a record stands, in MLflow's words; when its run began and ended; and the files of it that are shown."""
+"""A record's status in MLflow's terms, its start and end times, and its files to publish."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import CHECKPOINT, Record
 
 EVENTS = "events.out.tfevents."
-"""What the names begin with of the files that TensorBoard reads: an index of the record, and no part of it."""
+"""Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
 WRITTEN = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
-"""What the run itself adds to, and nobody after it."""
+"""Files written only during the run."""
 SHOWN = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",
@@ -23,37 +23,35 @@ SHOWN = {
 
 
 def state(record: Record, ended: str | None = None) -> str:
-    """The state of the record's run, as `results.run_status` tells it."""
+    """Return the run's MLflow status, from `results.run_status`."""
     return SHOWN[states.state(record, ended)]
 
 
 def said(record: Record) -> str | None:
-    """The end that the record itself tells; None while it tells none."""
-    told = states.said(record)
-    return told and SHOWN[told]
+    """Return the final status in the record itself; None if it has none."""
+    recorded = states.said(record)
+    return recorded and SHOWN[recorded]
 
 
 def started_s(record: Record) -> float:
+    """Return the run's start, in seconds since 1970."""
     return datetime.fromisoformat(record.run()["started"]).timestamp()
 
 
 def ended_s(record: Record) -> float:
-    """When the run ended: as it said, or else when it last wrote anything: who closes it for one that died is late."""
+    """Return the run's end, in seconds since 1970: as recorded, else the last write, as a dead run is closed late."""
     if record.is_whole():
-        told = read_json(record.folder / "whole.json")["finished"]
+        recorded = read_json(record.folder / "whole.json")["finished"]
     else:
-        told = (record.summary() or {}).get("ended")
-    if told:
-        return datetime.fromisoformat(told).timestamp()
+        recorded = (record.summary() or {}).get("ended")
+    if recorded:
+        return datetime.fromisoformat(recorded).timestamp()
     written = [path.stat().st_mtime for path in files(record) if path.name in WRITTEN]
     return max(written, default=started_s(record))
 
 
 def files(record: Record) -> list[Path]:
-    """Every file of the record that is written to its end, but for its checkpoint: large, and soon gone.
-
-    What is made of the record, for TensorBoard, is none of it.
-    """
+    """Return the record's complete files, without the checkpoint, which is large and temporary, and derived files."""
     return sorted(
         path
         for path in record.folder.iterdir()

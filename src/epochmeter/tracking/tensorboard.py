@@ -1,7 +1,7 @@
-"""A record's scalars in an event file beside it, for TensorBoard: those that MLflow is shown, at the same steps.
+"""Write a record's scalars to a TensorBoard event file, with the same values and steps as in MLflow.
 
-The record is the truth and the file its index, which is written anew, from all that the record holds, whenever its run
-begins, goes on, or is asked for later. No torch and no TensorFlow takes part.
+The file is derived from the record and rewritten in full whenever the run starts, resumes, or is published later.
+Needs neither torch nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 def check(tracking: Mapping[str, Any]) -> None:
-    """Refuses to begin what could not be shown: ValueError where TensorBoard is asked for, and its package missing."""
-    asked = tracking.get("tensorboard", False)
-    if not isinstance(asked, bool):
-        raise ValueError(f"tracking.tensorboard={asked}: give true or false.")
-    if asked and find_spec("tensorboard") is None:
+    """Check the configuration: ValueError if TensorBoard is enabled and its package is missing."""
+    enabled = tracking.get("tensorboard", False)
+    if not isinstance(enabled, bool):
+        raise ValueError(f"tracking.tensorboard={enabled}: give true or false.")
+    if enabled and find_spec("tensorboard") is None:
         raise ValueError(
-            "TensorBoard's event files are written by the package tensorboard, which this Python has not. Install it: "
-            "make .venv/.with-tensorboard, or pip install tensorboard; or leave out tracking.tensorboard=true."
+            "tracking.tensorboard=true needs the package tensorboard, which is not installed. Install it with make "
+            ".venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false."
         )
 
 
 def write(record: Record) -> None:
-    """Writes the event file of a run that has ended; that of one under way is its own steward's to write."""
+    """Write the event file of a run that has ended; during a run, its own controller writes it."""
     if state(record) != "RUNNING":
         Events(record).finish()
 
 
 class Events:
-    """Writes what the record holds by now whenever it is asked to, and does nothing in between."""
+    """Append new scalars to the event file on request."""
 
     def __init__(self, record: Record):
         self._record = record
@@ -46,7 +46,7 @@ class Events:
         self._known = 0
 
     def open(self) -> Writer:
-        """Begins the file, in place of those of earlier attempts."""
+        """Create the file, replacing those of earlier attempts."""
         from tensorboard.summary import Writer
 
         if self._writer is None:
@@ -56,22 +56,22 @@ class Events:
         return self._writer
 
     def add(self) -> None:
-        """Adds the windows that are new; they can be read when this returns."""
+        """Append the new windows; they are readable when this returns."""
         windows = self._record.windows()
-        for found in scalars.of_windows(self._record, windows, self._known):
-            self._log(found)
+        for window_scalars in scalars.of_windows(self._record, windows, self._known):
+            self._log(window_scalars)
         self._known = len(windows)
         self.open().flush()
 
     def finish(self) -> None:
-        """Adds what is left, with the run's means, its totals and its power, and ends the file."""
+        """Append the rest, with means, totals and power, and close the file."""
         self.add()
         if summary := self._record.summary():
             self._log(scalars.of_summary(self._record, summary))
             self._log(scalars.of_power(self._record, self._record.windows()))
         self.open().close()
 
-    def _log(self, found: Iterable[Scalar]) -> None:
+    def _log(self, points: Iterable[Scalar]) -> None:
         writer = self.open()
-        for scalar in found:
+        for scalar in points:
             writer.add_scalar(scalar.name, scalar.value, scalar.step, wall_time=scalar.when_ms / 1000)

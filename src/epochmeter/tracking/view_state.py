@@ -1,4 +1,4 @@
-"""The form of a view, which is MLflow's inner affair: that of 3.17."""
+"""The serialized state of a view in MLflow: an internal format, of version 3.17."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ Chart = dict[str, Any]
 
 
 def scatter(x: str, y: str) -> Chart:
+    """Return a scatter plot of two metrics."""
     return {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
 
 
 def parallel(params: list[str], metrics: list[str]) -> Chart:
+    """Return parallel coordinates."""
     return {"type": "PARALLEL", "selectedParams": params, "selectedMetrics": metrics}
 
 
 def bar(metric: str) -> Chart:
+    """Return a bar chart of a metric."""
     return {"type": "BAR", "metricKey": metric}
 
 
 def line(metric: str) -> Chart:
+    """Return a curve of a metric over steps."""
     return {
         "type": "LINE",
         "metricKey": metric,
@@ -41,14 +45,18 @@ def page(
     sections: dict[str, list[Chart]] | None = None,
     groups: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """The whole state of the experiment's page: which runs it shows, what the list shows of each, and the charts.
+    """Return the state of the experiment's page.
 
-    `groups` are the params and tags, as (`param`, `device`), by whose values runs become one, the mean of all.
+    Args:
+        query: Filter of runs.
+        columns: Columns of the run list.
+        sections: Charts by section.
+        groups: Params and tags, such as (`param`, `device`), by which runs are averaged.
     """
     sections = sections or {}
     keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
-    chosen = {"deleted": False, "isGenerated": False}
-    section = {**chosen, "display": True, "isReordered": True, "cardHeight": 280}
+    flags = {"deleted": False, "isGenerated": False}
+    section = {**flags, "display": True, "isReordered": True, "cardHeight": 280}
     return {
         "searchFilter": query,
         "orderByKey": "attributes.start_time",
@@ -73,7 +81,7 @@ def page(
             {**section, "uuid": name, "name": name, "columns": min(3, len(shown))} for name, shown in sections.items()
         ],
         "compareRunCharts": [
-            {**chosen, **chart, "runsCountToCompare": 20, "uuid": f"{name} {index}", "metricSectionId": name}
+            {**flags, **chart, "runsCountToCompare": 20, "uuid": f"{name} {index}", "metricSectionId": name}
             for name, shown in sections.items()
             for index, chart in enumerate(shown)
         ],
@@ -81,6 +89,6 @@ def page(
 
 
 def packed(name: str, page: dict[str, Any]) -> str:
-    """The view of this name, as the tag holds it."""
+    """Return a view as stored in its tag."""
     state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
     return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})

@@ -1,6 +1,6 @@
-"""Saved views of the experiment's page: MLflow's own first view of runs shows neither a parameter nor a metric.
+"""Saved views of the experiment's page, as MLflow's default view shows no parameters and metrics.
 
-They are put there at best effort: a run whose views could not be saved lacks nothing else.
+Views are optional: errors are logged and do not affect the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 from epochmeter.tracking.view_state import Chart, bar, line, packed, page, parallel, scatter
 
 LOCAL = "http://127.0.0.1:5000"
-"""Where `mlflow ui` listens unless told otherwise."""
+"""Default address of `mlflow ui`."""
 TAG = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "epochmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "epochmeter-by-device-and-limit"
@@ -29,51 +29,51 @@ SWEEPS_KEPT = 20
 REHEARSAL = "epochmeter.rehearsal"
 COVERS = "epochmeter.energy_covers"
 MOST_COVERS = 8
-"""So many things that energies are those of have a view each; more than there are."""
+"""Most views by covered hardware; more than there are kinds."""
 REPORT = "epochmeter.report"
-"""The tag that names the sweep whose report a run holds; such a run measured nothing, and no view of runs shows it."""
+"""Tag with the sweep whose report a run contains; such a run has no measurements, and views of runs exclude it."""
 ENERGIES = ("energy_j", "estimated_energy_j")
-"""From the best: measured, estimated."""
+"""Energy metrics, the best first: measured, estimated."""
 EXPECTED = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
-"""What a run will have whose energy has this source."""
+"""Energy metric by energy source."""
 SHOWN = f"attributes.status = 'FINISHED' and {MEASURED}"
-"""The filter of views of runs. One that failed stopped early: its totals are no comparison. A report's run has none."""
+"""Filter of views of runs: completed and measured. Failed runs stopped early, so their totals are not comparable."""
 OF_REPORTS = f"tags.`{REPORT}` != ''"
-ASKED = "What was asked, and what it led to"
+ASKED = "Configuration and results"
 NOTE = "mlflow.note.content"
-"""The tag that holds a description: the experiment's, or a run's."""
+"""Tag with the description of an experiment or a run."""
 OURS = "mlflow.epochmeter.note"
-"""The tag that holds the digest of the description that was written here: what is another now is somebody's own."""
+"""Tag with the checksum of the description written by epochmeter; a different description is a user's own."""
 
 
 def link(shown: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
-    """The address of the saved view of energy and time.
+    """Return the address of the saved view of energy and time.
 
     Args:
-        shown: where it is.
-        sweep: the sweep whose runs it compares; None for the newest runs of all sweeps.
-        rehearsal: whether it compares the rehearsals of that sweep rather than its results.
+        shown: Destination in MLflow.
+        sweep: The sweep whose runs it compares; None for the newest runs of all sweeps.
+        rehearsal: Compare the sweep's rehearsals instead of its results.
     """
     return _address(shown, "runs", _shared(_key_of_sweep(sweep, rehearsal) if sweep else ENERGY_AND_TIME))
 
 
 def run_link(published: Published) -> str:
-    """The address of the run's own page."""
+    """Return the address of the run's page."""
     return _address(published, f"runs/{published.run_id}")
 
 
 def artifact_link(published: Published, name: str) -> str:
-    """The address of the page that previews an artifact of the run."""
+    """Return the address of the page that previews an artifact."""
     return f"{_base(published)}/{artifact_page(published, name)}"
 
 
 def artifact_page(published: Published, name: str) -> str:
-    """The same below the address of MLflow, for links within its pages."""
+    """Return the same relative to MLflow's address, for links within its pages."""
     return _page_of(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
 def save(store: Store) -> None:
-    """Puts the views into the experiment, where they are not there as they are here."""
+    """Save the views that are missing or outdated."""
     for _ in saving(store):
         pass
 
@@ -100,17 +100,17 @@ def saving(store: Store, record: Record | None = None, sweep: str | None = None)
         for key in _outdated(tags) if sweep else ():
             store.client.delete_experiment_tag(store.experiment_id, key)
             yield
-        note, there = described(store, covers), tags.get(NOTE)
-        if note != there and (not there or _digest(there) == tags.get(OURS)):  # somebody's own words stand
+        note, current = described(store, covers), tags.get(NOTE)
+        if note != current and (not current or _digest(current) == tags.get(OURS)):  # keep a user's own text
             store.client.set_experiment_tag(store.experiment_id, OURS, _digest(note))
             store.client.set_experiment_tag(store.experiment_id, NOTE, note)
             yield
-    except Exception as error:  # a view is a comfort: no run is harmed for want of one
+    except Exception as error:  # views are optional
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
 
 def energy_of(store: Store, record: Record | None = None) -> str | None:
-    """The best energy that any run has, or that the record's will have: measured, or else estimated, or else none."""
+    """Return the best energy metric of any run, or the one expected of the record's; None if there is none."""
     expected = EXPECTED.get(record.run()["energy"]["source"]) if record else None
     for name in ENERGIES:
         having = f"metrics.`total/{name}` > 0"
@@ -120,60 +120,66 @@ def energy_of(store: Store, record: Record | None = None) -> str | None:
 
 
 def covers_of(store: Store, energy: str | None, record: Record | None = None) -> list[str]:
-    """What the energies of the runs are those of, and what the record's will be that of; by name."""
-    told = record.run()["energy"] if record else {}
-    found = {told["covers"]} if told.get("covers") and EXPECTED.get(told["source"]) == energy else set()
-    while energy and len(found) < MOST_COVERS:
-        known = [f"tags.`{COVERS}` != '{covers}'" for covers in found if "'" not in covers]
-        having = " and ".join([f"metrics.`total/{energy}` > 0", f"tags.`{COVERS}` != ''", *known])
-        others = {
-            run.data.tags[COVERS] for run in store.client.search_runs([store.experiment_id], having, max_results=1)
-        }
-        if others <= found:
+    """Return the kinds of hardware that the runs' energies cover, including the record's; sorted."""
+    energy_info = record.run()["energy"] if record else {}
+    kinds = (
+        {energy_info["covers"]}
+        if energy_info.get("covers") and EXPECTED.get(energy_info["source"]) == energy
+        else set()
+    )
+    while energy and len(kinds) < MOST_COVERS:
+        exclude = [f"tags.`{COVERS}` != '{covers}'" for covers in kinds if "'" not in covers]
+        having = " and ".join([f"metrics.`total/{energy}` > 0", f"tags.`{COVERS}` != ''", *exclude])
+        new = {run.data.tags[COVERS] for run in store.client.search_runs([store.experiment_id], having, max_results=1)}
+        if new <= kinds:
             break
-        found |= others
-    return sorted(found)
+        kinds |= new
+    return sorted(kinds)
 
 
 def described(store: Store, covers: Sequence[str] = ()) -> str:
-    """The experiment's description, with links that MLflow's pages follow."""
+    """Return the experiment's description, with links within MLflow's pages."""
     return description(
         energy_and_time=_page_of(store, "runs", _shared(ENERGY_AND_TIME)),
-        by_covers={each: _page_of(store, "runs", _shared(key)) for each, key in _keys_of(covers).items()},
+        by_covers={kind: _page_of(store, "runs", _shared(key)) for kind, key in _keys_of(covers).items()},
         by_device_and_limit=_page_of(store, "runs", _shared(BY_DEVICE_AND_LIMIT)),
         reports=_page_of(store, "runs", {"viewStateShareKey": REPORTS}),
     )
 
 
 def views(energy: str | None, covers: Sequence[str] = ()) -> dict[str, str]:
-    """Key -> a view, as MLflow keeps it.
+    """Return the views by key, in MLflow's format.
 
-    Energies that cover different things are no comparison: those of each have a view, and that of all draws none.
+    If energies cover different hardware, each kind has its own view, and the view of all runs has no energy.
     """
-    every, shown = charts(energy), columns(energy)
-    apart = _keys_of(covers)
-    # MLflow draws no parallel coordinates of groups; a group of rehearsals has no name that would say what it is.
-    grouped = {name: charts for name, charts in every.items() if name != ASKED}
+    all_charts, shown_columns = charts(energy), columns(energy)
+    by_covers = _keys_of(covers)
+    # MLflow draws no parallel coordinates of groups. Rehearsals are grouped apart, as group names do not show them.
+    group_charts = {name: charts for name, charts in all_charts.items() if name != ASKED}
     keys = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL), ("tag", COVERS)]
     return {
-        ENERGY_AND_TIME: packed("Energy and time", page(SHOWN, shown, charts(None) if apart else every)),
+        ENERGY_AND_TIME: packed(
+            "Energy and time", page(SHOWN, shown_columns, charts(None) if by_covers else all_charts)
+        ),
         **{
-            key: packed(f"Energy and time: {each}", page(f"{SHOWN} and tags.`{COVERS}` = '{each}'", shown, every))
-            for each, key in apart.items()
+            key: packed(
+                f"Energy and time: {kind}", page(f"{SHOWN} and tags.`{COVERS}` = '{kind}'", shown_columns, all_charts)
+            )
+            for kind, key in by_covers.items()
         },
-        BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown, grouped, keys)),
+        BY_DEVICE_AND_LIMIT: packed("By device and power limit", page(SHOWN, shown_columns, group_charts, keys)),
         REPORTS: packed("Reports", page(OF_REPORTS, [f"tags.`{REPORT}`"])),
     }
 
 
 def views_of_sweep(sweep: str, energy: str | None) -> dict[str, str]:
-    """Key -> the view of one sweep's results, and that of its rehearsals."""
-    found = {}
+    """Return the views of one sweep by key: results, and rehearsals."""
+    views = {}
     for rehearsal in (False, True):
         query = f"{SHOWN} and tags.`{SWEEPS}` LIKE '%{sweep}%' and tags.`{REHEARSAL}` = '{str(rehearsal).lower()}'"
         name = f"Sweep {sweep}{' (rehearsals)' if rehearsal else ''}"
-        found[_key_of_sweep(sweep, rehearsal)] = packed(name, page(query, columns(energy), charts(energy)))
-    return found
+        views[_key_of_sweep(sweep, rehearsal)] = packed(name, page(query, columns(energy), charts(energy)))
+    return views
 
 
 def _key_of_sweep(sweep: str, rehearsal: bool) -> str:
@@ -186,7 +192,7 @@ def _outdated(tags: Mapping[str, str]) -> list[str]:
 
 
 def columns(energy: str | None) -> list[str]:
-    """What the list of runs shows of each."""
+    """Return the columns of the run list."""
     params = ("device", "model", "dataset", "batch", "workers", "power_limit")
     metrics = ("total/e2e_s", *([f"total/{energy}"] if energy else []), "steady/fetch_stall_s", "val/accuracy")
     return [
@@ -198,17 +204,17 @@ def columns(energy: str | None) -> list[str]:
 
 
 def charts(energy: str | None) -> dict[str, list[Chart]]:
-    """Section -> its charts. Where no run has energy, time and what it went into fill the page alone."""
+    """Return the charts by section; without energy, only time."""
     energies = [f"total/{energy}"] if energy else []
-    led_to = ["steady/fetch_stall_s", "steady/e2e_s", *energies]
+    results = ["steady/fetch_stall_s", "steady/e2e_s", *energies]
     return {
         "Energy and time": [
             *(scatter("total/e2e_s", name) for name in energies),
             scatter("steady/fetch_stall_s", "steady/e2e_s"),
             bar(energies[0] if energies else "steady/e2e_s"),
         ],
-        # MLflow draws the runs that have every axis: those without a power limit have a chart without it.
-        ASKED: [parallel(["device", *axes], led_to) for axes in (["batch", "workers"], ["batch", "power_limit"])],
+        # MLflow drops runs that lack an axis: a second chart includes the power limit.
+        ASKED: [parallel(["device", *axes], results) for axes in (["batch", "workers"], ["batch", "power_limit"])],
         "Where the time goes": [bar(f"steady/{name}") for name in ("e2e_s", "fetch_stall_s", "compute_s")],
         "Epoch by epoch": [
             *(line(f"epoch/{name}") for name in ("e2e_s", "fetch_stall_s", *([energy] if energy else []))),
@@ -219,9 +225,9 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
 
 
 def _keys_of(covers: Sequence[str]) -> dict[str, str]:
-    """What energies are those of -> the key of its view; none where all are of one thing."""
-    named = [each for each in covers if "'" not in each]  # MLflow's grammar has no way to write it
-    return {each: f"{ENERGY_AND_TIME}-{_digest(each)[:8]}" for each in named} if len(covers) > 1 else {}
+    """Return the view's key per kind of covered hardware; empty if all runs have the same."""
+    kinds = [kind for kind in covers if "'" not in kind]  # MLflow's queries cannot express quotes
+    return {kind: f"{ENERGY_AND_TIME}-{_digest(kind)[:8]}" for kind in kinds} if len(covers) > 1 else {}
 
 
 def _digest(text: str) -> str:
@@ -229,7 +235,7 @@ def _digest(text: str) -> str:
 
 
 def _shared(view: str) -> dict[str, str]:
-    """What asks for a saved view."""
+    """Return the query of a saved view."""
     return {"compareRunsMode": "CHART", "viewStateShareKey": view}
 
 
@@ -242,7 +248,7 @@ def _base(shown: Published | Store) -> str:
 
 
 def _page_of(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
-    """The address of a page below that of MLflow."""
-    # MLflow opens in the mode for language models, which shows no run, unless it is told.
-    asked = urlencode({"workflowType": "machine_learning", **(query or {})})
-    return f"#/experiments/{shown.experiment_id}/{page}?{asked}"
+    """Return the address of a page relative to MLflow's."""
+    # By default MLflow opens in its mode for language models, which shows no runs.
+    parameters = urlencode({"workflowType": "machine_learning", **(query or {})})
+    return f"#/experiments/{shown.experiment_id}/{page}?{parameters}"

@@ -1,1 +1,4 @@
-"""The process that trains. Holds to Python 3.6, torch 1.10, torchvision, the standard library; NumPy may be there."""
+"""Training process, started by the controller.
+
+Supports Python 3.6 and torch 1.10 with torchvision; NumPy is optional.
+"""

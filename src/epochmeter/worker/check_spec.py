@@ -1,7 +1,8 @@
-"""What the worker would refuse to build, said before there is one: `python -m epochmeter.worker.check_spec SPECS`.
+"""Check `_target_` specifications before training starts: `python -m epochmeter.worker.check_spec SPECS`.
 
-SPECS, as JSON, are specifications of a job by their groups. Of a model of torchvision's the name is looked up; of any
-other the keys are held against what its target takes, which imports that, and so torch.
+SPECS is JSON: the specifications of a configuration by group. For a torchvision model, the name is looked up without
+importing torch. For others, the keys are compared with the signature of the target, which imports it and thus torch.
+Problems are printed, one per line.
 """
 
 import json
@@ -11,7 +12,7 @@ from epochmeter.shared.instantiate import fitting
 from epochmeter.worker.models.classifiers import check_name
 
 BEFORE = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
-"""What the worker passes beside the keys, by the group."""
+"""Positional arguments that the training process passes, by group."""
 
 
 def main(specs):
@@ -23,7 +24,7 @@ def main(specs):
 
 
 def check(group, spec):
-    """Refuses a specification that cannot be built; ValueError."""
+    """Raise ValueError if a specification cannot be instantiated."""
     if set(spec) == {"architecture"}:
         check_name(spec["architecture"])
     else:

@@ -1,6 +1,7 @@
-"""The checkpoint of a run: what it goes on from, should it be ended before its end.
+"""Checkpoints: write and restore the full training state, to resume an interrupted run.
 
-One file, which `torch.load` reads, and in it what the steward reads without torch: see `Record.checkpoint`.
+One file that `torch.load` reads. It also holds an entry that the controller reads without torch, see
+`Record.checkpoint`.
 """
 
 import json
@@ -15,10 +16,16 @@ from epochmeter.worker import rng
 
 
 class Checkpoint:
-    """Writes all that a learner and its batches are, and every random number to come, and brings it back.
+    """Save and restore the trainer, the loaders and all random number generators.
 
-    The first rank writes for all, after every so many epochs (`every`, None: never), and reads for all: the others may
-    be on a node that has no such file.
+    Rank 0 writes and reads for all ranks, as other nodes may not have the file.
+
+    Args:
+        record: The run folder.
+        learner: The trainer.
+        loaders: Loaders for training and evaluation.
+        strategy: Communication between ranks.
+        every: Epochs between checkpoints; None: never.
     """
 
     def __init__(self, record, learner, loaders, strategy, every):
@@ -26,58 +33,65 @@ class Checkpoint:
         self._every = every or math.inf
 
     def resume(self):
-        """Brings back what the run goes on from, where it does; the epochs that it has trained, and whether it had
-        ended with them. RuntimeError where this torch cannot read it.
+        """Restore the checkpoint if the run is resumed.
+
+        Returns:
+            The number of completed epochs, and whether training had ended with them; (0, False) for a fresh run.
+
+        Raises:
+            RuntimeError: This torch cannot read the file.
         """
         run = self._record.run() if self._strategy.rank == 0 else {}
         state = self._strategy.share(read(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
         if state is None:
             return 0, False
         self._learner.load(state["learner"])
-        own = state["ranks"][self._strategy.rank]
-        for loader, numbers in zip(self._loaders, own["loaders"]):
+        rank_state = state["ranks"][self._strategy.rank]
+        for loader, numbers in zip(self._loaders, rank_state["loaders"]):
             loader.load(numbers)
-        rng.load(own["numbers"])
+        rng.load(rank_state["numbers"])
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
-        """Writes it if it is due after so many epochs. What was written before stands until this is on the disk.
+        """Write the checkpoint if it is due after this many epochs; the previous one is kept until the new one is on
+        disk.
 
-        RuntimeError where it cannot be written: what would be measured after it could be lost.
+        Raises:
+            RuntimeError: It cannot be written, so that later measurements could be lost.
         """
         if epochs % self._every:
             return
-        own = {"numbers": rng.state(), "loaders": [loader.state() for loader in self._loaders]}
-        ranks = self._strategy.gather(own)
+        rank_state = {"numbers": rng.state(), "loaders": [loader.state() for loader in self._loaders]}
+        ranks = self._strategy.gather(rank_state)
         if self._strategy.rank:
             return
         state = {"epochs": epochs, "ended": ended, "learner": self._learner.state(), "ranks": ranks}
-        told = {"record_id": self._record.run()["record_id"], "epochs": epochs}
+        metadata = {"record_id": self._record.run()["record_id"], "epochs": epochs}
         try:
-            replace(self._record.folder / CHECKPOINT, state, told)
+            replace(self._record.folder / CHECKPOINT, state, metadata)
         except (OSError, RuntimeError) as error:
             raise RuntimeError(
-                "the checkpoint after {} epochs cannot be written: {}. Make room or give the right to, or leave "
-                "checkpoint.every out.".format(epochs, first_line(error))
+                "cannot write the checkpoint after {} epochs: {}. Free disk space or fix the permissions, or leave out "
+                "checkpoint.every.".format(epochs, first_line(error))
             ) from error
 
 
-def replace(path, state, told):
-    """Writes a file that holds `state`, and what is `told` of it, whole or not at all."""
-    partial = path.with_name(".{}".format(path.name))  # of one name: what a killed run left is written over
+def replace(path, state, metadata):
+    """Write a file with `state` and its `metadata` atomically."""
+    partial = path.with_name(".{}".format(path.name))  # a fixed name: overwrites the rest of a killed run
     try:
         with open(str(partial), "wb") as file:
             torch.save(state, file)
         with zipfile.ZipFile(str(partial), "a") as archive:
-            archive.writestr(CHECKPOINT_TOLD, json.dumps(told))
+            archive.writestr(CHECKPOINT_TOLD, json.dumps(metadata))
         with open(str(partial), "rb") as file:
             os.fsync(file.fileno())
         os.replace(str(partial), str(path))
     except BaseException:
         if partial.is_file():
-            partial.unlink()  # the end of the run may need its room
+            partial.unlink()  # frees the disk space for the final summary
         raise
-    folder = os.open(str(path.parent), os.O_RDONLY)  # that it goes by this name now is to survive a power cut too
+    folder = os.open(str(path.parent), os.O_RDONLY)  # the rename must survive a power cut too
     try:
         os.fsync(folder)
     finally:
@@ -85,20 +99,21 @@ def replace(path, state, told):
 
 
 SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
-"""Nothing in a file is run to read it. Before torch 2.4 that would refuse what some schedules keep: a `Counter`."""
+"""Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` that some schedules keep."""
 
 
 def read(path):
+    """Load a checkpoint; RuntimeError if this torch cannot read it."""
     try:
         return torch.load(str(path), map_location="cpu", **SAFELY)
     except Exception as error:
         raise RuntimeError(
-            "{} cannot be read by torch {}: {}. Remove it to measure the run anew.".format(
+            "torch {1} cannot read the checkpoint {0}: {2}. Delete it to measure the run again.".format(
                 path, torch.__version__, first_line(error)
             )
         ) from error
 
 
 def first_line(error):
-    """What an error says, less the trace that torch may put below."""
+    """Return an error's message without the trace that torch may append."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

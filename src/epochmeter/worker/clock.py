@@ -1,17 +1,17 @@
-"""Where the time of an epoch goes, by marks on the device's timeline that nobody waits for.
+"""Step timing: data stall, copy, compute and overhead from timestamps on the device's timeline.
 
-    open | ask ready copied end | ask ready copied end | ... | ask (exhausted) | close
+    open | request ready copied end | request ready copied end | ... | request (exhausted) | close
 
 For step i, on the device's timeline:
 
-    gap_i     = ready_i - end_{i-1}, for the first step ready - open: the device has nothing to do
-    stall_i   = min(gap_i, host_wait_i): what waiting for data explains of it
+    gap_i     = ready_i - end_{i-1}, for the first step ready - open: the device is idle
+    stall_i   = min(gap_i, host_wait_i): the part of the gap explained by waiting for data
     copy_i    = copied_i - ready_i
     compute_i = end_i - copied_i
     overhead  = the rest of the gaps, and close - last end
 
-Host wait is the host's time inside `next()`, for the first step `iter()` and `next()`. End to end is measured by
-its own clock and never summed; what the two disagree by is the residual.
+The host never waits for a timestamp. Host wait is the host's time inside `next()`, for the first step `iter()` and
+`next()`. End to end time has its own clock and is never a sum; the residual is its difference from the sum.
 """
 
 import collections
@@ -22,17 +22,27 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.worker.timeline import monotonic_ns, perf_counter_ns
 
 BOOKED_NS = 20 * 1000 * 1000
-"""How long marks may lie before they are booked."""
+"""Interval between two reads of the device's timestamps."""
 TOGETHER_NS = 50000
-"""Readings of two clocks that lie no further apart are taken as one moment."""
+"""Two clock readings at most this far apart count as simultaneous."""
 
 
 class Clock:
-    """Times one pass over a loader at a time: `open`, iterate over `batches`, `close`, then read `parts`.
+    """Time one pass over a loader: `open`, iterate over `batches`, `close`, then read `parts`.
 
-    `synchronous` waits for the device after every step, as programs do that time each step by the host's clock;
-    `observe(steps, now_ns)` is told how many have passed, after steps that are `together_ns` apart or more: short
-    steps are booked several at once, which takes them half of what each by itself would.
+    Args:
+        timeline: Timeline of the device (see `timeline`).
+        synchronous: Wait for the device after every step, like programs that time steps with the host's clock.
+        observe: Called with (steps so far, host time in ns) each time completed steps are collected.
+        host: Monotonic clock for host waits, ns.
+        wall: Clock shared with the controller, ns.
+        together_ns: Shortest time between two collections. Collecting several short steps at once halves the cost
+            per step.
+
+    Attributes:
+        rows: gap, host wait, copy and compute of each step in seconds, flattened (`record.INTERVALS`).
+        opened_ns: Wall clock just before the start timestamp.
+        closed_ns: Wall clock just after the last timestamp.
     """
 
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns: None, host=perf_counter_ns,
@@ -45,6 +55,7 @@ class Clock:
         self._together_ns = together_ns
 
     def open(self):
+        """Wait for the device and start a pass."""
         self._steps = 0
         self._pass = lambda: None
         self._waits = collections.deque()
@@ -57,61 +68,62 @@ class Clock:
         self.opened_ns, _ = self._together(self._timeline.start)
 
     def batches(self, loader, move):
-        """Iterates over a loader, with timestamps around each batch's copy and compute.
+        """Iterate over a loader, with timestamps around each batch's copy and compute.
 
         Args:
             loader: Iterable of batches.
             move: Function that copies one batch to the device.
 
         Returns:
-            A generator of moved batches. The time until the next batch is requested is the step's compute; a loop that
-            leaves early, by `break`, ends its last step there.
+            A generator of moved batches. A step's compute lasts until the next batch is requested. If the consumer
+            leaves early with `break`, its last step ends there.
         """
         batches = self._timestamped(loader, move)
-        self._pass = weakref.ref(batches)  # a loop that left early and released it has closed it
+        self._pass = weakref.ref(batches)  # dead if a consumer that left early released it: then it is closed
         return batches
 
     def _timestamped(self, loader, move):
         host, mark = self._host, self._timeline.mark
-        settled = asked = host()
+        collected = requested = host()
         iterator = iter(loader)
         while True:
             try:
                 batch = next(iterator)
             except StopIteration:
-                self._exhausting = host() - asked
+                self._exhausting = host() - requested
                 return
-            self._waits.append(host() - asked)
+            self._waits.append(host() - requested)
             mark()
             batch = move(batch)
             mark()
             try:
                 yield batch
-            finally:  # a loop that leaves early ends its step as well
+            finally:  # also when the consumer leaves early
                 mark()
             if self._synchronous:
                 self._timeline.synchronize()
-            asked = host()
-            if asked - settled >= self._together_ns:
+            requested = host()
+            if requested - collected >= self._together_ns:
                 self._settle()
-                self._observe(self._steps, asked)
-                settled = asked = host()
+                self._observe(self._steps, requested)
+                collected = requested = host()
 
     def close(self):
-        left = self._pass()
-        if left is not None:  # a loop that left early has not released it
-            left.close()
+        """End the pass: wait for the device and collect its remaining timestamps."""
+        generator = self._pass()
+        if generator is not None:  # the consumer left early and still holds the generator
+            generator.close()
         self._timeline.synchronize()
         self._settle()
         _, self.closed_ns = self._together(self._timeline.mark)
         self._timeline.synchronize()
-        # One interval, or one for each time that the closing mark was put down: together they are the tail.
+        # One interval, or several if the closing timestamp was repeated: their sum is the tail.
         tail = []
         self._timeline.drain(tail.append)
         self._tail = sum(tail)
 
     def parts(self):
-        """The closed pass by metric name, in seconds and counts."""
+        """Metrics of the closed pass by name, in seconds and counts."""
         sums = self._sums
         e2e = self.closed_ns - self.opened_ns
         overhead = sums["gap"] - sums["stall"] + self._tail
@@ -134,7 +146,7 @@ class Clock:
         return parts
 
     def _together(self, mark):
-        """The wall clock just before and just after a mark; once more if the host was interrupted between them."""
+        """Return the wall clock just before and just after a timestamp. Retries if the host was interrupted."""
         for _ in range(5):
             before = self._wall()
             mark()
@@ -144,14 +156,14 @@ class Clock:
         return before, after
 
     def _settle(self):
-        """Books the steps whose marks have all passed; what is left are marks of the steps under way."""
+        """Add up the steps whose timestamps have all passed; intervals of unfinished steps are kept."""
         intervals = self._intervals
         self._timeline.drain(intervals.append)
-        booked = 0
-        while len(intervals) - booked >= 3:
-            self._book(*intervals[booked : booked + 3])
-            booked += 3
-        del intervals[:booked]
+        consumed = 0
+        while len(intervals) - consumed >= 3:
+            self._book(*intervals[consumed : consumed + 3])
+            consumed += 3
+        del intervals[:consumed]
 
     def _book(self, gap, copy, compute):
         wait = self._waits.popleft()

@@ -1,4 +1,4 @@
-"""Models compiled by torch.compile, which does it as the first batches come: it is in the first epoch."""
+"""Compile models with torch.compile. Compilation happens on the first batches, hence in the first epoch."""
 
 import os
 import shutil
@@ -9,16 +9,20 @@ COMPILERS = ("g++", "clang++", "c++")
 
 
 def compiled(model):
-    """The model, compiled when it is first called, with the same parameters; ValueError where it cannot be."""
+    """Return the compiled model, which shares its parameters with `model`.
+
+    Raises:
+        ValueError: This torch has no `torch.compile`, or there is no C++ compiler.
+    """
     if not hasattr(torch, "compile"):
         raise ValueError(
-            "compile=true asked for, and torch {} has no torch.compile, which came with 2.0. Leave it out, or name an "
-            "interpreter that has a newer torch by device.python.".format(torch.__version__)
+            "compile=true, but torch {} has no torch.compile (new in 2.0). Set compile=false, or set device.python to "
+            "an interpreter with a newer torch.".format(torch.__version__)
         )
-    named = os.environ.get("CXX")
-    if not any(shutil.which(each) for each in ((named,) if named else COMPILERS)):
+    cxx = os.environ.get("CXX")
+    if not any(shutil.which(name) for name in ((cxx,) if cxx else COMPILERS)):
         raise ValueError(
-            "compile=true asked for, and there is no C++ compiler for torch.compile: {} was not found. Install one "
-            "(Debian, Ubuntu: apt-get install g++), or leave it out.".format(named or "/".join(COMPILERS))
+            "compile=true, but torch.compile finds no C++ compiler: {} not found. Install one (Debian, Ubuntu: apt-get "
+            "install g++), or set compile=false.".format(cxx or "/".join(COMPILERS))
         )
     return torch.compile(model)

@@ -1,4 +1,4 @@
-"""The device that trains: which one, its timeline, and its memory."""
+"""The training device: selection, timeline, memory, and moving batches to it."""
 
 import copy
 import os
@@ -11,16 +11,18 @@ from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 
 def accelerator(name):
-    """The torch device that `name` (auto, cpu, cuda) stands for here."""
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
+    """Return the torch device for `name` (auto, cpu, cuda).
+
+    Raises:
+        RuntimeError: `cuda` is set and torch finds no GPU.
+    """
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
         raise RuntimeError(
-            "device.accelerator=cuda, but torch {} finds no GPU. Install a torch built for this machine's GPU, or name "
-            "the interpreter that has one by device.python, or train with device.accelerator=cpu.".format(
-                torch.__version__
-            )
+            "device.accelerator=cuda, but torch {} finds no GPU. Install a torch built for this machine's GPU, or set "
+            "device.python to an interpreter that has one, or set device.accelerator=cpu.".format(torch.__version__)
         )
-    return torch.device("cuda" if there and name != "cpu" else "cpu")
+    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
 def choose_algorithms(deterministic, cudnn_benchmark):
@@ -34,12 +36,12 @@ def choose_algorithms(deterministic, cudnn_benchmark):
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA begins
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA is initialized
         torch.use_deterministic_algorithms(True)
 
 
 def timeline(device):
-    """The timeline on which the marks of `device` are put down."""
+    """Return the timeline for timestamps on `device`."""
     if device.type == "cpu":
         return HostTimeline()
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
@@ -62,27 +64,27 @@ def each(act, batch, method=None, *arguments):
     if isinstance(batch, torch.Tensor):
         return act(batch)
 
-    def again(part):
+    def apply(part):
         return each(act, part, method, *arguments)
 
     if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
         return getattr(batch, method)(*arguments)
     if isinstance(batch, Mapping):
-        return _like(batch, {key: again(part) for key, part in batch.items()})
+        return _like(batch, {key: apply(part) for key, part in batch.items()})
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(again, batch))
+        return type(batch)(*map(apply, batch))
     if isinstance(batch, (tuple, list)):
-        return type(batch)([again(part) for part in batch])
+        return type(batch)([apply(part) for part in batch])
     if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
         made = copy.copy(batch)
         for name in batch.__dataclass_fields__:
-            object.__setattr__(made, name, again(getattr(batch, name)))  # works for frozen dataclasses too
+            object.__setattr__(made, name, apply(getattr(batch, name)))  # works for frozen dataclasses too
         return made
     return batch
 
 
 def _like(mapping, items):
-    """A mapping of the same type with other values; a `defaultdict` keeps its factory."""
+    """Return a mapping of the same type with other values; a `defaultdict` keeps its factory."""
     if not isinstance(mapping, dict):
         return type(mapping)(items)
     made = copy.copy(mapping)
@@ -91,7 +93,7 @@ def _like(mapping, items):
 
 
 def count(batch):
-    """Number of samples in a nested batch: the length of its first tensor.
+    """Return the number of samples in a nested batch: the length of its first tensor.
 
     Raises:
         TypeError: The batch holds no tensor and has no length.
@@ -102,7 +104,12 @@ def count(batch):
 
 
 def mover(device, images):
-    """What brings a batch to the device, its images in the memory format `images`; on a CPU most are there already."""
+    """Return a function that copies a batch to the device.
+
+    Args:
+        device: torch device.
+        images: Memory format of images. On a CPU with `preserve_format` the batch is returned as is.
+    """
 
     def moved(tensor):
         if images is torch.channels_last and tensor.dim() == 4:
@@ -119,7 +126,7 @@ def mover(device, images):
 
 
 def settle(device):
-    """Waits until the device has nothing to do, and starts its count of peak memory anew."""
+    """Wait for the device and reset its peak memory statistics."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         for gpu in _gpus(device):
@@ -127,20 +134,20 @@ def settle(device):
 
 
 def memory(device):
-    """The peak of allocated memory since `settle`, the largest of the GPUs used, where the device counts it."""
+    """Return the peak of allocated GPU memory since `settle` in bytes, the largest of the GPUs used; empty on a CPU."""
     if device.type != "cuda":
         return {}
     return {"gpu_memory_peak_bytes": max(torch.cuda.max_memory_allocated(gpu) for gpu in _gpus(device))}
 
 
 def _gpus(device):
-    """Those that this process trains on: its own, or all that it sees."""
+    """Return the indices of this process's GPUs: its own, or all visible ones."""
     return range(torch.cuda.device_count()) if device.index is None else [device.index]
 
 
 def description(device):
-    """What trains: interpreter, torch, device."""
-    known = {
+    """Return the versions of Python and torch, and the device."""
+    facts = {
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "accelerator": str(device),
@@ -148,8 +155,8 @@ def description(device):
     }
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
-        known["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
-        known["cudnn_benchmark"] = torch.backends.cudnn.benchmark
+        facts["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
+        facts["cudnn_benchmark"] = torch.backends.cudnn.benchmark
         if hasattr(gpu, "uuid"):
-            known["gpu"]["uuid"] = str(gpu.uuid)
-    return known
+            facts["gpu"]["uuid"] = str(gpu.uuid)
+    return facts

@@ -1,4 +1,4 @@
-"""An error that ends a run, as the steward is told of it: by a word, and in words."""
+"""Errors that end a run, as the training process reports them to the controller: failure class and message."""
 
 import os
 import re
@@ -7,27 +7,29 @@ from epochmeter.worker import oom
 from epochmeter.worker.data import faults
 
 BETWEEN_RANKS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
-"""What stands in errors of the communication between ranks."""
+"""Substrings of errors in the communication between ranks."""
 SPEAKING = (ValueError, RuntimeError, OSError)
-"""Exceptions whose texts say what is wrong; of others, as of a KeyError, the kind is half of it."""
+"""Exceptions whose message is clear without the class name, unlike a KeyError's."""
 CAUGHT = re.compile(r"Caught (\w+) in .*\nOriginal Traceback")
-"""What torch says of an exception that comes from another process or thread, with its traceback."""
+"""torch's prefix for an exception from another process or thread, which has the traceback in its text."""
 
 
 def message(error, job):
-    """What the steward is to tell of an error that ends a run of `job`."""
+    """Return the message for an error that ends a run of `job`."""
     if failure(error) == "oom" and oom.is_exhausted(error) and not hasattr(error, "failure"):
         return oom.told(error, "batch={}".format(job["batch"]))
     return words(error)
 
 
 def words(error):
-    """What an error says; one from a loader process brings its traceback along, which is for the log alone."""
+    """Return an error's message without the traceback that an error from a DataLoader worker carries; that goes to the
+    log only.
+    """
     kind, text = said(error)
-    whole = faults.whole_text(error)
-    if faults.is_shared_memory(whole):
+    chain = faults.whole_text(error)
+    if faults.is_shared_memory(chain):
         return faults.shared_memory(text)
-    if faults.is_killed(whole):
+    if faults.is_killed(chain):
         return faults.killed(text)
     if isinstance(error, SPEAKING) and kind == type(error).__name__:
         return text or kind
@@ -35,20 +37,20 @@ def words(error):
 
 
 def said(error):
-    """The name of an error's class and its text: those of the one in a loader process, where it stands for that."""
+    """Return an error's class name and text; for an error forwarded from a DataLoader worker, those of the original."""
     text = str(error).strip()
     caught = CAUGHT.match(text)
     if not caught:
         return type(error).__name__, text
     for line in reversed(text.splitlines()):
-        name, _, its_text = line.partition(": ")
+        name, _, message = line.partition(": ")
         if name.rpartition(".")[2] == caught.group(1):
-            return caught.group(1), its_text
+            return caught.group(1), message
     return caught.group(1), ""
 
 
 def failure(error):
-    """The word for an error in the tag `epochmeter.failure`."""
+    """Return the failure class of an error, the value of the tag `epochmeter.failure`."""
     text = faults.whole_text(error)
     if faults.is_shared_memory(text):
         return "shared_memory"
@@ -60,6 +62,6 @@ def failure(error):
 
 
 def is_of_another_rank(error):
-    """Whether an error is but what another rank's end, or silence, looks like from here."""
-    told = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not oom.is_exhausted(error)
-    return "RANK" in os.environ and told and any(word in str(error) for word in BETWEEN_RANKS)
+    """Whether an error is only the consequence of another rank's failure or timeout."""
+    from_torch = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not oom.is_exhausted(error)
+    return "RANK" in os.environ and from_torch and any(word in str(error) for word in BETWEEN_RANKS)

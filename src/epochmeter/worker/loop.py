@@ -1,15 +1,21 @@
-"""Training and evaluation, in plain PyTorch. Nothing here measures: `batches` does, as it hands them out."""
+"""Training and evaluation loops in plain PyTorch. Timing is done by the `batches` iterable, not here."""
 
 import torch
 
 TOGETHER = 1024
-"""Steps whose losses become one tensor, and whose rightness is added up: each by itself takes 512 bytes of a GPU."""
+"""Steps per chunk: their losses are stacked into one tensor, as separate scalars take 512 bytes of GPU memory each."""
 
 
 class Tally:
-    """The loss of each step, and the number of correct answers, kept on the device: only reading them waits for it.
+    """Loss and number of correct predictions of each step, kept on the device; only reading them waits for the device.
 
-    `count` gives the number of samples in a batch's targets.
+    Args:
+        task: Task that defines correctness and the weight of a loss.
+        device: torch device of the outputs.
+        count: Function that returns the number of samples in a batch's targets.
+
+    Attributes:
+        samples: Samples seen so far.
     """
 
     def __init__(self, task, device, count=len):
@@ -21,6 +27,7 @@ class Tally:
         self._weights = []
 
     def add(self, loss, outputs, targets):
+        """Add a step: its mean loss, the model's outputs and the targets."""
         self._last.append(loss.detach())
         self._last_right.append(self._task.right(outputs, targets))
         self._weights.append(self._task.weight(targets))
@@ -29,21 +36,23 @@ class Tally:
             self._put_together()
 
     def losses(self):
-        """The loss of each step, as numbers."""
+        """Return the mean loss of each step."""
         self._put_together()
         return [loss for losses in self._losses for loss in losses.tolist()]
 
     def weights(self):
-        """How many each step's loss is the mean of."""
-        counted = any(isinstance(weight, torch.Tensor) for weight in self._weights[:1])  # on the device, as losses are
-        return (torch.stack(self._weights).double() if counted else torch.tensor(self._weights).double()).tolist()
+        """Return the number of items that each step's loss is the mean of."""
+        on_device = any(isinstance(weight, torch.Tensor) for weight in self._weights[:1])  # tensors, like the losses
+        return (torch.stack(self._weights).double() if on_device else torch.tensor(self._weights).double()).tolist()
 
     def last_loss(self):
-        """The loss of the last step: whoever asks waits for the device."""
+        """Return the loss of the last step; waits for the device."""
         return (self._last or self._losses[-1])[-1].item()
 
     def sums(self):
-        """What the means are of: how many there were, their loss, and how many of them were right (None: no word)."""
+        """Return the total weight, the weighted sum of losses and the number of correct predictions (None without
+        accuracy).
+        """
         self._put_together()
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
@@ -55,11 +64,11 @@ class Tally:
             return
         self._losses.append(torch.stack(self._last))
         right, self._last, self._last_right = self._last_right, [], []
-        self._right = None if right[0] is None else self._right + torch.cat([each.flatten() for each in right]).sum()
+        self._right = None if right[0] is None else self._right + torch.cat([step.flatten() for step in right]).sum()
 
 
 def train(model, batches, task, optimizer, tally, autocast, scaler):
-    """One pass: each batch's loss is followed down its gradient by one step of the optimizer."""
+    """Train one epoch: forward pass, backward pass and optimizer step for each batch."""
     model.train()
     for inputs, targets in batches:
         optimizer.zero_grad()
@@ -74,7 +83,7 @@ def train(model, batches, task, optimizer, tally, autocast, scaler):
 
 @torch.no_grad()
 def evaluate(model, batches, task, tally, autocast):
-    """One pass without learning."""
+    """Evaluate one pass, without gradients."""
     model.eval()
     for inputs, targets in batches:
         with autocast:

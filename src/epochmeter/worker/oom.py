@@ -1,4 +1,4 @@
-"""Memory that ran out: which errors say so, and what there is to say of it."""
+"""Out-of-memory errors: detection and message."""
 
 import re
 import resource
@@ -11,45 +11,53 @@ SAID = re.compile(
     r"out of memory|can't allocate memory|not enough memory: you tried|Cannot allocate memory|bad_alloc|ALLOC_FAILED",
     re.IGNORECASE,
 )
-"""What torch, its libraries and the system say of a GPU's memory and of the machine's; mostly by a RuntimeError."""
+"""Messages of torch, its libraries and the system about exhausted GPU or host memory; mostly in a RuntimeError."""
 OF_LOADER = "in DataLoader worker"
-"""What torch says of an exception that comes from a loader process."""
+"""torch's words in an exception from a DataLoader worker."""
 OF_GPU = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
 ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
 
 
 def is_exhausted(error):
-    """Whether an error, or the one of a loader process that it stands for, says that memory ran out."""
+    """Whether an error, or the DataLoader worker's error that it forwards, is an out-of-memory error."""
     return isinstance(error, MemoryError) or bool(SAID.search(faults.whole_text(error)))
 
 
 def told(error, what):
-    """`what` was asked for, the most memory that was in use, and how much more was wanted, where that is known.
+    """Return the message for an out-of-memory error.
 
-    Of a loader process nobody knows how much it had.
+    Args:
+        error: The exception.
+        what: The setting to blame, such as `batch=64`.
+
+    Returns:
+        A message with the peak memory use and the size of the failed allocation, where known. The memory use of a
+        DataLoader worker is unknown.
     """
     text = faults.whole_text(error)
-    asked = ASKED.search(text)
-    more = ["{} more wanted".format(_size(*asked.groups()))] if asked else []
+    requested = ASKED.search(text)
+    failed = ["a further {} was requested".format(_size(*requested.groups()))] if requested else []
     if OF_LOADER in text:
-        return faults.exhausted(*more)
+        return faults.exhausted(*failed)
     of_gpu = bool(OF_GPU.search(text)) and torch.cuda.is_available()
-    where, peak = ("the GPU's", gpu_peak_bytes()) if of_gpu else ("the worker's", peak_bytes())
-    return "{} ran out of memory ({})".format(what, ", and ".join(["{} peak was {}".format(where, _size(peak)), *more]))
+    where, peak = ("the GPU's", gpu_peak_bytes()) if of_gpu else ("the training process's", peak_bytes())
+    return "{} ran out of memory ({})".format(
+        what, ", and ".join(["{} peak was {}".format(where, _size(peak)), *failed])
+    )
 
 
 def peak_bytes():
-    """The most memory of the machine that this process has had."""
+    """Return the peak resident memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def gpu_peak_bytes():
-    """The most memory that was allocated on one GPU in the window that is open."""
+    """Return the peak memory allocated in the current window, in bytes; the largest of the GPUs."""
     return max(torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count()))
 
 
 def _size(number, unit="bytes"):
-    """A size as torch tells it, or in MB or GB where it counts bytes."""
+    """Format a size as torch reports it, or bytes in MB or GB."""
     if unit != "bytes":
         return "{} {}".format(number, unit)
     count = float(number)

@@ -1,13 +1,13 @@
-"""Number formats to compute in: what a device cannot do is an error that says so, before anything is measured."""
+"""Numeric precision: fp32, TF32, bf16 and fp16, checked against the device before training."""
 
 import torch
 
 AMPERE = (8, 0)
-"""The first compute capability whose tensor cores take TF32 and bfloat16."""
+"""First CUDA compute capability whose tensor cores support TF32 and bfloat16."""
 
 
 class AsIs:
-    """A context that changes nothing."""
+    """Context manager that does nothing."""
 
     def __enter__(self):
         pass
@@ -17,7 +17,7 @@ class AsIs:
 
 
 class Plain:
-    """Gradients as they are: what torch's GradScaler is when it is off, without its checks."""
+    """No gradient scaling: the interface of a disabled `GradScaler`, without its checks."""
 
     def scale(self, loss):
         return loss
@@ -36,16 +36,22 @@ class Plain:
 
 
 def precise(name, device):
-    """What computes in the format `name` on `device`: (a context for the forward pass, a scaler of gradients).
+    """Set up training in the precision `name` on `device`.
 
-    `fp32` is that throughout, also in convolutions, for which torch lets cuDNN take TF32 by default. `bf16` and `fp16`
-    are torch's autocast: weights stay fp32. ValueError for what the device cannot do.
+    `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default. `bf16` and `fp16` use
+    torch's autocast with fp32 weights.
+
+    Returns:
+        A context manager for the forward pass and a gradient scaler.
+
+    Raises:
+        ValueError: The device does not support this precision.
     """
-    there = formats(device)
-    if name not in there:
+    supported = formats(device)
+    if name not in supported:
         raise ValueError(
-            "precision={} asked for, and {} computes in {}. Set precision to one of these.".format(
-                name, _title(device), ", ".join(there)
+            "precision={} is not supported by {}, which supports {}. Set precision to one of these.".format(
+                name, _title(device), ", ".join(supported)
             )
         )
     if device.type == "cuda":
@@ -53,12 +59,12 @@ def precise(name, device):
     if name in ("fp32", "tf32"):
         return AsIs(), Plain()
     autocast = torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[name])
-    # Half precision's gradients run out of range at the small end; bfloat16 has the range of fp32.
+    # Small gradients underflow in fp16, so they are scaled; bfloat16 has the range of fp32.
     return autocast, torch.cuda.amp.GradScaler() if name == "fp16" else Plain()
 
 
 def formats(device):
-    """The formats that a device computes in."""
+    """Return the precisions that a device supports."""
     if device.type == "cpu":
         return ["fp32", "bf16"]
     if torch.version.hip:

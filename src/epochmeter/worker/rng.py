@@ -1,4 +1,4 @@
-"""Random numbers: all that a model, its data, or a function of somebody's own may draw in this process."""
+"""Random number generators of this process: Python's, torch's and NumPy's."""
 
 import random
 
@@ -6,12 +6,12 @@ import torch
 
 try:
     import numpy
-except ImportError:  # which some boards' torch does without
+except ImportError:  # optional: some boards have torch without it
     numpy = None  # type: ignore
 
 
 def seed(number):
-    """Has all of them follow from one number."""
+    """Seed all generators with one number."""
     random.seed(number)
     torch.manual_seed(number)
     if numpy:
@@ -19,24 +19,24 @@ def seed(number):
 
 
 def state():
-    """Where this process stands in each of them, in plain values and torch's tensors."""
-    known = {
+    """Return the state of every generator, as plain values and torch tensors."""
+    states = {
         "python": random.getstate(),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     }
     if numpy:
         name, keys, *rest = numpy.random.get_state()
-        known["numpy"] = [name, keys.tolist(), *rest]
-    return known
+        states["numpy"] = [name, keys.tolist(), *rest]
+    return states
 
 
-def load(known):
-    """Has this process go on from there."""
-    version, numbers, gauss = known["python"]
+def load(states):
+    """Restore what `state` returned."""
+    version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
-    torch.set_rng_state(known["torch"])
-    if known["cuda"]:
-        torch.cuda.set_rng_state_all(known["cuda"])
-    if numpy and "numpy" in known:
-        numpy.random.set_state(tuple(known["numpy"]))
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    if numpy and "numpy" in states:
+        numpy.random.set_state(tuple(states["numpy"]))

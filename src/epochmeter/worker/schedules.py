@@ -1,4 +1,4 @@
-"""The learning rate: as a job's batch has it, and over its epochs. Schedules that torch has are torch's."""
+"""Learning rate scaling with the batch size, and a constant schedule. Other schedules are torch's."""
 
 import math
 
@@ -6,7 +6,7 @@ SCALES = {"none": lambda ratio: 1, "linear": lambda ratio: ratio, "sqrt": math.s
 
 
 class Constant:
-    """The optimizer's learning rate, left as it is."""
+    """A schedule that leaves the learning rate unchanged."""
 
     def __init__(self, optimizer):
         pass
@@ -22,7 +22,7 @@ class Constant:
 
 
 def scaled(job, ranks):
-    """The job's optimizer with its learning rate for the batch of all ranks together, as `lr_scaling` says.
+    """Return the optimizer's specification with its learning rate scaled to the global batch size, by `lr_scaling`.
 
     `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick for parallelizing
     convolutional neural networks, 2014, which keeps the variance of a step.

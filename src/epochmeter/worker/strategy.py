@@ -1,6 +1,6 @@
-"""How many devices train together, and how: `wrap` the model, `shard` the samples.
+"""Strategies: single device, DataParallel and DistributedDataParallel.
 
-Beside these two a strategy tells ranks apart and lets them speak to each other between windows, never within.
+A strategy wraps the model and shards the samples. Ranks communicate through it between windows, never within one.
 """
 
 import datetime
@@ -15,62 +15,69 @@ from epochmeter.worker.device import accelerator
 
 
 def own_seed(seed, rank):
-    """A rank's own random numbers: the first's are the seed's, the others' no other seed's."""
+    """Return a rank's random seed: rank 0 has the configured seed, other ranks a hash that no other seed yields."""
     if rank == 0:
         return seed
     return int.from_bytes(hashlib.sha256("{}/{}".format(seed, rank).encode()).digest()[:7], "big")
 
 
 class Single:
-    """One process on one device."""
+    """One process on one device.
+
+    Attributes:
+        rank: Rank of this process among all.
+        node: Index of this rank's node.
+        ranks: Number of ranks.
+        speaks: Whether this rank communicates with its node's controller.
+    """
 
     rank = 0
     node = 0
     speaks = True
-    """Whether this rank speaks with its node's steward."""
 
     def __init__(self, ranks):
         self.ranks = ranks
 
     def device(self, name):
-        """The torch device of this rank, of the kind `name` (auto, cpu, cuda)."""
+        """Return this rank's torch device, of the kind `name` (auto, cpu, cuda)."""
         return accelerator(name)
 
     def wrap(self, model, device):
-        """The model as it is trained, and as it is evaluated."""
+        """Return the model for training and the model for evaluation."""
         return model, model
 
     def shard(self, samples, shuffled):
-        """The order of this rank's samples: the generator `shuffled` decides it, or, None, it is their own."""
+        """Return the sampler of this rank, shuffled by the generator `shuffled` or, with None, in order."""
         return SequentialSampler(samples) if shuffled is None else RandomSampler(samples, generator=shuffled)
 
     def smallest(self, samples):
-        """The fewest samples that a model gets at once of a batch of so many."""
+        """Return the smallest number of samples that one model replica gets from a batch of this size."""
         return samples
 
     def agree(self, model):
-        """Gives every rank the buffers of the first one's model, before it is judged."""
+        """Copy the buffers of rank 0's model to all ranks, before evaluation."""
 
-    def gather(self, told):
-        """What each rank tells, in order."""
-        return [told]
+    def gather(self, value):
+        """Return the values of all ranks, in rank order."""
+        return [value]
 
-    def share(self, told):
-        """What the first rank tells, to all; none goes on before all have come here."""
-        return told
+    def share(self, value):
+        """Return rank 0's value on every rank; also a barrier."""
+        return value
 
     def facts(self):
-        """What there is to say of it beside the device."""
+        """Return the ranks, back end and GPUs used, as far as the strategy has them."""
         return {}
 
     def leave(self):
-        """All is done."""
+        """Shut down the communication between ranks."""
 
 
 class Parallel(Single):
-    """One process on several GPUs: it splits each batch among them, and puts the outputs together on the first.
+    """One process on several GPUs: `nn.DataParallel` splits each batch and gathers the outputs on the first GPU.
 
-    `ranks` is how many GPUs, None: all that it sees. Where there are no two, one device trains.
+    Args:
+        ranks: Number of GPUs; None uses all visible ones. With fewer than two, one device trains.
     """
 
     def __init__(self, ranks):
@@ -78,26 +85,29 @@ class Parallel(Single):
         self._wanted = ranks
 
     def wrap(self, model, device):
-        there = torch.cuda.device_count() if device.type == "cuda" else 0
-        self._gpus = list(range(min(there, self._wanted or there)))
+        available = torch.cuda.device_count() if device.type == "cuda" else 0
+        self._gpus = list(range(min(available, self._wanted or available)))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 
     def smallest(self, samples):
-        each = -(-samples // max(1, len(self._gpus)))
-        return samples % each or each
+        per_gpu = -(-samples // max(1, len(self._gpus)))
+        return samples % per_gpu or per_gpu
 
     def facts(self):
         return {"gpus": [named(torch.device("cuda", gpu)) for gpu in self._gpus]}
 
 
 class Distributed(Single):
-    """A process for each rank, started by torchrun, which tells each by its environment which one it is.
+    """One process per rank, started by torchrun, which sets the rank in the environment.
 
-    Gradients are averaged over ranks by NCCL where each has a GPU of its own, by gloo where it has not. What ranks
-    have to say to each other goes by gloo, in a group of its own, so that no word is between two gradients.
-    A rank that waits longer than `timeout_s` for another raises RuntimeError. `ranks` and `launcher` are for what
-    starts them.
+    Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
+    separate gloo group, so that they never come between two gradients.
+
+    Args:
+        ranks: Number of ranks; read by the launcher only.
+        launcher: How ranks are started; read by the launcher only.
+        timeout_s: A rank that waits longer than this for another raises RuntimeError.
     """
 
     def __init__(self, ranks, launcher, timeout_s):
@@ -107,7 +117,7 @@ class Distributed(Single):
         self._timeout = datetime.timedelta(seconds=timeout_s)
 
     def device(self, name):
-        """Each rank's own GPU; ranks that are more than the GPUs share them, and all share the CPU."""
+        """Return this rank's own GPU. If there are more ranks than GPUs, ranks share them; all ranks share the CPU."""
         device, backend = accelerator(name), "gloo"
         if device.type == "cuda":
             gpus = torch.cuda.device_count()
@@ -124,23 +134,23 @@ class Distributed(Single):
         return nn.parallel.DistributedDataParallel(model, device_ids=only), model
 
     def shard(self, samples, shuffled):
-        """This rank's part of the order of all; in training each rank has as many, in evaluation none comes twice."""
+        """Return this rank's shard: equally many samples per rank in training, no sample twice in evaluation."""
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, filled=shuffled is not None)
 
     def agree(self, model):
         for buffer in model.buffers():
             distributed.broadcast(buffer, 0)
 
-    def gather(self, told):
-        every = [None] * self.ranks
-        distributed.all_gather_object(every, told, group=self._words)
-        return every
+    def gather(self, value):
+        values = [None] * self.ranks
+        distributed.all_gather_object(values, value, group=self._words)
+        return values
 
-    def share(self, told):
+    def share(self, value):
         distributed.monitored_barrier(self._words, self._timeout)
-        first = [told]
-        distributed.broadcast_object_list(first, 0, group=self._words)
-        return first[0]
+        holder = [value]
+        distributed.broadcast_object_list(holder, 0, group=self._words)
+        return holder[0]
 
     def facts(self):
         used = [(self.node, named(self._device))] if self._device.type == "cuda" else []
@@ -157,10 +167,10 @@ class Distributed(Single):
 
 
 class Shard(Sampler):
-    """One rank's part of an order that all ranks know: every so-many-th of it, from the rank's own on.
+    """One rank's part of a sample order that all ranks know: every `ranks`-th sample, starting at `rank`.
 
-    Where it is to be filled, all have as many, the last of them from the order's beginning, as
-    torch.utils.data.DistributedSampler has it; or else some have one less.
+    If `filled`, all ranks get equally many samples, padded from the beginning of the order as in
+    `torch.utils.data.DistributedSampler`; otherwise some ranks get one less.
     """
 
     def __init__(self, order, rank, ranks, filled):
@@ -178,6 +188,6 @@ class Shard(Sampler):
 
 
 def named(device):
-    """A GPU by its UUID, or None where this torch does not tell it."""
+    """Return a GPU's UUID, or None if this torch does not report it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return None if uuid is None else str(uuid)

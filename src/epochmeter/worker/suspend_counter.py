@@ -1,18 +1,22 @@
-"""Whether this process was stopped and went on, as where a cluster lends its node to another job.
+"""Detect suspensions: count how often this process was stopped and continued, as when a cluster preempts its job.
 
-No clock can tell: the time that passed meanwhile is in every one of them.
+Clocks cannot show it: the suspended time is in every one of them.
 """
 
 import signal
 
 
 class Pauses:
-    """How often this process was let go on (SIGCONT), since it is watched."""
+    """Count SIGCONT signals to this process.
+
+    Attributes:
+        count: Number of times the process was continued.
+    """
 
     def __init__(self):
         self.count = 0
         signal.signal(signal.SIGCONT, self._went_on)
-        signal.siginterrupt(signal.SIGCONT, False)  # libraries that wait for something go on waiting, as without it
+        signal.siginterrupt(signal.SIGCONT, False)  # restart interrupted system calls, as without a handler
 
     def _went_on(self, number, frame):
         self.count += 1

@@ -1,11 +1,11 @@
-"""Timelines of what trains: marks put down as work goes by, and the intervals between those that have passed."""
+"""Timelines of devices: timestamps from the host's clock or from CUDA events, read without waiting."""
 
 import collections
 import time
 
 
 def _nanoseconds(name):
-    """A clock of the `time` module in integer nanoseconds, also on Python 3.6, which has none of these."""
+    """Return a clock of the `time` module in integer nanoseconds; Python 3.6 only has clocks in float seconds."""
     exact = getattr(time, name + "_ns", None)
     seconds = getattr(time, name)
     return exact if exact is not None else lambda: int(seconds() * 1e9)
@@ -16,9 +16,9 @@ monotonic_ns = _nanoseconds("monotonic")
 
 
 class HostTimeline:
-    """The timeline of a CPU, which does its work as it is called: a mark is a reading of the host's clock."""
+    """Timeline of a CPU, where work is synchronous: a timestamp is a reading of the host's clock, in ns."""
 
-    waits = None  # nothing here is ever waited for
+    waits = None  # a CPU timestamp never has to be waited for
 
     def __init__(self, now=perf_counter_ns):
         self._now = now
@@ -26,17 +26,19 @@ class HostTimeline:
         self._marks = []
 
     def synchronize(self):
-        pass
+        """Do nothing: the CPU has no queue."""
 
     def start(self):
+        """Drop all timestamps and record the first one."""
         self._marks.clear()
         self._last = self._now()
 
     def mark(self):
+        """Record a timestamp."""
         self._marks.append(self._now())
 
     def drain(self, take):
-        """Hands the intervals between marks that have passed, in nanoseconds and in order, to `take`."""
+        """Pass the intervals between completed timestamps to `take`, in ns and in order."""
         last = self._last
         for mark in self._marks:
             take(mark - last)
@@ -46,11 +48,16 @@ class HostTimeline:
 
 
 class EventTimeline:
-    """The timeline of an accelerator: a mark is an event on its stream, read once `query()` says it has passed.
+    """Timeline of an accelerator: a timestamp is an event on its stream, read once `query()` reports it as completed.
 
-    At most `capacity` events are under way: past that the host waits for the oldest, which `waits` counts.
-    `make_event` gives an event with `record`, `query`, `synchronize` and `elapsed_time` (ms), such as
-    `torch.cuda.Event(enable_timing=True)`; `synchronize` waits for the device.
+    Args:
+        make_event: Factory of events with `record`, `query`, `synchronize` and `elapsed_time` (ms), such as
+            `torch.cuda.Event(enable_timing=True)`.
+        synchronize: Function that waits for the device.
+        capacity: Most pending events; beyond that, the host waits for the oldest.
+
+    Attributes:
+        waits: How often the host had to wait because of `capacity`.
     """
 
     def __init__(self, make_event, synchronize, capacity=4096):
@@ -59,22 +66,25 @@ class EventTimeline:
         self._make_event = make_event
         self._capacity = capacity
         self._passed = None
-        self._under_way = collections.deque()
+        self._pending = collections.deque()
         self._free = []
 
     def start(self):
+        """Record the first timestamp of a pass."""
         self.waits = 0
         if self._passed is not None:
             self._free.append(self._passed)
         self._passed = self._recorded()
 
     def mark(self):
-        self._under_way.append(self._recorded())
+        """Record a timestamp on the device's stream."""
+        self._pending.append(self._recorded())
 
     def drain(self, take):
-        under_way = self._under_way
-        while under_way and (self._has_room() or self._wait()) and under_way[0].query():
-            event = under_way.popleft()
+        """Pass the intervals between completed timestamps to `take`, in ns and in order."""
+        pending = self._pending
+        while pending and (self._has_room() or self._wait()) and pending[0].query():
+            event = pending.popleft()
             take(self._passed.elapsed_time(event) * 1e6)
             self._free.append(self._passed)
             self._passed = event
@@ -85,9 +95,9 @@ class EventTimeline:
         return event
 
     def _has_room(self):
-        return len(self._under_way) <= self._capacity
+        return len(self._pending) <= self._capacity
 
     def _wait(self):
         self.waits += 1
-        self._under_way[0].synchronize()
+        self._pending[0].synchronize()
         return True

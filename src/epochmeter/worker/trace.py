@@ -1,20 +1,28 @@
-"""A profiler's trace of a few steady steps, in a window of its own after the last epoch."""
+"""Profiler traces of a few steady steps, taken in a separate window after the last epoch."""
 
 import itertools
 import os
 
 
 class TorchTrace:
-    """Records with torch's profiler: opens in Perfetto and in chrome://tracing."""
+    """Record a trace with torch's profiler; opens in Perfetto and chrome://tracing.
+
+    Args:
+        warmup_steps: Steps trained before recording starts.
+        steps: Recorded steps.
+    """
 
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps
         self.steps = steps
 
     def take(self, path, batches, run):
-        """Lets `run` train on a few of the endless `batches`; writes the trace of the last of them to `path`.
+        """Train a few steps and write the trace of the last `steps` of them.
 
-        Without a path it but trains, in step with the rank that leaves the trace.
+        Args:
+            path: Trace file; with None, train the same steps without recording (ranks that write no trace).
+            batches: Endless iterable of batches on the device.
+            run: Function that trains on an iterable of batches.
         """
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
@@ -39,7 +47,7 @@ class TorchTrace:
 
 
 class NoTrace:
-    """Leaves no trace."""
+    """Take no trace."""
 
     def take(self, path, batches, run):
         pass

@@ -1,4 +1,4 @@
-"""A model on its device, with what it learns by."""
+"""Trainer: model, optimizer and learning rate schedule on a device."""
 
 import torch
 
@@ -13,7 +13,22 @@ from epochmeter.worker.schedules import scaled
 
 
 class Learner:
-    """Learns from batches, or is judged by them; `move` brings a batch to its device."""
+    """Train and evaluate a model.
+
+    Args:
+        job: The run's configuration.
+        task: Loss and accuracy.
+        strategy: Wraps the model for several devices.
+        device: torch device.
+
+    Attributes:
+        device: torch device.
+        model: The bare model, without wrappers.
+        move: Function that copies a batch to the device.
+
+    Raises:
+        ValueError: The model does not fit the dataset, or the device does not support the configuration.
+    """
 
     def __init__(self, job, task, strategy, device):
         self.device = device
@@ -32,13 +47,13 @@ class Learner:
         self._schedule = build(job["scheduler"], self._optimizer)
 
     def learn(self, batches):
-        """One pass of training; the tally of what was seen."""
+        """Train one pass over `batches`; return its `Tally`."""
         self._tally = tally = Tally(self._task, self.device, count)
         train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
     def judge(self, batches):
-        """One pass without learning; the tally of what was seen."""
+        """Evaluate one pass over `batches`; return its `Tally`."""
         self._tally = tally = Tally(self._task, self.device, count)
         evaluate(self._judged, batches, self._task, tally, self._autocast)
         return tally
@@ -48,24 +63,24 @@ class Learner:
         return self._tally.last_loss()
 
     def learning_rate(self):
-        """Of the optimizer's first group of parameters, now."""
+        """Return the current learning rate of the optimizer's first parameter group."""
         return float(self._optimizer.param_groups[0]["lr"])
 
     def advance(self):
-        """An epoch has ended: the schedule of the learning rate goes on."""
+        """Step the learning rate schedule, after an epoch."""
         self._schedule.step()
 
     def state(self):
-        """All that it has learned, and what it learns by: the bare model's, whatever it is wrapped in."""
+        """Return the state of model, optimizer, schedule and gradient scaler; the model's without its wrappers."""
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load(self, state):
-        """Goes on from what `state` gave."""
+        """Restore what `state` returned."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
 
     def _parts(self):
-        # In this order: a schedule may look at its optimizer.
+        # Load order matters: a schedule may read its optimizer.
         return {
             "model": self.model,
             "optimizer": self._optimizer,
@@ -74,17 +89,23 @@ class Learner:
         }
 
     def facts(self):
-        """What the model is, and what learning by it computes and keeps."""
+        """Return model statistics, see `model_stats.facts`."""
         return facts(self.model, self._job, self._task)
 
 
 def image_format(job, task):
-    """How images lie in memory, as the job says; ValueError where their channels are to be last, and there are none."""
+    """Return the memory format of images.
+
+    Raises:
+        ValueError: `channels_last` is set and the dataset has no images.
+    """
     if not job["channels_last"]:
         return torch.preserve_format
     inputs, _ = task.example(job["dataset"], 1, torch.Generator())
     if not isinstance(inputs, torch.Tensor) or inputs.dim() != 4:
         raise ValueError(
-            "channels_last=true is for images, and dataset {} has none. Leave it out.".format(job["dataset"]["name"])
+            "channels_last=true needs images, and dataset {} has none. Set channels_last=false.".format(
+                job["dataset"]["name"]
+            )
         )
     return torch.channels_last

@@ -49,32 +49,32 @@ def test_a_class_without_samples_in_a_split_keeps_its_number(folder):
 def test_a_truncated_image_is_named(folder):
     path = folder / "train/cat/a.png"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(RuntimeError, match=rf"image {path} cannot be read: .* Put the whole file back"):
+    with pytest.raises(RuntimeError, match=rf"image {path}: .* Restore the file"):
         ImageFiles(str(folder), "train", as_is)[0]
 
 
 @pytest.mark.parametrize("contents", [b"", b"no image", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff\xe0"])
 def test_what_is_no_image_is_named(folder, contents):
     (folder / "train/cat/a.png").write_bytes(contents)
-    with pytest.raises(RuntimeError, match=r"a\.png cannot be read"):
+    with pytest.raises(RuntimeError, match=r"cannot read image .*a\.png"):
         ImageFiles(str(folder), "train", as_is)[0]
 
 
 def test_an_image_that_went_away_is_named(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     (folder / "train/cat/a.png").unlink()
-    with pytest.raises(RuntimeError, match=r"a\.png cannot be read: .*No such file"):
+    with pytest.raises(RuntimeError, match=r"a\.png: .*No such file"):
         samples[0]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(RuntimeError, match=rf"{tmp_path / 'gone'} cannot be read: No such file"):
+    with pytest.raises(RuntimeError, match=rf"{tmp_path / 'gone'}: No such file"):
         ImageFiles(str(tmp_path / "gone"), "train", as_is)
 
 
 def test_a_folder_without_images_is_named(folder):
     (folder / "val/dog/z.png").unlink()
-    with pytest.raises(RuntimeError, match=rf"{folder / 'val'} holds no image in any folder of a class"):
+    with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
         ImageFiles(str(folder), "val", as_is)
 
 
@@ -87,14 +87,14 @@ def test_a_path_costs_little_more_than_its_letters(tmp_path):
 
 def test_an_empty_file_is_said_to_be_empty(folder):
     (folder / "train/cat/a.png").write_bytes(b"")
-    with pytest.raises(BadSampleError, match=r"a\.png cannot be read: it is empty"):
+    with pytest.raises(BadSampleError, match=r"a\.png: the file is empty"):
         ImageFiles(str(folder), "train", as_is)[0]
 
 
 def test_a_folder_that_went_away_is_a_storage_that_is_gone(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     (folder / "train").rename(folder / "elsewhere")
-    with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
+    with pytest.raises(StorageGoneError, match="storage fails"):
         samples[0]
 
 
@@ -159,7 +159,7 @@ def test_a_bad_image_is_not_held_and_ends_a_run_at_its_start_unless_it_is_skippe
     def opened(transform):
         return HeldImages(str(folder), "train", transform)
 
-    with pytest.raises(BadSampleError, match=r"a\.png cannot be read: it is no image"):
+    with pytest.raises(BadSampleError, match=r"a\.png: not an image"):
         Timed(opened, as_is)
     samples = Timed(opened, lambda image: torch.tensor(image.getpixel((0, 0))), skip=True)
     (pixels, _), _, bad = samples[[0, 1]]

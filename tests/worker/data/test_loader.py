@@ -204,9 +204,9 @@ def test_a_dataset_is_opened_as_its_layout_says(tmp_path):
     """A person's own dataset has but one way to be opened."""
     asked = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "memory"}
     ways = {"files": {"_target_": "no.such.thing"}, "memory": {"_target_": "builtins.list"}}
-    with pytest.raises(ValueError, match=r"builtins\.list was given what it does not take"):
+    with pytest.raises(ValueError, match=r"builtins\.list does not accept"):
         open_split({**asked, "open": ways}, tmp_path, "train")
-    with pytest.raises(ValueError, match=r"builtins\.list was given what it does not take"):
+    with pytest.raises(ValueError, match=r"builtins\.list does not accept"):
         open_split({**asked, "open": ways["memory"]}, tmp_path, "train")
     with pytest.raises(ValueError, match=r"no\.such\.thing"):
         open_split({**asked, "layout": "files", "open": ways}, tmp_path, "train")
@@ -230,7 +230,7 @@ def test_a_persons_own_split_without_samples_is_an_error_that_says_so(made):
     def opened(folder, split, transform):
         return [(torch.zeros(1), 0)] if split == "train" else []
 
-    with pytest.raises(ValueError, match=r"dataset mine has no sample to evaluate on, in val\. .*evaluate=false"):
+    with pytest.raises(ValueError, match=r"split val.*evaluate=false"):
         made(opened, evaluate=True)
     assert [len(each) for each in made(opened, evaluate=False)] == [1]
 
@@ -247,9 +247,9 @@ def test_what_is_not_evaluated_on_is_not_opened(made):
 @pytest.mark.parametrize(
     ("layout", "layouts", "says"),
     [
-        ("memory", ["files", "memory"], "Set dataset.layout=files, or take fewer samples"),
-        ("files", ["files", "memory"], "Take fewer samples"),
-        ("memory", ["memory"], "Take fewer samples"),
+        ("memory", ["files", "memory"], "Set dataset.layout=files, or use fewer samples"),
+        ("files", ["files", "memory"], "Use fewer samples"),
+        ("memory", ["memory"], "Use fewer samples"),
     ],
 )
 def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout, layouts, says):
@@ -259,7 +259,7 @@ def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout,
     how = {each: {"_target_": "epochmeter.worker.data.opened"} for each in layouts}
     with pytest.raises(NoMemoryError) as raised:
         made(opened, evaluate=True, dataset={"layout": layout, "open": how})
-    peak = r"\(the worker's peak was \S+ .B\)"
+    peak = r"\(the training process's peak was \S+ .B\)"
     told = rf"dataset\.layout={layout} ran out of memory {peak}\. {says}\."
     assert re.fullmatch(told, message(raised.value, job()))
     assert failure(raised.value) == "oom"

@@ -165,7 +165,7 @@ def test_where_nothing_is_skipped_nothing_is_counted():
 
 
 def test_a_dataset_that_is_all_bad_is_an_error():
-    with pytest.raises(RuntimeError, match=r"not one sample of 6 could be read; the first: 0\.png"):
+    with pytest.raises(RuntimeError, match=r"none of 6 samples could be read; the first: 0\.png"):
         labels(passes(Holed(6, set(range(6)))))
 
 
@@ -194,7 +194,7 @@ def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
     loaded = passes(samples)
     assert labels(loaded) == [[0, 2, 3]]
     assert loaded.bad == ["1"]
-    with pytest.raises(BadSampleError, match="sample 1 cannot be read: cannot identify image file"):
+    with pytest.raises(BadSampleError, match="cannot read sample 1: cannot identify image file"):
         labels(passes(samples, skip=False))
 
 
@@ -210,7 +210,7 @@ def test_a_persons_own_mistake_is_never_skipped():
 
 
 def test_a_storage_that_is_gone_is_known_from_a_persons_own_samples():
-    with pytest.raises(StorageGoneError, match=r"/card/x\.png cannot be read"):
+    with pytest.raises(StorageGoneError, match=r"cannot read .*/card/x\.png"):
         labels(passes(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
 
 

@@ -109,7 +109,7 @@ def test_one_number_normalizes_all_channels():
 
 
 def test_a_preprocessing_that_is_not_there_is_an_error_that_names_it():
-    with pytest.raises(ValueError, match=r"'my\.own\.way', which cannot be had"):
+    with pytest.raises(ValueError, match=r"cannot import _target_ 'my\.own\.way'"):
         preprocessing(dataset(preprocess="my.own.way"), "train")
 
 

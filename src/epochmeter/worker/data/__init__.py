@@ -1,1 +1,1 @@
-"""Data for training: a dataset that is ready is opened, its images become tensors, a loader batches them."""
+"""Data for training: open a dataset, preprocess its samples and batch them."""

@@ -1,4 +1,4 @@
-"""What goes wrong with data: a sample that is bad, a storage that is gone, a loader that has no memory left."""
+"""Data errors: unreadable samples, lost storage, and DataLoader workers that die or run out of memory."""
 
 import errno
 import os
@@ -8,20 +8,24 @@ import time
 from multiprocessing.connection import wait
 
 GONE = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO)
-"""What reading from a medium says that was unplugged, or a network file system whose server is away."""
+"""Error numbers of an unplugged storage device, or of a network file system whose server is gone."""
 SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
-"""What torch's loader says where its processes have no room to pass batches on."""
+"""torch's messages when DataLoader workers have no shared memory left for batches."""
 NO_ROOM, LITTLE_BYTES = "No space left on device", 1 << 20
-"""What a queue says that finds none in shared memory; so does any full disk, so that it is looked at as well."""
+"""A queue's message without shared memory. Any full disk has the same, so free shared memory is checked too (bytes)."""
 KILLED = "signal: Killed"
+"""torch's message about a DataLoader worker ended by SIGKILL."""
 ENDS_S = 5.0
-"""How long a loader process may take to end whose connection is gone already."""
-REMADE = "A dataset that epochmeter made is made again once its folder is removed; one of your own is not."
+"""How long to wait for the exit status of a DataLoader worker whose connection broke, in seconds."""
+REMADE = "A dataset prepared by epochmeter is prepared again if you delete its folder; your own dataset is not."
 
 
 class BadSampleError(RuntimeError):
-    """A sample that cannot be read; it may be skipped. An exception of a loader process comes back by its text alone,
-    so that the `name` is known only there."""
+    """A sample that cannot be read; may be skipped.
+
+    Only the text of a DataLoader worker's exception reaches the training process, so `name` is known only in the
+    worker.
+    """
 
     def __init__(self, text, name=""):
         super().__init__(text)
@@ -29,27 +33,37 @@ class BadSampleError(RuntimeError):
 
 
 class StorageGoneError(RuntimeError):
-    """The medium under the dataset fails; no sample can be read, and none is skipped for it."""
+    """The dataset's storage fails: no sample can be read, and none is skipped because of it."""
 
     failure = "storage"
 
 
 class NoMemoryError(RuntimeError):
-    """The samples do not fit into the memory that is to hold them."""
+    """The samples do not fit in memory."""
 
     failure = "oom"
 
 
 def unreadable(name, error, folder, kind="image"):
-    """The exception for a sample, by its path where it has one, that could not be read from the dataset's `folder`."""
+    """Return the exception for a sample that could not be read.
+
+    Args:
+        name: The sample's path or index.
+        error: The cause, an exception or a text.
+        folder: The dataset's folder.
+        kind: Name of the sample's kind in the message.
+
+    Returns:
+        StorageGoneError if the storage failed, else BadSampleError.
+    """
     number = getattr(error, "errno", None)
     if number in GONE or (isinstance(error, OSError) and number is not None and not os.path.isdir(folder)):
         return StorageGoneError(
-            "the storage of the dataset is gone, or fails: {} cannot be read: {}. Check the medium and its mount at "
-            "{}, and run it again.".format(name, error, folder)
+            "the dataset's storage fails or is not mounted: cannot read {}: {}. Check the storage device and its mount "
+            "at {}, then run the command again.".format(name, error, folder)
         )
     return BadSampleError(
-        "{} {} cannot be read: {}. Put the whole file back, or leave such files out by dataset.on_bad=skip. {}".format(
+        "cannot read {} {}: {}. Restore the file, or set dataset.on_bad=skip to skip such files. {}".format(
             kind, name, error, REMADE
         ),
         name,
@@ -57,35 +71,34 @@ def unreadable(name, error, folder, kind="image"):
 
 
 def died(processes):
-    """torch's own exception for the first of these loader processes that a signal ended; None if none was.
+    """Return torch's exception for the first DataLoader worker ended by a signal; None if there is none.
 
-    torch raises it by itself, but where a process dies while it hands a batch over, whose connection is then all that
-    fails.
+    torch itself raises it, except if a worker dies while it sends a batch: then only the connection fails.
     """
-    end, left = time.monotonic() + ENDS_S, list(processes)
-    while left and wait([process.sentinel for process in left], max(0, end - time.monotonic())):
-        codes = [(process, process.exitcode) for process in left]  # asked once: it may end between two questions
+    end, running = time.monotonic() + ENDS_S, list(processes)
+    while running and wait([process.sentinel for process in running], max(0, end - time.monotonic())):
+        codes = [(process, process.exitcode) for process in running]  # read once: the process may end in between
         for process, code in codes:
             if code is not None and code < 0:
                 number = -code
                 name = {signal.SIGKILL: "Killed", signal.SIGBUS: "Bus error"}.get(number, number)
                 return RuntimeError("DataLoader worker (pid {}) is killed by signal: {}.".format(process.pid, name))
-        left = [process for process, code in codes if code is None]  # one that ended well tells nothing of others
+        running = [process for process, code in codes if code is None]  # some ended normally: wait for the rest
     return None
 
 
 def whole_text(error):
-    """What an error says, and what brought it about: of a loader process that died, only the cause says how."""
-    said = []
+    """Return the texts of an error and its causes; only the cause says how a DataLoader worker died."""
+    texts = []
     while error is not None:
-        said.append(str(error).strip())
+        texts.append(str(error).strip())
         error = error.__cause__
-    return "\n".join(said)
+    return "\n".join(texts)
 
 
 def is_shared_memory(text):
-    """Whether an error of torch's loader says that its processes have run out of shared memory."""
-    if "Too many open files" in text:  # these have the same names, and no more room helps
+    """Whether an error of torch's DataLoader reports exhausted shared memory."""
+    if "Too many open files" in text:  # the same file names, but another cause
         return False
     if SHARED_MEMORY.search(text):
         return True
@@ -93,14 +106,14 @@ def is_shared_memory(text):
 
 
 def is_killed(text):
-    """Whether an error of torch's loader says that one of its processes was killed."""
+    """Whether an error of torch's DataLoader reports a killed worker."""
     return KILLED in text
 
 
 def kernel_counts_kills():
-    """Whether the kernel counts the processes that it kills for want of memory, as it does from 4.13 on.
+    """Whether the kernel counts its out-of-memory kills (Linux 4.13 and newer).
 
-    Where it does, the steward knows whether it did; else a loader process that was killed is taken for one of them.
+    If it does, the controller finds out; otherwise a killed DataLoader worker is assumed to be one of them.
     """
     try:
         with open("/proc/vmstat") as file:
@@ -110,39 +123,40 @@ def kernel_counts_kills():
 
 
 def shared_memory(text):
-    """What to say of shared memory that ran out."""
+    """Return the message for exhausted shared memory."""
     try:
         room = os.statvfs("/dev/shm")
         size = "/dev/shm has {:.0f} MB, of which {:.0f} are free now".format(
             room.f_blocks * room.f_frsize / 1e6, room.f_bavail * room.f_frsize / 1e6
         )
     except OSError as error:
-        size = "/dev/shm cannot be asked: {}".format(error.strerror)
+        size = "cannot read the size of /dev/shm: {}".format(error.strerror)
     return (
-        "loader processes ran out of shared memory, by which batches reach the one that trains ({}); {}. Take fewer "
-        "workers, a smaller batch or prefetch, or workers=0; in a container, give it more (docker run "
+        "DataLoader workers ran out of shared memory, which carries batches to the training process ({}); {}. Use "
+        "fewer workers, a smaller batch or prefetch, or workers=0; in a container, increase it (docker run "
         "--shm-size=8g).".format(text, size)
     )
 
 
 def killed(text):
-    """What to say of a loader process that was killed."""
+    """Return the message for a killed DataLoader worker."""
     return (
-        "a loader process was killed, as the kernel does where memory runs out ({}). Take fewer workers, a smaller "
-        "batch or prefetch, or workers=0.".format(text)
+        "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). Use fewer workers, a "
+        "smaller batch or prefetch, or workers=0.".format(text)
     )
 
 
 def exhausted(wanted=""):
-    """What to say of a loader process that ran out of memory, with how much it wanted."""
+    """Return the message for a DataLoader worker that ran out of memory, with the size of the request."""
     return (
-        "a loader process ran out of memory{}. Take fewer workers, a smaller batch or prefetch, or workers=0.".format(
+        "a DataLoader worker ran out of memory{}. Use fewer workers, a smaller batch or prefetch, or workers=0.".format(
             wanted and " ({})".format(wanted)
         )
     )
 
 
 def _free_bytes():
+    """Return the free shared memory, in bytes."""
     try:
         room = os.statvfs("/dev/shm")
     except OSError:

@@ -1,4 +1,4 @@
-"""Images in files, one a sample, in a folder a class."""
+"""Image folders: one file per sample, one folder per class."""
 
 import array
 import bisect
@@ -13,12 +13,18 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
 
 
 class ImageFiles:
-    """The samples of `<folder>/<split>/<class>/<file>`, read from the storage each time they are asked for.
+    """The samples of `<folder>/<split>/<class>/<file>`, read from storage at each access.
 
-    A folder without `train` and `val` holds classes at once: of each class every `held_out`-th file by name is of
-    `val`, the others are of `train`. Classes are numbered by name, as `train` has them. A million paths take a few
-    tens of megabytes, which loader processes share: there are no Python objects whose reference counts would copy
-    the pages.
+    A folder without `train` and `val` contains the classes directly: every `held_out`-th file per class, by name,
+    belongs to `val`, the rest to `train`. Classes are numbered by name, as in `train`. A million paths take a few tens
+    of megabytes, which DataLoader workers share: there are no Python objects whose reference counts would copy the
+    pages.
+
+    Args:
+        folder: The dataset's folder.
+        split: `train` or `val`.
+        transform: Function from an image to a tensor.
+        held_out: Interval of validation files.
     """
 
     def __init__(self, folder, split, transform, held_out=5):
@@ -27,21 +33,21 @@ class ImageFiles:
         self.classes = _names(os.path.join(folder, "train") if split_apart else folder, os.DirEntry.is_dir)
         self.transform = transform
         self.names = bytearray()
-        self.ends = array.array("Q")  # of each file's name in `names`
-        self.upto = []  # samples in this class and all before it
-        here = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
+        self.ends = array.array("Q")  # end offset of each file name in `names`
+        self.upto = []  # cumulative number of samples per class
+        present = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
         for label in self.classes:
-            found = _names(os.path.join(self.folder, label), _is_image) if label in here else []
+            files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
             if not split_apart:
-                last, held = held_out - 1, split == "val"
-                found = [name for index, name in enumerate(found) if (index % held_out == last) == held]
-            for name in found:
+                last, in_val = held_out - 1, split == "val"
+                files = [name for index, name in enumerate(files) if (index % held_out == last) == in_val]
+            for name in files:
                 self.names += os.fsencode(name)
                 self.ends.append(len(self.names))
             self.upto.append(len(self.ends))
         if not self.ends:
             raise RuntimeError(
-                "dataset folder {} holds no image in any folder of a class that is of {}. Put images there. {}".format(
+                "dataset folder {} has no images for split {} in its class folders. Add images. {}".format(
                     self.folder, split, REMADE
                 )
             )
@@ -54,7 +60,7 @@ class ImageFiles:
         return self.transform(self.decode(data, index)), label
 
     def read(self, index):
-        """The bytes of a sample's file, and its label."""
+        """Return the bytes of a sample's file, and its label."""
         label = bisect.bisect_right(self.upto, index)
         path = self.path(index, label)
         try:
@@ -64,28 +70,29 @@ class ImageFiles:
             raise unreadable(path, error, self.folder) from error
 
     def decode(self, data, index):
-        """The image that a file's bytes hold."""
+        """Decode a file's bytes to an image."""
         try:
             image = Image.open(io.BytesIO(data))
             image.load()
             return image
-        except MemoryError:  # which says nothing of the image
+        except MemoryError:  # not the image's fault
             raise
-        except Exception as error:  # by format and fault, Pillow raises OSError, SyntaxError, ValueError, struct.error
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error
             path = self.path(index, bisect.bisect_right(self.upto, index))
             raise unreadable(path, _why(error, data), self.folder) from error
 
     def path(self, index, label):
+        """Return the path of a sample's file."""
         begin = self.ends[index - 1] if index else 0
         name = os.fsdecode(bytes(self.names[begin : self.ends[index]]))
         return os.path.join(self.folder, self.classes[label], name)
 
 
 class HeldImages(ImageFiles):
-    """The same samples, all decoded at the start and held as the bytes of their pixels: no storage plays a part in
-    an epoch.
+    """The same samples, decoded at construction and kept in memory as pixels: an epoch reads no storage.
 
-    `unheld` are the bad ones: exceptions, for whoever does not skip them to raise at the start.
+    Attributes:
+        unheld: BadSampleErrors of the unreadable samples, to be raised unless they are skipped.
     """
 
     def __init__(self, folder, split, transform, held_out=5):
@@ -94,13 +101,13 @@ class HeldImages(ImageFiles):
         self._held = [self._hold(index) for index in range(len(self))]
 
     def read(self, index):
-        """The pixels of a sample, and its label."""
+        """Return the pixels of a sample, and its label."""
         if isinstance(self._held[index], BadSampleError):
             raise _again(self._held[index])
         return self._held[index], bisect.bisect_right(self.upto, index)
 
     def decode(self, data, index):
-        """The image of these pixels."""
+        """Return the image of these pixels."""
         return Image.frombytes(*data)
 
     def _hold(self, index):
@@ -115,7 +122,7 @@ class HeldImages(ImageFiles):
 
 
 def _again(bad):
-    """The same exception without what it has passed through, which would hold on to file and image."""
+    """Return a copy of the exception without its traceback, which would keep file and image alive."""
     return BadSampleError(str(bad), bad.name)
 
 
@@ -125,7 +132,7 @@ def _names(folder, wanted):
             return sorted(entry.name for entry in entries if not entry.name.startswith(".") and wanted(entry))
     except OSError as error:
         raise RuntimeError(
-            "dataset folder {} cannot be read: {}. Check that its storage is mounted and readable. {}".format(
+            "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}".format(
                 folder, error.strerror, REMADE
             )
         ) from error
@@ -136,6 +143,7 @@ def _is_image(entry):
 
 
 def _why(error, data):
+    """Return why an image cannot be decoded."""
     if not data:
-        return "it is empty"
-    return "it is no image" if "cannot identify image file" in str(error) else error
+        return "the file is empty"
+    return "not an image" if "cannot identify image file" in str(error) else error

@@ -1,4 +1,4 @@
-"""Pairs of sentences, source and target, as the numbers of their words."""
+"""Sentence pairs for translation, as word indices."""
 
 import os
 from array import array
@@ -11,19 +11,20 @@ from epochmeter.worker.tasks import PAD
 
 START, END, UNKNOWN = 1, 2, 3
 MARKS = 4
-"""The first words of each vocabulary: what fills up, begins, ends, and is unknown."""
+"""Number of special words in each vocabulary: padding, start, end and unknown."""
 
 
 class Pairs:
-    """The pairs of `<folder>/<split>.tsv`, all read at the start: `source<TAB>target` a line, words apart by spaces.
+    """The pairs of `<folder>/<split>.tsv`, read at construction: one `source<TAB>target` per line, words separated by
+    spaces.
 
-    Each vocabulary has up to `words` words: the marks, and the most frequent of train.tsv, of equal ones those first
-    that the alphabet has first. `transform` makes tensors of a pair of arrays of numbers.
+    Each vocabulary has up to `words` words: the special ones and the most frequent words of train.tsv, ties in
+    alphabetical order. `transform` maps a pair of arrays of word indices to tensors.
     """
 
     def __init__(self, folder, split, transform, words):
         if words <= MARKS:
-            raise ValueError("dataset.words={}: give more than the {} marks.".format(words, MARKS))
+            raise ValueError("dataset.words={}: give more than the {} special words.".format(words, MARKS))
         pairs = train = read(folder, "train")
         vocabularies = [vocabulary((pair[side] for pair in train), words) for side in (0, 1)]
         if split != "train":
@@ -41,23 +42,26 @@ class Pairs:
 
 
 def filled(dataset, split):
-    """What makes a pair of sentences the tensors of a sample, each of the dataset's `length`: its preprocessing.
+    """Return the preprocessing: a function from a sentence pair to tensors of the dataset's `length`.
 
-    ((source, target begun by a start), target), source and target with their end, cut or filled up.
+    ((source, target shifted right by a start token), target); source and target have an end token and are truncated or
+    padded.
     """
     length = dataset["length"]
 
     def sample(pair):
         source, target = (list(sentence[: length - 1]) for sentence in pair)
         texts = ([*source, END], [START, *target], [*target, END])
-        source, begun, target = (torch.tensor(text + [PAD] * (length - len(text))) for text in texts)
-        return (source, begun), target
+        source, shifted, target = (torch.tensor(text + [PAD] * (length - len(text))) for text in texts)
+        return (source, shifted), target
 
     return sample
 
 
 def read(folder, split):
-    """The pairs of a split's file, as texts; ValueError for what is none, RuntimeError for what cannot be read."""
+    """Return the pairs of a split's file, as texts; ValueError for an invalid line, RuntimeError for an unreadable
+    file.
+    """
     path = os.path.join(folder, split + ".tsv")
     try:
         with open(path, "rb") as file:
@@ -65,19 +69,19 @@ def read(folder, split):
     except OSError as error:
         raise unreadable(path, error, folder, kind="file") from error
     if not lines:
-        raise ValueError("{} is empty. Put pairs there, source<TAB>target a line. {}".format(path, REMADE))
+        raise ValueError("{} is empty. Add pairs, one source<TAB>target per line. {}".format(path, REMADE))
     return [pair(line, "{}, line {}".format(path, number)) for number, line in enumerate(lines, 1)]
 
 
 def pair(line, place):
-    """The two texts of a line, which is at `place`."""
+    """Return the two texts of a line; `place` names the line in errors."""
     try:
         texts = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
-        raise ValueError("{} is not UTF-8: {}. Write it anew as UTF-8.".format(place, error)) from error
+        raise ValueError("{} is not UTF-8: {}. Save it as UTF-8.".format(place, error)) from error
     if len(texts) != 2:
         raise ValueError(
-            "{} has {} tabs: {!r}. Give source<TAB>target, with one tab.".format(
+            "{} has {} tabs: {!r}. Write source<TAB>target, with one tab.".format(
                 place, len(texts) - 1, "\t".join(texts)[:40]
             )
         )
@@ -85,11 +89,12 @@ def pair(line, place):
 
 
 def vocabulary(sentences, words):
-    """The number of each word."""
+    """Return the index of each word of a vocabulary."""
     counts = Counter(word for sentence in sentences for word in sentence.split())
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(ordered[: words - MARKS], MARKS)}
 
 
 def numbered(sentence, numbers):
+    """Return the word indices of a sentence."""
     return array("i", [numbers.get(word, UNKNOWN) for word in sentence.split()])

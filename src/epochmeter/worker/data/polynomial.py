@@ -1,13 +1,13 @@
-"""A polynomial's values, as PyTorch's own example of a regression has them, made by a seed and held in memory."""
+"""Polynomial regression data, as in PyTorch's own example: drawn from a seed and kept in memory."""
 
 import torch
 
 
 class Polynomial:
-    """`count` samples to train on, a fifth as many to validate with: (powers of x, y = w . powers + b).
+    """`count` training samples and a fifth as many for validation: (powers of x, y = w . powers + b).
 
-    x, w / 5 and b / 5 are normal, w and b the same for both splits; there is a power of x for each of `features`,
-    from the first on, which `transform` makes of x.
+    x, w / 5 and b / 5 are standard normal; w and b are the same for both splits. `transform` maps x to its powers 1 to
+    `features`.
     """
 
     def __init__(self, folder, split, transform, count, features, seed):
@@ -28,10 +28,10 @@ class Polynomial:
 
 
 def powers(dataset, split):
-    """What makes a number its powers, as many as the dataset has `features`: its preprocessing."""
+    """Return the preprocessing: a function from x to its powers, as many as the dataset has `features`."""
     return lambda x: raised(x, dataset["features"])
 
 
 def raised(x, features):
-    """(...) -> (..., features): x, its square, and so on."""
+    """Return the powers 1 to `features` of x: (...) -> (..., features)."""
     return torch.stack([x**power for power in range(1, features + 1)], dim=-1)

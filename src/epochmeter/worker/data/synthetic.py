@@ -1,4 +1,4 @@
-"""Ready batches: tensors of a dataset's shape, made beforehand, so that nothing is read and nothing preprocessed."""
+"""Synthetic batches: preallocated random tensors in a dataset's shape, without storage or preprocessing."""
 
 import torch
 
@@ -6,12 +6,20 @@ from epochmeter.worker.data.timed_dataset import sizes
 from epochmeter.worker.device import each
 
 MOST_BYTES = 64 << 20
+"""Memory limit for the distinct batches."""
 
 
 class ReadyBatches:
-    """As many batches as a loader would give for `count` samples, the last one smaller or left out where its would be.
+    """Yield as many synthetic batches as a DataLoader would for `count` samples, with the same size of the last batch.
 
-    A few distinct ones are made by the task, with the job's seed and within 64 MiB, and given in turn.
+    A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn.
+
+    Args:
+        count: Samples per pass.
+        job: The run's configuration.
+        task: Draws the samples.
+        pinned: Keep batches in pinned memory.
+        drop_last: Leave out a last, smaller batch.
     """
 
     def __init__(self, count, job, task, pinned, drop_last=False):
@@ -25,15 +33,16 @@ class ReadyBatches:
             self._made.append(each(torch.Tensor.pin_memory, made, "pin_memory") if pinned else made)
 
     def __len__(self):
-        whole = self.count // self.batch if self.drop_last else -(-self.count // self.batch)
-        return whole if self._most is None else min(whole, self._most)
+        steps = self.count // self.batch if self.drop_last else -(-self.count // self.batch)
+        return steps if self._most is None else min(steps, self._most)
 
     def cut(self, steps):
-        """Has passes end after so many steps; None: with the samples."""
+        """Limit passes to this many steps; None: no limit."""
         self._most = steps
 
     @property
     def sizes(self):
+        """Sizes of the batches in a pass."""
         return sizes(self.count, self.batch, self.drop_last)
 
     def __iter__(self):
@@ -42,7 +51,7 @@ class ReadyBatches:
             yield each(lambda tensor: tensor[:size], self._made[step % len(self._made)])  # noqa: B023
 
     def _bytes(self):
-        """Of one batch; nothing before there is one."""
+        """Return the size of one batch in bytes; 0 before the first is drawn."""
         sizes = []
         each(lambda tensor: sizes.append(tensor.numel() * tensor.element_size()), self._made[:1])
         return sum(sizes)
@@ -50,12 +59,12 @@ class ReadyBatches:
     bad = ()
 
     def state(self):
-        """Nothing is drawn once the batches are made."""
+        """Return no state: nothing is drawn after construction."""
         return []
 
     def load(self, state):
         pass
 
     def parts(self, rows):
-        """Nothing was read and nothing preprocessed: no loader has anything to tell."""
+        """Return no metrics: nothing was read or preprocessed."""
         return {}

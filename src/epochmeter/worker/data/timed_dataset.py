@@ -1,7 +1,6 @@
-"""What the loader's processes take for each batch, timed where it happens and carried with the batch.
+"""Loader timing: time per batch to read, decode, transform and collate, measured in the DataLoader workers.
 
-A sample is read, decoded and transformed; a batch is collated of them. What each took travels through the loader's
-queue as a few integers, so that no process keeps or shares anything.
+The times travel with the batch through the DataLoader's queue as a few integers, so that processes share no state.
 """
 
 from array import array
@@ -16,18 +15,27 @@ from epochmeter.worker.data.faults import BadSampleError, died, unreadable
 from epochmeter.worker.timeline import perf_counter_ns
 
 COMPUTE, WIDTH = 3, 4
-"""Where a step's compute stands in the rows of a clock, and how long a row is."""
+"""Column of a step's compute in the clock's rows, and number of columns."""
 NAMED = 5
-"""How many bad samples are named."""
+"""Most bad samples that are named."""
 
 
 class Timed:
-    """Batches of samples: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of the bad ones).
+    """Dataset of batches: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of bad samples).
 
-    `samples` either tell apart how to `read(index)` and how to `decode(data, index)`, or are a sequence of
-    `(transform(image), label)`, in which all but the transform counts as reading. Bad ones raise, unless they are to
-    be skipped; of the latter kind those are bad that raise OSError, as Pillow does. The batch is None where none of
-    its samples is good. `folder` is the dataset's.
+    `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
+    all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
+    unless they are skipped. The batch is None if all its samples are bad.
+
+    Args:
+        open_samples: Function that opens the samples, given the transform.
+        transform: Function from an image to a tensor.
+        skip: Skip bad samples.
+        folder: The dataset's folder.
+
+    Attributes:
+        decodes: Whether decoding is timed separately; otherwise it is part of reading.
+        skip: Whether bad samples are skipped.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
@@ -35,9 +43,8 @@ class Timed:
         self._timed_transform = TimedTransform(transform)
         self._samples = open_samples(self._timed_transform)
         self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
-        """Whether decoding is told apart from reading; else it is in that."""
-        self._done_at = self._apart if self.decodes else self._whole
-        """Of an index: the sample, and when it was read, decoded and transformed."""
+        # Maps an index to (sample, read_at, decoded_at, end), times in ns.
+        self._load = self._load_in_steps if self.decodes else self._load_at_once
         self._folder = folder
         self.skip = skip
         for bad in [] if skip else getattr(self._samples, "unheld", []):
@@ -47,34 +54,34 @@ class Timed:
         return len(self._samples)
 
     def __getitem__(self, indices):
-        good, bad, done_at = [], [], self._done_at
+        good, bad, load = [], [], self._load
         read = decode = transform = 0
-        begun = perf_counter_ns()
+        begin = perf_counter_ns()
         for index in indices:
             try:
-                sample, read_at, decoded_at, end = done_at(index)
+                sample, read_at, decoded_at, end = load(index)
             except BadSampleError as error:
                 if not self.skip:
                     raise
                 bad.append(error.name)
-                begun = perf_counter_ns()
+                begin = perf_counter_ns()
                 continue
             good.append(sample)
-            read += read_at - begun
+            read += read_at - begin
             decode += decoded_at - read_at
             transform += end - decoded_at
-            begun = end
+            begin = end
         batch = default_collate(good) if good else None
-        return batch, (read, decode + transform + perf_counter_ns() - begun, decode), bad
+        return batch, (read, decode + transform + perf_counter_ns() - begin, decode), bad
 
-    def _apart(self, index):
+    def _load_in_steps(self, index):
         data, label = self._samples.read(index)
         read_at = perf_counter_ns()
         image = self._samples.decode(data, index)
         decoded_at = perf_counter_ns()
         return (self._transform(image), label), read_at, decoded_at, perf_counter_ns()
 
-    def _whole(self, index):
+    def _load_at_once(self, index):
         self._timed_transform.took_ns = 0
         try:
             sample = self._samples[index]
@@ -86,47 +93,61 @@ class Timed:
 
 
 class TimedTransform:
-    """A transform that knows what its last call took."""
+    """A transform that keeps the duration of its last call in `took_ns`."""
 
     def __init__(self, transform):
         self._transform = transform
         self.took_ns = 0
 
     def __call__(self, image):
-        begun = perf_counter_ns()
+        begin = perf_counter_ns()
         result = self._transform(image)
-        self.took_ns = perf_counter_ns() - begun
+        self.took_ns = perf_counter_ns() - begin
         return result
 
 
 class Orders(BatchSampler):
-    """The samples of each batch, by their indices; a pass may end after the first `most` batches."""
+    """Sampler of batches, as lists of sample indices; `most` limits the batches of a pass."""
 
     most = None
 
     def __len__(self):
-        whole = super().__len__()
-        return whole if self.most is None else min(whole, self.most)
+        steps = super().__len__()
+        return steps if self.most is None else min(steps, self.most)
 
     def __iter__(self):
         return islice(super().__iter__(), self.most)
 
 
 def batches(timed, order, batch, drop_last=False, generators=(), **how):
-    """Passes over timed samples in an order of them; `how` is DataLoader's.
+    """Return a loader of timed samples.
 
-    A batch is asked of `timed` at once, not sample by sample: what timing them takes is then half.
+    Args:
+        timed: The samples.
+        order: Sampler of their indices.
+        batch: Batch size.
+        drop_last: Leave out a last, smaller batch.
+        generators: Random generators whose state belongs in a checkpoint.
+        how: Other options of the DataLoader.
+
+    The dataset is indexed by batch, not by sample: that halves the cost of timing.
     """
     orders = Orders(order, batch, drop_last)
     return Batches(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=as_it_is, **how), generators)
 
 
 def as_it_is(batch):
+    """Return the batch unchanged."""
     return batch
 
 
 class Batches:
-    """The batches of a loader of timed samples; what the pass under way took is kept beside them."""
+    """Iterate over the batches of a DataLoader of timed samples and keep the times of the current pass.
+
+    Attributes:
+        loader: The DataLoader.
+        bad: Names of the first bad samples of the pass.
+    """
 
     def __init__(self, loader, generators=()):
         self.loader = loader
@@ -134,11 +155,11 @@ class Batches:
         self._begin()
 
     def state(self):
-        """Where the random numbers stand that shuffle, and that seed loader processes."""
+        """Return the state of the random generators for shuffling and for seeding DataLoader workers."""
         return [generator.get_state() for generator in self._generators]
 
     def load(self, state):
-        """Goes on from there with the next pass."""
+        """Restore what `state` returned, for the next pass."""
         for generator, numbers in zip(self._generators, state):
             generator.set_state(numbers)
 
@@ -147,35 +168,35 @@ class Batches:
 
     @property
     def count(self):
-        """Samples of a pass, those of a last batch that is left out among them."""
+        """Samples per pass, including those of a dropped last batch."""
         return len(self.loader.sampler.sampler)
 
     @property
     def sizes(self):
-        """The sizes that the batches of a pass have."""
+        """Sizes of the batches in a pass."""
         return sizes(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
 
     def cut(self, steps):
-        """Has passes end after so many steps, with nothing fetched beyond; None: with the samples."""
+        """Limit passes to this many steps, with nothing fetched beyond; None: no limit."""
         self.loader.sampler.most = steps
 
     def __iter__(self):
         self._begin()
-        passed = None
+        skipped_times = None
         for batch, took, bad in self._loaded():
             if bad:
                 self._skipped += len(bad)
                 self.bad += bad[: NAMED - len(self.bad)]
-            if passed:  # for a batch of bad samples alone
-                took, passed = [before + now for before, now in zip(passed, took)], None
+            if skipped_times:  # add the times of preceding batches without a good sample
+                took, skipped_times = [before + now for before, now in zip(skipped_times, took)], None
             if batch is None:
-                passed = took
+                skipped_times = took
                 continue
             self._took.extend(took)
             yield batch
         if not self._took:
             raise RuntimeError(
-                "not one sample of {} could be read; the first: {}. Check the dataset's folder.".format(
+                "none of {} samples could be read; the first: {}. Check the dataset's folder.".format(
                     self._skipped, self.bad[0] if self.bad else "none"
                 )
             )
@@ -197,8 +218,12 @@ class Batches:
         self.bad = []
 
     def parts(self, rows):
-        """The last pass's metrics, in seconds and counts; `rows` are the steps' intervals as its clock has them."""
-        read, preprocess, decode = ([spent * NANOSECOND for spent in self._took[part::3]] for part in range(3))
+        """Return the last pass's metrics, in seconds and counts.
+
+        Args:
+            rows: The clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
+        """
+        read, preprocess, decode = ([ns * NANOSECOND for ns in self._took[part::3]] for part in range(3))
         loaded = [a + b for a, b in zip(read, preprocess)]
         parts = {
             "loader_read_s": sum(read),
@@ -211,17 +236,20 @@ class Batches:
 
 
 def sizes(count, batch, drop_last):
-    """The sizes that the batches of so many samples have: the one asked for, that of a smaller last one."""
-    whole, rest = divmod(count, batch)
-    there = {batch: whole > 0, rest: rest > 0 and not drop_last}
-    return {size for size in there if there[size]}
+    """Return the set of batch sizes for `count` samples: the full one and that of a smaller last batch."""
+    full, rest = divmod(count, batch)
+    occurs = {batch: full > 0, rest: rest > 0 and not drop_last}
+    return {size for size in occurs if occurs[size]}
 
 
 def stall_model(loaded_s, compute_s, workers):
-    """The stall as the literature has it: the sum over steps of max(fetch + preprocess - compute, 0).
+    """Return the data stall as modeled in the literature: the sum over steps of max(fetch + preprocess - compute, 0),
+    in s.
 
-    `loaded_s` is what reading and preprocessing each step's batch took; so many loader processes share in it, and
-    without any, nothing overlaps: all of it is stall.
+    Args:
+        loaded_s: Reading and preprocessing time of each step's batch, divided among the workers.
+        compute_s: Compute time of each step.
+        workers: DataLoader workers. Without any, nothing overlaps: all loading is stall.
     """
     if workers == 0:
         return sum(loaded_s)

@@ -1,15 +1,15 @@
-"""MNIST and CIFAR as torchvision reads them: all samples in memory from the start, so that storage plays no part."""
+"""MNIST and CIFAR, read by torchvision: all samples are in memory from the start, so that an epoch reads no storage."""
 
 from typing import ClassVar
 
 from torchvision import datasets
 
-# The archives were verified when the dataset was made ready; here a file has but to be there. To hash 186 MB again at
-# every start would cost a board seconds and warm its page cache.
+# The archives were verified when the dataset was prepared; here the files only have to exist. Hashing 186 MB again at
+# every start would take seconds on a board and warm its page cache.
 
 
 class Cifar10(datasets.CIFAR10):
-    """torchvision's, without its checksums."""
+    """torchvision's CIFAR-10, without checksums."""
 
     train_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR10.train_list]
     test_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR10.test_list]
@@ -17,7 +17,7 @@ class Cifar10(datasets.CIFAR10):
 
 
 class Cifar100(datasets.CIFAR100):
-    """torchvision's, without its checksums."""
+    """torchvision's CIFAR-100, without checksums."""
 
     train_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR100.train_list]
     test_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR100.test_list]
@@ -25,26 +25,26 @@ class Cifar100(datasets.CIFAR100):
 
 
 def mnist(folder, split, transform):
-    """The samples of `<folder>/MNIST/raw`; `val` is what MNIST calls its test set."""
+    """Open `<folder>/MNIST/raw`; `val` is MNIST's test set."""
     return _opened(datasets.MNIST, "MNIST", folder, split, transform)
 
 
 def cifar10(folder, split, transform):
-    """The samples of `<folder>/cifar-10-batches-py`; `val` is what CIFAR calls its test batch."""
+    """Open `<folder>/cifar-10-batches-py`; `val` is CIFAR's test batch."""
     return _opened(Cifar10, "CIFAR-10", folder, split, transform)
 
 
 def cifar100(folder, split, transform):
-    """The samples of `<folder>/cifar-100-python`, with the hundred fine labels."""
+    """Open `<folder>/cifar-100-python`, with the 100 fine labels."""
     return _opened(Cifar100, "CIFAR-100", folder, split, transform)
 
 
 def _opened(kind, name, folder, split, transform):
     try:
         return kind(folder, train=split == "train", transform=transform, download=False)
-    except Exception as error:  # a file may be missing, unreadable or no pickle at all
+    except Exception as error:  # a file may be missing, unreadable or not a pickle
         raise RuntimeError(
-            "{}'s files under {} cannot be read: {}. Remove that folder to have the dataset made again.".format(
+            "cannot read {}'s files under {}: {}. Delete that folder to prepare the dataset again.".format(
                 name, folder, error
             )
         ) from error

@@ -1,4 +1,4 @@
-"""An image becomes the tensor that the model takes: by torchvision's v2 from 0.16 on, by its first on old boards."""
+"""Image preprocessing with torchvision: its v2 transforms from 0.16 on, the first ones on older boards."""
 
 import torch
 from PIL import Image
@@ -8,7 +8,7 @@ from epochmeter.shared.instantiate import locate
 
 try:
     from torchvision.transforms import v2
-    from torchvision.transforms.v2.functional import to_dtype  # which 0.15, where v2 was on trial, has not
+    from torchvision.transforms.v2.functional import to_dtype  # absent in 0.15, whose v2 is a beta
 except ImportError:
     v2 = None
 
@@ -17,21 +17,22 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def preprocessing(dataset, split):
-    """What brings an image of a split, `train` or `val`, to the dataset's `channels`, `size` and `normalize`.
+    """Return the transform from an image of a split, `train` or `val`, to the dataset's `channels`, `size` and
+    `normalize`.
 
-    Its `preprocess` is `resize`, `crop` or `pad`, or the dotted path of a function like those below.
+    The dataset's `preprocess` is `resize`, `crop` or `pad`, or the dotted path of a function like those below.
     """
-    how = dataset.get("preprocess", "resize")
-    return (WAYS[how] if how in WAYS else locate(how))(dataset, split)
+    name = dataset.get("preprocess", "resize")
+    return (WAYS[name] if name in WAYS else locate(name))(dataset, split)
 
 
 def resize(dataset, split):
-    """Gray or RGB, resized whole to a square, 0 to 1, normalized: as the edge study does, in training too."""
+    """Gray or RGB, the full image resized to a square, scaled to 0 to 1, normalized; the same for both splits."""
     return _steps(dataset, [Resize(dataset["size"])])
 
 
 def crop(dataset, split):
-    """As is usual with ImageNet: in training a random part of the image, flipped or not; else its middle."""
+    """ImageNet's usual augmentation: random resized crop and flip in training, else center crop."""
     size = dataset["size"]
     if split == "train":
         return _steps(dataset, [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()])
@@ -39,14 +40,14 @@ def crop(dataset, split):
 
 
 def pad(dataset, split):
-    """As is usual with CIFAR: in training moved by up to an eighth of its side, flipped or not; else as it is."""
+    """CIFAR's usual augmentation: random shift by up to an eighth of the side and flip in training, else none."""
     size = dataset["size"]
-    moved = [transforms.RandomCrop(size, padding=size // 8), transforms.RandomHorizontalFlip()]
-    return _steps(dataset, [Resize(size), *(moved if split == "train" else [])])
+    augmentation = [transforms.RandomCrop(size, padding=size // 8), transforms.RandomHorizontalFlip()]
+    return _steps(dataset, [Resize(size), *(augmentation if split == "train" else [])])
 
 
 class Mode:
-    """Gray or RGB; what is so already is left as it is."""
+    """Convert an image to gray or RGB if needed."""
 
     def __init__(self, channels):
         self.mode = MODES[channels]
@@ -56,7 +57,7 @@ class Mode:
 
 
 class Resize:
-    """The whole image, in a square; what has that size already is left as it is."""
+    """Resize an image to a square, ignoring its aspect ratio, if needed."""
 
     def __init__(self, size):
         self.size = (size, size)
@@ -66,9 +67,9 @@ class Resize:
 
 
 class Normalized:
-    """A tensor of values 0 to 1, less the mean, by the standard deviation.
+    """Convert an image to a tensor of values 0 to 1 and normalize it by mean and standard deviation.
 
-    v2's functions rather than its classes, which take twice as long on small images.
+    Uses v2's functions rather than its classes, which take twice as long on small images.
     """
 
     def __init__(self, mean, std):

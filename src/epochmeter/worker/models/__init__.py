@@ -1,1 +1,1 @@
-"""Models: each is a `torch.nn.Module` that its YAML names, for inputs of `channels` and for `classes`."""
+"""Models: `torch.nn.Module`s selected by `_target_` in conf/model."""

@@ -1,7 +1,7 @@
-"""LeNet-5, for 32 x 32 pixels.
+"""LeNet-5, for images of 32 x 32 pixels.
 
-LeCun et al., Gradient-based learning applied to document recognition, Proc. IEEE 86(11), 1998; with max pooling in
-place of its trained averages.
+LeCun et al., Gradient-based learning applied to document recognition, Proc. IEEE 86(11), 1998; with max pooling
+instead of its trained averages.
 """
 
 import torch
@@ -20,20 +20,20 @@ class LeNet(nn.Module):
 
     def __init__(self, channels, classes, activation="Tanh", padding=0):
         super().__init__()
-        bent = getattr(nn, activation)
+        activation_class = getattr(nn, activation)
         self.features = nn.Sequential(
             nn.Conv2d(channels, 6, 5, padding=padding),
-            bent(),
+            activation_class(),
             nn.MaxPool2d(2),
             nn.Conv2d(6, 16, 5),
-            bent(),
+            activation_class(),
             nn.MaxPool2d(2),
         )
         self.classifier = nn.Sequential(
             nn.Linear(16 * 5 * 5, 120),
-            bent(),
+            activation_class(),
             nn.Linear(120, 84),
-            bent(),
+            activation_class(),
             nn.Linear(84, classes),
         )
 

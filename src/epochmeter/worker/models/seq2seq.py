@@ -1,9 +1,9 @@
-"""A recurrent encoder and decoder with attention.
+"""Recurrent encoder and decoder with attention.
 
-The encoder reads both ways, and the decoder begins as its last state of the way back tells: Bahdanau et al., Neural
-machine translation by jointly learning to align and translate, ICLR 2015. Attention is global, its score `general`,
-and comes after the decoder's cells: Luong et al., Effective approaches to attention-based neural machine translation,
-EMNLP 2015. What it attended to is not fed back, so that the decoder is one call over all words.
+The encoder is bidirectional, and the decoder starts from its last backward state: Bahdanau et al., Neural machine
+translation by jointly learning to align and translate, ICLR 2015. Attention is global with the score `general`, after
+the decoder's cells: Luong et al., Effective approaches to attention-based neural machine translation, EMNLP 2015.
+The attention is not fed back (no input feeding), so that the decoder is one call over all words.
 """
 
 import torch
@@ -15,14 +15,27 @@ CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Seq2Seq(nn.Module):
-    """(source, target begun by a start token), both (N, length) -> scores of the target's words, (N, length, words)."""
+    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words).
+
+    Args:
+        words: Size of each vocabulary.
+        cell: `gru` or `lstm`.
+        width: Embedding and state size; even.
+        layers: Layers of the encoder and of the decoder.
+        dropout: Dropout probability.
+
+    Raises:
+        ValueError: An unknown cell or an odd width.
+    """
 
     def __init__(self, words, cell, width, layers, dropout):
         super().__init__()
         if cell not in CELLS:
             raise ValueError("model.cell={}: give one of {}.".format(cell, ", ".join(CELLS)))
         if width % 2:
-            raise ValueError("model.width={}: give an even number, half of it for each way of reading.".format(width))
+            raise ValueError(
+                "model.width={}: give an even number, half of it for each direction of the encoder.".format(width)
+            )
         between = dropout if layers > 1 else 0
         self.layers = layers
         self.source = nn.Embedding(words, width, padding_idx=PAD)
@@ -36,16 +49,16 @@ class Seq2Seq(nn.Module):
         self.out = nn.Linear(width, words)
 
     def forward(self, inputs):
-        source, begun = inputs
-        read, _ = self.encoder(self.dropout(self.source(source)))
-        states, _ = self.decoder(self.dropout(self.target(begun)), self._begin(read))
-        scores = torch.bmm(self.score(states), read.transpose(1, 2))
+        source, shifted = inputs
+        encoded, _ = self.encoder(self.dropout(self.source(source)))
+        states, _ = self.decoder(self.dropout(self.target(shifted)), self._begin(encoded))
+        scores = torch.bmm(self.score(states), encoded.transpose(1, 2))
         weights = torch.softmax(scores.masked_fill((source == PAD).unsqueeze(1), float("-inf")), dim=2)
-        context = torch.bmm(weights, read)
+        context = torch.bmm(weights, encoded)
         return self.out(self.dropout(torch.tanh(self.attended(torch.cat([context, states], dim=2)))))
 
-    def _begin(self, read):
-        """The decoder's first state: of what the way back has read once it is at the first word, the padding before."""
-        back = read[:, 0, read.shape[2] // 2 :]
-        hidden = torch.tanh(self.bridge(back)).view(len(back), self.layers, -1).transpose(0, 1).contiguous()
+    def _begin(self, encoded):
+        """The decoder's initial state, from the encoder's backward state at the first word, after the padding."""
+        backward = encoded[:, 0, encoded.shape[2] // 2 :]
+        hidden = torch.tanh(self.bridge(backward)).view(len(backward), self.layers, -1).transpose(0, 1).contiguous()
         return (hidden, torch.zeros_like(hidden)) if isinstance(self.decoder, nn.LSTM) else hidden

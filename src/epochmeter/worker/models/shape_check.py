@@ -1,7 +1,6 @@
-"""Whether a model fits what it is to learn from, found out before anything is measured.
+"""Check that a model fits the dataset and the batch size, before training.
 
-Shapes are worked out on torch's meta device, which computes nothing. Not all that trains can be run there, so that a
-refusal is confirmed by the same samples on the CPU.
+Shapes are computed on torch's meta device. Not every model runs there, so a failure is confirmed on the CPU.
 """
 
 import copy
@@ -11,93 +10,110 @@ import torch
 from epochmeter.worker.device import each
 
 SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299, 384, 512)
-"""Pixels of a side that are tried where those asked for are refused, the usual ones among them."""
+"""Image sizes (pixels per side) that are tried to suggest one that works."""
 
 
 def check_inputs(model, job, task):
-    """Refuses a model that cannot learn from the dataset's samples; ValueError says what to set."""
+    """Check that a model trains on the dataset's samples.
+
+    Raises:
+        ValueError: It does not; the message names the setting to change.
+    """
     dataset = job["dataset"]
     try:
-        answers, targets = tried(model, job, task, 2)
+        outputs, targets = tried(model, job, task, 2)
     except Exception as error:
         raise ValueError(
-            "model {} cannot take the {} of dataset {}: {}. {}, or take another model.".format(
+            "model {} does not accept the {} of dataset {}: {}. {}, or use another model.".format(
                 job["model"]["name"],
                 "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"]) if _sized(job) else "samples",
                 dataset["name"],
                 _first_line(error),
-                sizes_that_fit(model, job, task) if _sized(job) else "Set what the model is made for",
+                sizes_that_fit(model, job, task) if _sized(job) else "Set the input shape that the model expects",
             )
         ) from error
-    if all(isinstance(part, torch.Tensor) for part in (answers, targets)):  # the shape of other types is not checked
-        check_answers(answers, targets, job)
-    if job["target_accuracy"] is not None and not tells_right(task, answers, targets):
+    if all(isinstance(part, torch.Tensor) for part in (outputs, targets)):  # the shape of other types is not checked
+        check_answers(outputs, targets, job)
+    if job["target_accuracy"] is not None and not tells_right(task, outputs, targets):
         raise ValueError(
-            "target_accuracy={}: task {} knows no right and wrong. Give target_loss.".format(
+            "target_accuracy={}: task {} has no accuracy. Set target_loss.".format(
                 job["target_accuracy"], job["task"]["name"]
             )
         )
 
 
 def check_answers(answers, targets, job):
-    """Refuse a model whose output shape does not match the dataset's targets; ValueError with the key to set."""
+    """Check that a model's output shape matches the dataset's targets.
+
+    Raises:
+        ValueError: It does not; the message names the setting to change.
+    """
     dataset = job["dataset"]
-    known = next((key for key in ("classes", "words") if key in dataset), None)
-    if known is None and targets.is_floating_point() and answers.shape != targets.shape:
+    key = next((key for key in ("classes", "words") if key in dataset), None)
+    if key is None and targets.is_floating_point() and answers.shape != targets.shape:
         raise ValueError(
-            "model {} answers with {} numbers a sample, and dataset {} has {}. Take another model.".format(
+            "model {} outputs {} numbers per sample, but dataset {} has {}. Use another model.".format(
                 job["model"]["name"], answers[0].numel(), dataset["name"], targets[0].numel()
             )
         )
-    if known and answers.shape[:-1] == targets.shape and answers.shape[-1] < dataset[known]:
+    if key and answers.shape[:-1] == targets.shape and answers.shape[-1] < dataset[key]:
         raise ValueError(
-            "model {0} has scores for {1} {2}, and dataset {3} has {4}. Set model.{2}={4}.".format(
-                job["model"]["name"], answers.shape[-1], known, dataset["name"], dataset[known]
+            "model {0} outputs scores for {1} {2}, but dataset {3} has {4}. Set model.{2}={4}.".format(
+                job["model"]["name"], answers.shape[-1], key, dataset["name"], dataset[key]
             )
         )
 
 
 def tells_right(task, answers, targets):
-    """Whether a task tells which answers are right: it is asked of some that have the shapes of these."""
+    """Whether a task has an accuracy; tried on zeros in the shapes of these outputs and targets."""
     zeros = each(lambda shaped: torch.zeros(shaped.shape, dtype=shaped.dtype), (answers, targets))
     return task.right(*zeros) is not None
 
 
 def check_smallest(model, job, task, fewest):
-    """Refuses a model that cannot learn from one sample alone, as with batch norm, where it would get but one.
+    """Check that a model trains on one sample if it gets a batch of one; batch normalization does not.
 
-    `fewest`: of each size that a batch has in an epoch, how few of its samples a model gets at once.
+    Args:
+        model: The model.
+        job: The run's configuration.
+        task: The task.
+        fewest: For each batch size in an epoch, the smallest number of its samples that a model replica gets.
+
+    Raises:
+        ValueError: It does not; the message names the setting to change.
     """
-    alone = [size for size, samples in fewest.items() if samples == 1]
-    if not alone:
+    sizes = [size for size, samples in fewest.items() if samples == 1]
+    if not sizes:
         return
     try:
         tried(model, job, task, 1)
     except Exception as error:
-        which, what = few(job["batch"], max(alone))
+        which, what = few(job["batch"], max(sizes))
         raise ValueError(
-            "model {} cannot learn from one sample alone, and {}: {}. {}.".format(
+            "model {} cannot train on a single sample, but {}: {}. {}.".format(
                 job["model"]["name"], which, _first_line(error), what
             )
         ) from error
 
 
 def few(batch, size):
-    """Which batches, of so many samples, leave a model one sample alone, and what to set."""
+    """Return which batches leave a model replica a single sample, and the setting to change."""
     if size == batch == 1:
         return "batch=1", "Set batch=2 or more"
     if size == batch:
-        which = "of batch={} some GPU gets but one".format(batch)
+        which = "with batch={} a GPU gets one sample".format(batch)
         return which, "Set a multiple of the number of GPUs, at least twice that"
     which = "with batch={} an epoch's last batch has {}".format(
-        batch, "one sample" if size == 1 else "{} samples, of which some GPU gets but one".format(size)
+        batch, "one sample" if size == 1 else "{} samples, of which a GPU gets one".format(size)
     )
-    return which, "Leave it out by drop_last=true, or set another batch"
+    return which, "Set drop_last=true, or another batch"
 
 
 def sizes_that_fit(model, job, task):
-    """What to set so that a model can take the dataset's images: the smallest size that it can, larger ones first."""
-    shapes, asked = on_meta(model), job["dataset"]["size"]
+    """Return a hint with the smallest image size that the model accepts; sizes above the configured one are tried
+    first.
+    """
+    shapes, configured = on_meta(model), job["dataset"]["size"]
 
     def fits(size):
         try:
@@ -106,19 +122,19 @@ def sizes_that_fit(model, job, task):
             return False
         return True
 
-    smallest = next((size for size in sorted(SIZES, key=lambda size: size < asked) if fits(size)), None)
+    smallest = next((size for size in sorted(SIZES, key=lambda size: size < configured) if fits(size)), None)
     if smallest is None:
         return "Set dataset.size"
-    refused = max((size for size in (*SIZES, asked) if size < smallest), default=0)
+    refused = max((size for size in (*SIZES, configured) if size < smallest), default=0)
     while smallest - refused > 1:
-        between = (refused + smallest) // 2
-        refused, smallest = (refused, between) if fits(between) else (between, smallest)
+        middle = (refused + smallest) // 2
+        refused, smallest = (refused, middle) if fits(middle) else (middle, smallest)
     larger = " or more" if fits(smallest + 1) and fits(2 * smallest) else ""
     return "Set dataset.size={}{}".format(smallest, larger)
 
 
 def tried(model, job, task, count):
-    """The model's answers to so many samples as it learns, and the targets; the model is left as it is."""
+    """Return the model's outputs in training mode for `count` samples, and their targets; the model is unchanged."""
     try:
         return learned(on_meta(model), job["dataset"], task, count, "meta")
     except Exception:
@@ -126,14 +142,18 @@ def tried(model, job, task, count):
 
 
 def on_meta(model):
-    """A copy on the meta device: shapes without memory."""
+    """Return a copy of the model on the meta device: shapes without memory."""
     tensors = list(model.parameters()) + list(model.buffers())
-    there = {id(tensor): tensor.detach().to("meta") for tensor in tensors}
-    there.update((id(kept), torch.nn.Parameter(there[id(kept)], kept.requires_grad)) for kept in model.parameters())
-    return copy.deepcopy(model, there)
+    copies = {id(tensor): tensor.detach().to("meta") for tensor in tensors}
+    copies.update(
+        (id(parameter), torch.nn.Parameter(copies[id(parameter)], parameter.requires_grad))
+        for parameter in model.parameters()
+    )
+    return copy.deepcopy(model, copies)
 
 
 def learned(model, dataset, task, count, device):
+    """Return the model's outputs for random samples on `device`, and their targets."""
     example = task.example(dataset, count, torch.Generator())
     inputs, targets = each(lambda tensor: tensor.to(device), example, "to", device)
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -1,4 +1,4 @@
-"""A transformer of torch's own modules, positions sinusoidal: Vaswani et al., Attention is all you need, NIPS 2017."""
+"""Transformer from torch's modules with sinusoidal positions: Vaswani et al., Attention is all you need, NIPS 2017."""
 
 import inspect
 import math
@@ -9,17 +9,32 @@ from torch import nn
 from epochmeter.worker.tasks import PAD
 
 ASKED = {"tgt_is_causal": False} if "tgt_is_causal" in inspect.signature(nn.Transformer.forward).parameters else {}
-"""What keeps newer ones from looking at each step whether the mask is a causal one, which waits for the device."""
+"""Keeps newer versions from testing in each step whether the mask is causal, which waits for the device."""
 
 
 class Transformer(nn.Module):
-    """(source, target begun by a start token), both (N, length) -> scores of the target's words, (N, length, words)."""
+    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words).
+
+    Args:
+        words: Size of each vocabulary.
+        length: Sequence length.
+        width: Embedding size; a multiple of twice the heads.
+        heads: Attention heads.
+        layers: Layers of the encoder and of the decoder.
+        hidden: Size of the feed-forward layers.
+        dropout: Dropout probability.
+
+    Raises:
+        ValueError: The width is no multiple of twice the heads.
+    """
 
     def __init__(self, words, length, width, heads, layers, hidden, dropout):
         super().__init__()
         if width % (2 * heads):
             raise ValueError(
-                "model.width={}, model.heads={}: give a width that twice the heads divide.".format(width, heads)
+                "model.width={}, model.heads={}: give a width that is a multiple of twice the heads.".format(
+                    width, heads
+                )
             )
         self.source = nn.Embedding(words, width, padding_idx=PAD)
         self.target = nn.Embedding(words, width, padding_idx=PAD)
@@ -31,18 +46,18 @@ class Transformer(nn.Module):
         self.register_buffer("later", torch.ones(length, length, dtype=torch.bool).triu(1), persistent=False)
         self.dropout = nn.Dropout(dropout)
         self.transformer = nn.Transformer(width, heads, layers, layers, hidden, dropout, batch_first=True)
-        # Newer ones would judge by other shapes than they learn by, padding left out, which few devices can do.
+        # Nested tensors (evaluation without padding) are supported by few devices and change shapes.
         self.transformer.encoder.enable_nested_tensor = self.transformer.encoder.use_nested_tensor = False
         self.out = nn.Linear(width, words)
 
     def forward(self, inputs):
-        source, begun = inputs
-        length = begun.shape[1]
+        source, shifted = inputs
+        length = shifted.shape[1]
         padding = source == PAD
         states = self.transformer(
             self._placed(self.source(source)),
-            self._placed(self.target(begun)),
-            tgt_mask=self.later[:length, :length],  # padding comes last: no word looks at it
+            self._placed(self.target(shifted)),
+            tgt_mask=self.later[:length, :length],  # padding is last: no word attends to it
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
             **ASKED,
@@ -50,12 +65,12 @@ class Transformer(nn.Module):
         return self.out(states)
 
     def _placed(self, words):
-        """Words' vectors, at their positions."""
+        """Return scaled word embeddings with their positions added."""
         return self.dropout(words * math.sqrt(words.shape[2]) + self.positions[: words.shape[1]])
 
 
 def sinusoids(length, width):
-    """(length, width): sines and cosines of the position in turn, of wavelengths from 2 pi to 10000 * 2 pi."""
+    """Return (length, width) positional encodings: alternating sines and cosines, wavelengths 2 pi to 10000 * 2 pi."""
     position = torch.arange(length, dtype=torch.float).unsqueeze(1)
     frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float) * (-math.log(10000.0) / width))
     return torch.stack([torch.sin(position * frequency), torch.cos(position * frequency)], dim=2).flatten(1)

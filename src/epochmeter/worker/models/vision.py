@@ -1,4 +1,4 @@
-"""Any of torchvision's classifiers, by its name there, for the channels and classes of the dataset."""
+"""torchvision's classifiers by name, adapted to the channels and classes of the dataset."""
 
 import torch
 from torch import nn
@@ -6,11 +6,11 @@ from torch import nn
 from epochmeter.worker.models.classifiers import check_name
 
 INCEPTION = ("googlenet", "inception_v3")
-"""The family that has auxiliary classifiers, whose outputs stand beside the main one while it trains."""
+"""Architectures with auxiliary classifiers, whose outputs accompany the main one in training."""
 
 
 def instance_norm(features):
-    """Each channel of each sample by itself, scaled and moved: as GroupNorm with a group for each channel does."""
+    """Instance normalization with learned scale and shift, equal to GroupNorm with one group per channel."""
     return nn.InstanceNorm2d(features, affine=True)
 
 
@@ -39,18 +39,16 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
         raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
     if stem not in STEMS:
         raise ValueError("model.stem={}: give one of {}.".format(stem, ", ".join(STEMS)))
-    how = {"aux_logits": aux_logits, "init_weights": True} if architecture in INCEPTION else {}
+    options = {"aux_logits": aux_logits, "init_weights": True} if architecture in INCEPTION else {}
     if NORMS[norm]:
-        how["norm_layer"] = NORMS[norm]
+        options["norm_layer"] = NORMS[norm]
     try:
-        model = getattr(models, architecture)(num_classes=classes, **how)
+        model = getattr(models, architecture)(num_classes=classes, **options)
     except TypeError as error:
         if not NORMS[norm]:
             raise
         raise ValueError(
-            "model.norm={}: torchvision's {} has no other norm than its own. Set model.norm=batch.".format(
-                norm, architecture
-            )
+            "model.norm={}: torchvision's {} has a fixed norm. Set model.norm=batch.".format(norm, architecture)
         ) from error
     if stem == "cifar":
         small_stem(model, architecture)
@@ -74,7 +72,7 @@ def small_stem(model, architecture):
 
     if not isinstance(model, ResNet):
         raise ValueError(
-            "model.stem=cifar: only torchvision's ResNets have this option, and {} is not one. "
+            "model.stem=cifar: only torchvision's ResNets have this option; {} is not one. "
             "Set model.stem=imagenet.".format(architecture)
         )
     first = model.conv1
@@ -84,17 +82,17 @@ def small_stem(model, architecture):
 
 
 def with_channels(model, channels):
-    """The model with its first convolution taking `channels` in place of 3."""
+    """Return the model with its first convolution changed to accept `channels` instead of 3."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
             parent = model.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], _for_channels(module, channels))
             return model
-    raise ValueError("asked for {} channels, but this model has no convolution to adapt.".format(channels))
+    raise ValueError("cannot adapt the model to {} channels: it has no convolution.".format(channels))
 
 
 def _for_channels(convolution, channels):
-    """The same convolution of so many channels, its weights those that the first three had, over and over."""
+    """Return the convolution with `channels` inputs, whose weights repeat those of the first three."""
     made = nn.Conv2d(
         channels,
         convolution.out_channels,

@@ -1,4 +1,4 @@
-"""What the worker says it would refuse, before there is one."""
+"""Checking a specification before training starts."""
 
 import inspect
 import json
@@ -53,13 +53,13 @@ def test_keys_are_held_against_what_the_target_takes_beside_what_the_worker_pass
     assert said(capsys, optimizer={**sgd, "nesterov": True}, scheduler=step) == ""
     told = said(capsys, optimizer={**sgd, "nestrov": True}, scheduler={**step, "steps": 3})
     first, second = told.splitlines()
-    assert first.startswith("torch.optim.SGD was given what it does not take: got an unexpected keyword argument 'nes")
+    assert first.startswith("torch.optim.SGD does not accept these arguments: got an unexpected keyword argument 'nes")
     assert first.endswith("nesterov, maximize, foreach, differentiable, fused.")
-    assert second.startswith("torch.optim.lr_scheduler.StepLR was given what it does not take")
+    assert second.startswith("torch.optim.lr_scheduler.StepLR does not accept")
 
 
 def test_a_target_that_cannot_be_had_is_told(capsys):
-    assert said(capsys, model={"_target_": "nowhere.Net"}).startswith("_target_ asked for 'nowhere.Net', which")
+    assert said(capsys, model={"_target_": "nowhere.Net"}).startswith("cannot import _target_ 'nowhere.Net'")
 
 
 def test_a_name_is_looked_up_without_torch():
