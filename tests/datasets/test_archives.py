@@ -23,14 +23,14 @@ def write(path, *members):
 
 
 @pytest.mark.parametrize("name", ["archive.tar", "archive.tar.gz"])
-def test_the_files_of_an_archive_lie_where_it_says(pack, tmp_path, name):
+def test_files_are_unpacked_to_their_paths(pack, tmp_path, name):
     pack(tmp_path / name, FILES)
     assert unpack(tmp_path / name, tmp_path / "out", print) == 2
     assert {path: (tmp_path / "out" / path).read_bytes() for path in FILES} == FILES
 
 
 @pytest.mark.parametrize("name", ["../outside", "top/../../outside", "/outside"])
-def test_a_file_that_leads_out_of_the_folder_is_named_and_not_written(tmp_path, name):
+def test_path_outside_the_folder_is_rejected_and_not_written(tmp_path, name):
     archive = write(tmp_path / "archive.tar", member(name))
     with pytest.raises(ValueError, match=f"is not safe to unpack: {name} is outside the target folder"):
         unpack(archive, tmp_path / "in" / "out", print)
@@ -38,7 +38,7 @@ def test_a_file_that_leads_out_of_the_folder_is_named_and_not_written(tmp_path, 
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_a_link_is_refused_before_anything_goes_through_it(tmp_path, kind):
+def test_link_is_rejected_before_it_is_followed(tmp_path, kind):
     archive = write(tmp_path / "archive.tar", member("door", kind, str(tmp_path)), member("door/file"))
     with pytest.raises(ValueError, match=f"door is a link to {tmp_path}"):
         unpack(archive, tmp_path / "out", print)
@@ -46,18 +46,18 @@ def test_a_link_is_refused_before_anything_goes_through_it(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_a_device_is_refused(tmp_path, kind):
+def test_device_is_rejected(tmp_path, kind):
     with pytest.raises(ValueError, match="null is a device"):
         unpack(write(tmp_path / "archive.tar", member("null", kind)), tmp_path / "out", print)
 
 
-def test_a_file_that_is_there_twice_is_refused(tmp_path):
+def test_duplicate_file_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="twin is in the archive twice"):
         unpack(write(tmp_path / "archive.tar", member("twin"), member("twin")), tmp_path / "out", print)
 
 
 @pytest.mark.parametrize("left", [0, 100, 512, 700, 2048, 2100])
-def test_an_archive_cut_short_anywhere_is_said_to_be(pack, tmp_path, left):
+def test_truncated_archive_is_an_error_at_any_length(pack, tmp_path, left):
     """Within a header, within a file, between two files, and before the mark at its end."""
     path = tmp_path / "archive.tar"
     pack(path, FILES)
@@ -67,7 +67,7 @@ def test_an_archive_cut_short_anywhere_is_said_to_be(pack, tmp_path, left):
         unpack(path, tmp_path / "out", print)
 
 
-def test_a_compressed_archive_cut_short_or_damaged_is_said_to_be(pack, tmp_path):
+def test_truncated_or_damaged_compressed_archive_is_an_error(pack, tmp_path):
     path = tmp_path / "archive.tar.gz"
     pack(path, {"a": bytes(range(256)) * 100})
     whole = path.read_bytes()
@@ -78,7 +78,7 @@ def test_a_compressed_archive_cut_short_or_damaged_is_said_to_be(pack, tmp_path)
         (tmp_path / "out" / "a").unlink(missing_ok=True)
 
 
-def test_an_archive_damaged_between_its_files_is_no_shorter_archive(pack, tmp_path):
+def test_archive_damaged_between_files_is_an_error(pack, tmp_path):
     path = tmp_path / "archive.tar"
     pack(path, FILES)
     damaged = bytearray(path.read_bytes())
@@ -88,7 +88,7 @@ def test_an_archive_damaged_between_its_files_is_no_shorter_archive(pack, tmp_pa
         unpack(path, tmp_path / "out", print)
 
 
-def test_an_archive_in_an_archive_is_read_where_it_lies(pack, tmp_path):
+def test_nested_archive_is_read_in_place(pack, tmp_path):
     pack(tmp_path / "inner.tar", FILES)
     pack(tmp_path / "outer.tar", {"inner.tar": (tmp_path / "inner.tar").read_bytes()})
     with opened(tmp_path / "outer.tar") as outer:

@@ -20,14 +20,14 @@ def many(tmp_path):
     return str(tmp_path)
 
 
-def test_several_processes_find_what_one_does(many, monkeypatch):
+def test_several_processes_give_the_same_checksum_as_one(many, monkeypatch):
     shared = checksum.summed(checksum.batches(many), checksum.contents(many))
     monkeypatch.setattr(checksum, "FEW", 10**6)
     assert checksum.summed(checksum.batches(many), checksum.contents(many)) == shared
     assert (shared.files, shared.bytes) == (1000, 499_500)
 
 
-def test_each_name_size_and_byte_is_in_the_digest(tmp_path):
+def test_checksum_covers_names_sizes_and_contents(tmp_path):
     def digest():
         return checksum.summed(checksum.batches(str(tmp_path)), checksum.contents(str(tmp_path))).digest
 
@@ -39,7 +39,7 @@ def test_each_name_size_and_byte_is_in_the_digest(tmp_path):
     assert len(found) == 4
 
 
-def test_what_goes_wrong_in_one_of_the_processes_is_heard(many):
+def test_error_in_a_pool_process_is_raised(many):
     def act(batch):
         raise OSError(28, "No space left on device") if "999.png" in batch.names else RuntimeError("never mind")
 
@@ -47,7 +47,7 @@ def test_what_goes_wrong_in_one_of_the_processes_is_heard(many):
         checksum.summed(checksum.batches(many), act)
 
 
-def test_links_to_files_and_folders_are_followed_and_loops_end(tmp_path):
+def test_links_are_followed_and_loops_end(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "real.png").touch()
     (tmp_path / "a" / "linked.png").symlink_to("real.png")
@@ -56,20 +56,20 @@ def test_links_to_files_and_folders_are_followed_and_loops_end(tmp_path):
     assert sorted(checksum.files(str(tmp_path))) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
 
 
-def test_a_link_to_nothing_is_named(tmp_path):
+def test_broken_link_is_an_error(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
     with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or is a broken link"):
         list(checksum.files(str(tmp_path)))
 
 
-def test_of_a_users_folder_what_is_trained_on_counts_and_nothing_else(tmp_path):
+def test_only_training_files_of_a_users_folder_count(tmp_path):
     for name in ["train/a/1.JPG", "train/a/.hidden.jpg", "train/a/notes.txt", "val/a/2.png", "test/3.png", "all.tar"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert sorted(checksum.files(str(tmp_path), images=True)) == ["train/a/1.JPG", "val/a/2.png"]
 
 
-def test_the_processes_end_with_the_one_that_began_them_even_if_it_is_killed(many, tmp_path):
+def test_pool_processes_end_with_a_killed_parent(many, tmp_path):
     program = f"""
 import os, time
 from epochmeter.datasets import checksum

@@ -60,7 +60,7 @@ def small(spec, pack, tmp_path):
     return composed
 
 
-def test_an_archive_placed_by_hand_becomes_the_dataset(small, tmp_path):
+def test_existing_archive_becomes_the_dataset(small, tmp_path):
     facts = ready(small("cifar10"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["layout"]) == ({"train": 15, "val": 3}, 10, "memory")
     assert {path.name for path in (tmp_path / "data" / "cifar10-memory").iterdir()} == {
@@ -69,7 +69,7 @@ def test_an_archive_placed_by_hand_becomes_the_dataset(small, tmp_path):
     }
 
 
-def test_the_worker_opens_it_in_color_and_in_gray_from_the_same_files(small, tmp_path):
+def test_memory_layout_opens_in_color_and_in_gray(small, tmp_path):
     color, gray = small("cifar10"), small("cifar10_gray")
     folder = ready(color, STORAGE, tmp_path, print)["folder"]
     assert ready(gray, STORAGE, tmp_path, print)["folder"] == folder
@@ -82,7 +82,7 @@ def test_the_worker_opens_it_in_color_and_in_gray_from_the_same_files(small, tmp
     assert image[0, 0, 0] == pytest.approx((luma / 255 - 0.5) / 0.5, abs=0.01)
 
 
-def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_path):
+def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
     facts = ready(small("cifar10", "dataset.layout=files"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["files"]) == ({"train": 15, "val": 3}, 18)
     with Image.open(tmp_path / "data" / "cifar10-files" / "train" / "3" / "00009.png") as image:
@@ -90,7 +90,7 @@ def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_pat
         assert image.getpixel((0, 0)) == image.getpixel((31, 31)) == (3, 103, 153)
 
 
-def test_cifar100_has_a_hundred_fine_labels_in_either_layout(small, tmp_path):
+def test_cifar100_has_100_fine_labels_in_either_layout(small, tmp_path):
     facts = ready(small("cifar100"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"]) == ({"train": 3, "val": 3}, 100)
     assert [label for _, label in cifar100(facts["folder"], "train", None)] == [99, 0, 9]
@@ -99,7 +99,7 @@ def test_cifar100_has_a_hundred_fine_labels_in_either_layout(small, tmp_path):
     assert [label for _, label in ImageFiles(facts["folder"], "train", numpy.asarray)] == [0, 9, 99]
 
 
-def test_without_a_network_the_error_names_the_file_the_place_and_digits(spec, tmp_path):
+def test_error_without_network_names_the_file_and_digits(spec, tmp_path):
     dataset = spec("cifar10")
     dataset["make"]["url"] = "http://127.0.0.1:9/cifar-10-python.tar.gz"
     place = tmp_path / "data" / "cifar-10-python.tar.gz"
@@ -107,7 +107,7 @@ def test_without_a_network_the_error_names_the_file_the_place_and_digits(spec, t
         ready(dataset, STORAGE, tmp_path, print)
 
 
-def test_a_pickle_that_would_call_something_is_refused_and_calls_nothing(small, tmp_path):
+def test_pickle_with_calls_is_rejected_without_calling(small, tmp_path):
     proof = tmp_path / "called"
     with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it refers to \w+.open"):
         ready(small("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))}), STORAGE, tmp_path, print)
@@ -130,19 +130,19 @@ def made(dataset, folder):
         ({"test_batch": {**batch(5), "data": batch(5)["data"] * 1.0}}, "val has 3 labels for float64"),
     ],
 )
-def test_batches_that_do_not_hold_what_they_should_are_refused(small, tmp_path, parts, error):
+def test_batches_with_invalid_contents_are_rejected(small, tmp_path, parts, error):
     with pytest.raises(ValueError, match=f"is not the archive of CIFAR-10's Python version: {error}"):
         made(small("cifar10", **parts), tmp_path / "data" / "new")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80\x02}q\x00(", b"\x80\x02]q\x00e.", b"ccopy_reg\n"])
-def test_what_is_no_pickle_is_said_to_be_none(tmp_path, data):
+def test_invalid_pickle_is_an_error(tmp_path, data):
     (tmp_path / "batch").write_bytes(data)
     with pytest.raises(pickle.UnpicklingError, match=r"batch is not a pickle|truncated|MARK"):
         cifar.load(tmp_path / "batch")
 
 
-def test_an_archive_of_something_else_and_one_cut_short_are_refused(spec, pack, tmp_path):
+def test_other_or_truncated_archive_is_rejected(spec, pack, tmp_path):
     dataset = spec("cifar10")
     archive = tmp_path / "data" / "cifar-10-python.tar.gz"
     dataset["make"]["md5"] = pack(archive, {"readme": b"no batches" * 1000})

@@ -16,21 +16,21 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_all_digits_are_there_one_file_each(folder):
+def test_all_digits_are_written_one_file_each(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["splits"] == {"train": 1442, "val": 355}
     assert manifest["count"] == manifest["files"] == 1797
     assert len(list(folder.glob("*/*/*.png"))) == 1797
 
 
-def test_each_class_gives_a_fifth_for_validation(folder):
+def test_a_fifth_of_each_class_is_for_validation(folder):
     for label in range(10):
         held_out = len(list(folder.glob(f"val/{label}/*")))
         all_of_it = len(list(folder.glob(f"*/{label}/*")))
         assert held_out == all_of_it // 5
 
 
-def test_an_image_is_the_scan_in_eight_bits_of_gray(folder):
+def test_images_are_eight_bit_gray(folder):
     scans, labels = load_digits(return_X_y=True)
     path = folder / "train" / str(labels[0]) / "0000.png"
     with Image.open(path) as image:

@@ -48,7 +48,7 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_file_comes_whole(host, tmp_path):
+def test_file_is_downloaded(host, tmp_path):
     said = []
     fetch(f"{host}/file", tmp_path / "file", MD5, said.append)
     assert (tmp_path / "file").read_bytes() == CONTENTS
@@ -56,26 +56,26 @@ def test_a_file_comes_whole(host, tmp_path):
     assert names(tmp_path) == {"file", ".file.lock"}
 
 
-def test_a_file_placed_by_hand_is_taken_without_a_network(tmp_path):
+def test_existing_file_needs_no_network(tmp_path):
     (tmp_path / "file").write_bytes(CONTENTS)
     fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print)
 
 
-def test_a_file_placed_by_hand_that_is_another_is_refused_and_kept(tmp_path):
+def test_existing_file_with_another_checksum_is_rejected_and_kept(tmp_path):
     (tmp_path / "file").write_bytes(b"another")
     with pytest.raises(ValueError, match=rf"{tmp_path / 'file'} has the MD5 .* instead of {MD5}"):
         fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print)
     assert (tmp_path / "file").exists()
 
 
-def test_a_checksum_is_named_by_its_key_and_without_one_any_file_will_do(tmp_path):
+def test_checksum_error_names_the_key_and_no_checksum_accepts_any_file(tmp_path):
     (tmp_path / "file").write_bytes(b"another")
     with pytest.raises(ValueError, match=r"dataset\.make\.md5\.train="):
         fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print, key="md5.train")
     fetch("http://127.0.0.1:9/file", tmp_path / "file", None, print)
 
 
-def test_what_a_broken_connection_brought_is_gone_on_from(host, tmp_path):
+def test_broken_download_is_resumed(host, tmp_path):
     said = []
     with pytest.raises(
         RuntimeError, match=rf"cannot download {host}/half: the connection broke after {HALF} of 2560000"
@@ -90,31 +90,31 @@ def test_what_a_broken_connection_brought_is_gone_on_from(host, tmp_path):
 
 
 @pytest.mark.parametrize(("path", "there"), [("whole", CONTENTS[:HALF]), ("file", CONTENTS + b"more")])
-def test_a_part_that_cannot_be_gone_on_from_is_fetched_anew(host, tmp_path, path, there):
+def test_download_restarts_if_it_cannot_be_resumed(host, tmp_path, path, there):
     (tmp_path / ".file.partial").write_bytes(there)
     fetch(f"{host}/{path}", tmp_path / "file", MD5, print)
     assert (tmp_path / "file").read_bytes() == CONTENTS
 
 
-def test_another_file_leaves_nothing_that_the_next_start_would_go_on_from(host, tmp_path):
+def test_wrong_download_leaves_no_partial_file(host, tmp_path):
     (tmp_path / ".file.partial").write_bytes(b"of an older file")
     with pytest.raises(ValueError, match=rf"{tmp_path / 'file'} has the MD5 .* {host}/file returned another file"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)
     assert names(tmp_path) == {".file.lock"}
 
 
-def test_a_disk_that_is_full_is_no_error_of_the_network(host, tmp_path):
+def test_full_disk_is_not_a_network_error(host, tmp_path):
     (tmp_path / ".file.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)
 
 
-def test_a_missing_file_leaves_nothing(host, tmp_path):
+def test_missing_file_leaves_nothing(host, tmp_path):
     with pytest.raises(RuntimeError, match=f"cannot download {host}/missing: HTTP Error 404"):
         fetch(f"{host}/missing", tmp_path / "file", MD5, print)
     assert names(tmp_path) == {".file.lock"}
 
 
-def test_without_a_network_the_file_to_place_is_named(tmp_path):
+def test_error_without_network_names_the_target_path(tmp_path):
     with pytest.raises(RuntimeError, match=rf"put the file at {tmp_path / 'file'}, or use dataset=digits"):
         fetch("http://127.0.0.1:9/file", tmp_path / "file", MD5, print)

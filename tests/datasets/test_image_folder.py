@@ -22,7 +22,7 @@ def fill(folder, **counts):
     return folder
 
 
-def test_train_and_val_are_counted_as_they_are(tmp_path):
+def test_train_and_val_are_counted(tmp_path):
     fill(tmp_path / "train", cat=3, dog=4)
     fill(tmp_path / "val", cat=1, dog=2)
     assert look(tmp_path, say=print, classes=2) == {
@@ -33,7 +33,7 @@ def test_train_and_val_are_counted_as_they_are(tmp_path):
     }
 
 
-def test_validation_that_lacks_a_class_is_told_of(tmp_path):
+def test_classes_missing_in_validation_are_reported(tmp_path):
     fill(tmp_path / "train", cat=3, dog=4)
     fill(tmp_path / "val", cat=1)
     said = []
@@ -41,7 +41,7 @@ def test_validation_that_lacks_a_class_is_told_of(tmp_path):
     assert said == [f"{tmp_path / 'val'} has no images of dog"]
 
 
-def test_how_far_counting_is_is_told(tmp_path, monkeypatch):
+def test_counting_reports_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(image_folder, "EVERY", 10)
     said = []
     look(fill(tmp_path, a=8, b=8, c=8, d=8), say=said.append, classes=4)
@@ -49,14 +49,14 @@ def test_how_far_counting_is_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("held_out", "val"), [(5, 2 + 1 + 0), (2, 6 + 2 + 1), (3, 4 + 1 + 1)])
-def test_without_them_every_so_manieth_file_of_a_class_is_held_out_as_the_worker_has_it(tmp_path, held_out, val):
+def test_every_nth_file_per_class_is_held_out_as_in_training(tmp_path, held_out, val):
     fill(tmp_path, cat=12, dog=5, eel=3)
     found = look(tmp_path, say=print, classes=3, held_out=held_out)["splits"]
     assert found == {"train": 20 - val, "val": val}
     assert found == {split: len(ImageFiles(str(tmp_path), split, None, held_out)) for split in ("train", "val")}
 
 
-def test_what_is_no_image_or_hidden_does_not_count(tmp_path):
+def test_other_files_and_hidden_files_do_not_count(tmp_path):
     fill(tmp_path, cat=5)
     for name in ("cat/notes.txt", "cat/.005.jpg", "cat/005.JPEG", "cat/006.TIF", "readme.md", "loose.png"):
         (tmp_path / name).touch()
@@ -67,7 +67,7 @@ def test_what_is_no_image_or_hidden_does_not_count(tmp_path):
     assert look(tmp_path, say=print, classes=1)["splits"] == {"train": 7, "val": 1}
 
 
-def test_a_class_may_be_a_link_to_a_folder_elsewhere(tmp_path):
+def test_class_can_be_a_link(tmp_path):
     fill(tmp_path / "elsewhere", cat=5)
     fill(tmp_path / "here", dog=5)
     (tmp_path / "here" / "cat").symlink_to(tmp_path / "elsewhere" / "cat")
@@ -87,7 +87,7 @@ def test_a_class_may_be_a_link_to_a_folder_elsewhere(tmp_path):
         ({".": {"cat": 5, "dog": 5, "eel": 5}}, r"dataset.classes=2, but \S+ has 3 class folders: cat, dog, eel"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said_with_what_to_do(tmp_path, trees, error):
+def test_unusable_folder_is_an_error_with_a_remedy(tmp_path, trees, error):
     for split, counts in trees.items():
         fill(tmp_path / split, **counts)
     with pytest.raises(ValueError, match=error):
@@ -95,19 +95,19 @@ def test_what_cannot_be_trained_on_is_said_with_what_to_do(tmp_path, trees, erro
 
 
 @pytest.mark.parametrize("held_out", [1, 0, -5])
-def test_a_share_that_leaves_nothing_to_train_on_is_refused(tmp_path, held_out):
+def test_held_out_interval_without_training_files_is_rejected(tmp_path, held_out):
     with pytest.raises(ValueError, match=f"dataset.held_out={held_out}: give 2 or more"):
         look(fill(tmp_path, cat=5), say=print, classes=1, held_out=held_out)
 
 
-def test_images_in_no_class_are_told_from_no_images(tmp_path):
+def test_images_outside_class_folders_have_their_own_error(tmp_path):
     for index in range(3):
         (tmp_path / f"{index}.jpg").touch()
     with pytest.raises(ValueError, match="has 3 images outside class folders"):
         look(tmp_path, say=print, classes=2)
 
 
-def test_without_classes_given_the_number_to_give_is_told(tmp_path):
+def test_missing_number_of_classes_is_suggested(tmp_path):
     fill(tmp_path, **{f"class{number}": 5 for number in range(9)})
     with pytest.raises(ValueError, match=r"classes is not set.* class4 and 4 more. Set dataset.classes=9"):
         look(tmp_path, say=print, classes=None)
@@ -136,7 +136,7 @@ def pets(tmp_path):
     return folder
 
 
-def test_a_folder_of_ones_own_is_trained_on_where_it_lies_and_left_as_it_is(spec, pets, tmp_path):
+def test_users_folder_is_used_in_place_and_not_changed(spec, pets, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     facts = ready(spec("imagefolder", f"dataset.root={pets}", "dataset.classes=2"), STORAGE, tmp_path, print)
     assert (facts["folder"], facts["splits"], facts["channels"]) == (str(pets), {"train": 8, "val": 2}, 3)
@@ -145,7 +145,7 @@ def test_a_folder_of_ones_own_is_trained_on_where_it_lies_and_left_as_it_is(spec
     ]
 
 
-def test_a_copy_of_it_is_told_to_be_split_as_it_is_by_now(spec, pets, tmp_path):
+def test_staged_copy_uses_the_current_split(spec, pets, tmp_path):
     (tmp_path / "card").mkdir()
     card = {"name": "sd", "root": str(tmp_path / "card")}
     asked = ["dataset.classes=2", f"dataset.root={pets}"]
@@ -156,7 +156,7 @@ def test_a_copy_of_it_is_told_to_be_split_as_it_is_by_now(spec, pets, tmp_path):
     assert splits == [{"train": 8, "val": 2}, {"train": 6, "val": 4}]
 
 
-def test_asking_for_no_folder_or_for_another_number_of_classes_is_an_error(spec, pets, tmp_path):
+def test_missing_root_or_wrong_number_of_classes_is_an_error(spec, pets, tmp_path):
     with pytest.raises(ValueError, match=r"dataset\.root="):
         ready(spec("imagefolder"), STORAGE, tmp_path, print)
     with pytest.raises(ValueError, match=rf"dataset.classes=37, but {pets} has 2 class folders: cat, dog"):

@@ -85,7 +85,7 @@ def made(dataset, tmp_path):
     return imagenet.make(tmp_path / "made", say=print, **arguments(dataset["make"]))
 
 
-def test_the_archives_become_a_folder_a_class_validation_sorted_by_the_devkit(small, tmp_path):
+def test_archives_become_class_folders_sorted_by_the_devkit(small, tmp_path):
     facts = ready(small(), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 6, "val": 5}, 3, 3)
     folder = Path(facts["folder"])
@@ -98,7 +98,7 @@ def test_the_archives_become_a_folder_a_class_validation_sorted_by_the_devkit(sm
     assert len(ImageFiles(str(folder), "train", None)) == 6
 
 
-def test_nothing_but_the_images_is_written_and_how_far_it_is_is_told(small, tmp_path, monkeypatch):
+def test_only_images_are_written_and_progress_is_reported(small, tmp_path, monkeypatch):
     monkeypatch.setattr(imagenet, "QUIET_S", 0)
     said = []
     dataset = small()
@@ -109,7 +109,7 @@ def test_nothing_but_the_images_is_written_and_how_far_it_is_is_told(small, tmp_
     assert any("img_val.tar: 5 of 5 images" in line for line in said)
 
 
-def test_without_archives_or_with_some_of_them_the_error_says_what_is_needed(spec, small, tmp_path):
+def test_missing_archives_are_an_error_with_a_remedy(spec, small, tmp_path):
     with pytest.raises(
         ValueError, match=r"cannot be downloaded. Request them at image-net.org.*dataset.make.archives="
     ):
@@ -121,7 +121,7 @@ def test_without_archives_or_with_some_of_them_the_error_says_what_is_needed(spe
         made(dataset, tmp_path)
 
 
-def test_a_wrong_checksum_is_refused_and_none_asked_for_takes_any(small, tmp_path):
+def test_wrong_checksum_is_rejected_and_none_accepts_any_file(small, tmp_path):
     dataset = small()
     dataset["make"]["md5"]["val"] = "0" * 32
     with pytest.raises(ValueError, match=r"img_val.tar has the MD5 .* instead of 0{32}.* dataset.make.md5.val="):
@@ -130,7 +130,7 @@ def test_a_wrong_checksum_is_refused_and_none_asked_for_takes_any(small, tmp_pat
     assert ready(dataset, STORAGE, tmp_path, print)["count"] == 11
 
 
-def test_room_is_looked_for_before_anything_is_unpacked(small, tmp_path):
+def test_disk_space_is_checked_before_unpacking(small, tmp_path):
     dataset = small()
     with open(tmp_path / "archives" / NAMES["train"], "r+b") as sparse:
         sparse.truncate(1 << 43)
@@ -159,14 +159,14 @@ def test_room_is_looked_for_before_anything_is_unpacked(small, tmp_path):
         ("train", {"n02119789.tar": b"no tar" * 100}, "train.tar/n02119789.tar is not a complete tar archive"),
     ],
 )
-def test_archives_that_do_not_fit_are_named(small, tmp_path, part, contents, error):
+def test_invalid_archives_are_rejected(small, tmp_path, part, contents, error):
     with pytest.raises(ValueError, match=f"{tmp_path / 'archives' / NAMES[part]}|{error}") as raised:
         made(small(**{part: contents}), tmp_path)
     assert str(raised.value).startswith((str(tmp_path), "dataset.classes"))
     assert raised.match(error)
 
 
-def test_a_class_that_is_missing_and_one_cut_short_are_named(small, train, tmp_path):
+def test_missing_class_and_truncated_archive_are_rejected(small, train, tmp_path):
     two = tuple(CLASSES.values())[:2]
     with pytest.raises(ValueError, match=r"lacks classes of the devkit: n02110185"):
         made(small(train=train(*two)), tmp_path)
@@ -188,19 +188,19 @@ def tree(folder, sorted_val=True):
     return folder
 
 
-def test_an_unpacked_tree_is_adopted_where_it_lies(spec, tmp_path):
+def test_unpacked_folder_is_used_in_place(spec, tmp_path):
     folder = tree(tmp_path / "mine")
     facts = ready(spec("imagenet", f"dataset.root={folder}", "dataset.classes=3"), STORAGE, tmp_path, print)
     assert (facts["folder"], facts["splits"]) == (str(folder), {"train": 3, "val": 3})
     assert {path.name for path in folder.iterdir()} == {"train", "val"}
 
 
-def test_a_subset_has_its_classes_given(spec, tmp_path):
+def test_subset_needs_its_number_of_classes(spec, tmp_path):
     folder = tree(tmp_path / "mine")
     with pytest.raises(ValueError, match=rf"dataset.classes=1000, but {folder} has 3 .* Set dataset.classes=3"):
         imagenet.adopt(folder, say=print, classes=spec("imagenet")["classes"])
 
 
-def test_validation_that_is_not_sorted_is_said_with_how_to_sort_it(tmp_path):
+def test_unsorted_validation_images_are_an_error_with_a_remedy(tmp_path):
     with pytest.raises(ValueError, match=r"no class folders. Sort .*ground_truth.txt; or .*archives="):
         imagenet.adopt(tree(tmp_path / "mine", sorted_val=False), say=print, classes=3)

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_each_class_has_four_fifths_to_train_on(folder, tmp_path):
+def test_four_fifths_of_each_class_are_for_training(folder, tmp_path):
     facts = made(tmp_path / "again")
     assert facts == {"splits": {"train": 80, "val": 20}, "classes": 10, "channels": 3, "source": "generated, seed 0"}
     for label in range(10):
@@ -34,7 +34,7 @@ def test_each_class_has_four_fifths_to_train_on(folder, tmp_path):
         assert len(list(folder.glob(f"val/{label}/*.jpg"))) == 2
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_others(folder, tmp_path):
+def test_seed_determines_every_byte(folder, tmp_path):
     made(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(folder)
     made(tmp_path / "other", seed=1)
@@ -42,13 +42,13 @@ def test_the_same_seed_gives_the_same_bytes_and_another_others(folder, tmp_path)
 
 
 @pytest.mark.parametrize("asked", [6_000, 11_000, 19_000])
-def test_files_have_the_size_asked_for_on_the_average(tmp_path, asked):
+def test_mean_file_size_is_as_configured(tmp_path, asked):
     made(tmp_path / "sized", file_bytes=asked)
     sizes = [len(data) for data in contents(tmp_path / "sized").values()]
     assert sum(sizes) / len(sizes) == pytest.approx(asked, rel=0.1)
 
 
-def test_images_are_what_was_asked_for_and_differ_within_a_class(folder):
+def test_images_have_the_configured_size_and_differ_within_a_class(folder):
     images = sorted(folder.glob("train/3/*.jpg"))
     with Image.open(images[0]) as first, Image.open(images[1]) as second:
         assert (first.format, first.mode, first.size) == ("JPEG", "RGB", (128, 128))
@@ -65,7 +65,7 @@ def thumbnails(folder, split):
     return numpy.array(seen), numpy.array(labels)
 
 
-def test_classes_can_be_told_apart(folder):
+def test_classes_are_separable(folder):
     """By the nearest mean color alone, far more often than one in ten."""
     seen, labels = thumbnails(folder, "train")
     means = numpy.array([seen[labels == label].mean(0) for label in range(10)])
@@ -74,7 +74,7 @@ def test_classes_can_be_told_apart(folder):
     assert (found == labels).mean() > 0.7
 
 
-def test_the_spectrum_falls_as_a_photographs_does():
+def test_spectrum_is_that_of_photographs():
     """Power by frequency: 1/f**2, a line of slope -2 in logarithms; a few classes' gratings average out."""
     pixels = 256
     scene = Scene(classes=10, pixels=pixels, seed=0)
@@ -103,12 +103,12 @@ def test_the_spectrum_falls_as_a_photographs_does():
         ({"classes": 0}, r"dataset.classes=0: give 1 or more"),
     ],
 )
-def test_what_cannot_be_made_is_said_with_what_can(tmp_path, keys, error):
+def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path, keys, error):
     with pytest.raises(ValueError, match=error):
         made(tmp_path / "new", **keys)
 
 
-def test_without_room_nothing_is_written(tmp_path):
+def test_without_disk_space_nothing_is_written(tmp_path):
     with pytest.raises(
         RuntimeError, match=r"not enough disk space in .*: 100000000 files of 11 kB need \d+ MB, and \d+ MB are free"
     ):
@@ -116,7 +116,7 @@ def test_without_room_nothing_is_written(tmp_path):
     assert contents(tmp_path / "new") == {}
 
 
-def test_sets_that_differ_lie_in_different_folders(spec, tmp_path):
+def test_different_sets_have_different_folders(spec, tmp_path):
     keys = ("count=50", "pixels=64", "file_bytes=null")
     first = spec("jpeg", *(f"dataset.{key}" for key in keys))
     roots = {first["root"]} | {

@@ -47,7 +47,7 @@ def dataset(maker, **keys):
     return {"name": "tiny", "layout": "files", "space_bytes": 1000, "make": target, **keys}
 
 
-def test_only_the_dataset_and_its_lock_are_left_on_the_storage(tmp_path):
+def test_only_dataset_and_lock_are_left_on_the_storage(tmp_path):
     make(dataset(one_file), tmp_path / "tiny", say=print)
     assert {path.name for path in tmp_path.iterdir()} == {"tiny", ".tiny.lock"}
     assert {path.name for path in (tmp_path / "tiny").iterdir()} == {"train", "manifest.json"}
@@ -56,7 +56,7 @@ def test_only_the_dataset_and_its_lock_are_left_on_the_storage(tmp_path):
 @pytest.mark.parametrize(
     ("maker", "error"), [(half_then_full_disk, RuntimeError), (half_then_interrupted, KeyboardInterrupt)]
 )
-def test_what_is_half_made_is_not_left(tmp_path, maker, error):
+def test_failed_maker_leaves_nothing(tmp_path, maker, error):
     with pytest.raises(error):
         make(dataset(maker), tmp_path / "tiny", say=print)
     assert {path.name for path in tmp_path.iterdir()} == {".tiny.lock"}
@@ -69,20 +69,20 @@ def test_what_is_half_made_is_not_left(tmp_path, maker, error):
         (no_val_and_no_classes_told, "classes_told returned dict without splits.val, classes"),
     ],
 )
-def test_a_maker_that_leaves_out_what_it_is_to_tell_is_named_with_that(tmp_path, maker, says):
+def test_missing_facts_of_a_maker_are_reported(tmp_path, maker, says):
     with pytest.raises(ValueError, match=rf"dataset tiny: \S+{says}\. See docs/extending\.md"):
         make(dataset(maker, classes=1), tmp_path / "tiny", say=print)
     assert {path.name for path in tmp_path.iterdir()} == {".tiny.lock"}
 
 
-def test_what_a_killed_maker_left_is_made_anew(tmp_path):
+def test_leftovers_of_a_killed_maker_are_replaced(tmp_path):
     (tmp_path / ".tiny.partial" / "train").mkdir(parents=True)
     (tmp_path / ".tiny.partial" / "train" / "half").write_bytes(b"half")
     make(dataset(one_file), tmp_path / "tiny", say=print)
     assert [path.name for path in (tmp_path / "tiny" / "train").iterdir()] == ["0"]
 
 
-def test_of_two_starts_one_makes_and_the_other_waits(tmp_path):
+def test_second_process_waits_for_the_first(tmp_path):
     started.clear()
     calls.clear()
     said = []
@@ -101,7 +101,7 @@ def test_of_two_starts_one_makes_and_the_other_waits(tmp_path):
     assert f"waiting for another process that prepares {tmp_path / 'tiny'}" in said
 
 
-def test_another_version_makes_anew(tmp_path):
+def test_new_version_is_created_again(tmp_path):
     make(dataset(one_file), tmp_path / "tiny", say=print)
     (tmp_path / "tiny" / "train" / "of the old one").touch()
     make(dataset(one_file, version=2), tmp_path / "tiny", say=print)
@@ -109,24 +109,24 @@ def test_another_version_makes_anew(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"tiny", ".tiny.lock"}
 
 
-def test_too_little_space_is_said_before_anything_is_made(tmp_path):
+def test_disk_space_is_checked_first(tmp_path):
     needed = r"not enough disk space in .*: dataset tiny needs 1000000000000 MB, and [\d.]+ MB are free"
     with pytest.raises(RuntimeError, match=needed):
         make(dataset(one_file, space_bytes=10**18), tmp_path / "tiny", say=print)
     assert not (tmp_path / "tiny").exists()
 
 
-def test_a_dataset_whose_size_is_not_known_beforehand_is_made(tmp_path):
+def test_dataset_of_unknown_size_is_created(tmp_path):
     make(dataset(one_file, space_bytes=None), tmp_path / "tiny", say=print)
     assert (tmp_path / "tiny" / "manifest.json").exists()
 
 
-def test_a_disk_that_fills_up_is_told_with_what_is_needed_and_what_is_free(tmp_path):
+def test_full_disk_error_has_needed_and_free_space(tmp_path):
     needed = r"disk full at .*: dataset tiny needs 2 MB, and [\d.]+ MB are free. .*dataset.root="
     with pytest.raises(RuntimeError, match=needed):
         make(dataset(half_then_full_disk, space_bytes=2_000_000), tmp_path / "tiny", say=print)
 
 
-def test_a_storage_that_cannot_be_written_is_named():
+def test_unwritable_storage_is_an_error():
     with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to /proc/data: .*dataset.root="):
         make(dataset(one_file), Path("/proc/data/tiny"), say=print)

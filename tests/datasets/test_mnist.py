@@ -50,7 +50,7 @@ def small(spec, tmp_path):
     return composed
 
 
-def test_in_memory_it_is_as_torchvision_reads_it(small, tmp_path):
+def test_memory_layout_is_read_by_torchvision(small, tmp_path):
     facts = ready(small("memory"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 12, "val": 2}, 10, 1)
     assert facts["folder"] == str(tmp_path / "data" / "mnist-memory")
@@ -60,7 +60,7 @@ def test_in_memory_it_is_as_torchvision_reads_it(small, tmp_path):
     assert len(mnist(facts["folder"], "val", None)) == 2
 
 
-def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_path):
+def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
     facts = ready(small("files"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["files"]) == ({"train": 12, "val": 2}, 14)
     folder = tmp_path / "data" / "mnist-files"
@@ -71,7 +71,7 @@ def test_in_files_each_sample_is_a_png_in_the_folder_of_its_class(small, tmp_pat
     assert found == sorted((int(label), int(image[0, 0])) for image, label in zip(IMAGES[:12], LABELS, strict=False))
 
 
-def test_a_split_without_some_classes_numbers_them_all_the_same(small, tmp_path):
+def test_labels_are_kept_in_a_split_without_some_classes(small, tmp_path):
     few = numpy.array([9, 7], dtype=numpy.uint8)
     dataset = small("files", train_images=idx(IMAGES[:2]), train_labels=idx(few))
     folder = ready(dataset, STORAGE, tmp_path, print)["folder"]
@@ -98,13 +98,13 @@ def made(dataset, tmp_path):
         ("val_labels", idx(LABELS[:2] + 10), "has label 15; MNIST's are 0 to 9"),
     ],
 )
-def test_a_file_that_is_not_mnists_is_named(small, tmp_path, part, content, error):
+def test_invalid_file_is_rejected(small, tmp_path, part, content, error):
     path = tmp_path / "data" / NAMES[part]
     with pytest.raises(ValueError, match=f"{path}.*{error}"):
         made(small("memory", **{part: content}), tmp_path)
 
 
-def test_a_truncated_archive_and_one_of_another_checksum_are_said(small, tmp_path):
+def test_truncated_archive_and_wrong_checksum_are_errors(small, tmp_path):
     dataset = small("memory")
     path = tmp_path / "data" / NAMES["train_images"]
     path.write_bytes(path.read_bytes()[:-20])

@@ -25,14 +25,14 @@ def clauses(text):
     return [clause.split() for clause in text.split(f" {COMMA} ")]
 
 
-def test_four_fifths_of_the_pairs_are_to_train_on(tmp_path):
+def test_four_fifths_of_the_pairs_are_for_training(tmp_path):
     facts = make(tmp_path, count=50, seed=0, say=print, **LANGUAGE)
     assert facts == {"splits": {"train": 40, "val": 10}, "source": "generated, seed 0"}
     assert (len(lines(tmp_path)), len(lines(tmp_path, "val"))) == (40, 10)
     assert {path.name for path in tmp_path.iterdir()} == {"train.tsv", "val.tsv"}
 
 
-def test_each_word_has_its_own_word_and_the_clauses_come_in_the_opposite_order(tmp_path):
+def test_words_are_translated_one_to_one_and_clauses_reversed(tmp_path):
     make(tmp_path, count=200, seed=0, say=print, **LANGUAGE)
     meant: dict[str, set[str]] = {}
     for source, target in [*lines(tmp_path), *lines(tmp_path, "val")]:
@@ -45,7 +45,7 @@ def test_each_word_has_its_own_word_and_the_clauses_come_in_the_opposite_order(t
     assert not meant.keys() & {next(iter(words)) for words in meant.values()}
 
 
-def test_sentences_and_vocabularies_are_no_larger_than_asked(tmp_path):
+def test_sentences_and_vocabularies_are_within_limits(tmp_path):
     make(tmp_path, count=500, seed=0, say=print, **LANGUAGE)
     pairs = [*lines(tmp_path), *lines(tmp_path, "val")]
     sizes = [len(source.split()) for source, _ in pairs]
@@ -54,7 +54,7 @@ def test_sentences_and_vocabularies_are_no_larger_than_asked(tmp_path):
         assert len({word for pair in pairs for word in pair[side].split()}) <= 30 - 4
 
 
-def test_the_seed_decides_every_byte(tmp_path):
+def test_seed_determines_every_byte(tmp_path):
     digests = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         (tmp_path / name).mkdir()
@@ -64,7 +64,7 @@ def test_the_seed_decides_every_byte(tmp_path):
     assert digests[0].startswith("2e9b8ab29e2be99c"), "the same on any machine, by any Python"
 
 
-def test_frequent_words_are_as_frequent_as_zipfs_law_has_them():
+def test_word_frequencies_follow_zipfs_law():
     language, counts = Language(words=4, seed=0), {}
     for _ in range(3000):
         for spoken in language.pair(6)[0].replace(COMMA, " ").split():
@@ -74,7 +74,7 @@ def test_frequent_words_are_as_frequent_as_zipfs_law_has_them():
         assert first / counts[word(rank - 1, "bdfgklmn")] == pytest.approx(rank, rel=0.1)
 
 
-def test_no_two_numbers_have_the_same_word():
+def test_words_are_unique():
     assert len({word(index, "bdfgklmn") for index in range(70_000)}) == 70_000
 
 
@@ -86,12 +86,12 @@ def test_no_two_numbers_have_the_same_word():
         ({"length": 1, "words": 0}, r"dataset.words=0: give 6 or more; dataset.length=1: give 2 or more"),
     ],
 )
-def test_what_cannot_be_made_is_refused(tmp_path, asked, says):
+def test_invalid_arguments_are_rejected(tmp_path, asked, says):
     with pytest.raises(ValueError, match=says):
         make(tmp_path, **{"count": 50, "seed": 0, "say": print, **LANGUAGE, **asked})
 
 
-def test_a_users_folder_is_counted(tmp_path):
+def test_lines_of_a_users_folder_are_counted(tmp_path):
     (tmp_path / "train.tsv").write_text("a\tb\nc\td\n")
     (tmp_path / "val.tsv").write_text("a\tb")
     assert look(tmp_path, say=print) == {"splits": {"train": 2, "val": 1}, "source": str(tmp_path)}
@@ -105,14 +105,14 @@ def test_a_users_folder_is_counted(tmp_path):
         ({"train": "a\tb\n", "val": ""}, r"val.tsv is empty. Add pairs"),
     ],
 )
-def test_a_users_folder_that_lacks_pairs_is_refused(tmp_path, written, says):
+def test_users_folder_without_pairs_is_rejected(tmp_path, written, says):
     for split, text in written.items():
         (tmp_path / f"{split}.tsv").write_text(text)
     with pytest.raises(ValueError, match=says):
         look(tmp_path, say=print)
 
 
-def test_it_is_made_once_and_known_by_its_digest(spec, tmp_path):
+def test_pairs_are_created_once_and_identified_by_checksum(spec, tmp_path):
     asked = spec("dataset.count=50")
     said = []
     facts = ready(asked, STORAGE, tmp_path, said.append)
@@ -123,7 +123,7 @@ def test_it_is_made_once_and_known_by_its_digest(spec, tmp_path):
     assert len(said) == 1
 
 
-def test_a_users_folder_is_adopted_and_what_is_added_to_it_seen(spec, tmp_path):
+def test_changes_in_a_users_folder_are_detected(spec, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     for split in ("train", "val"):
@@ -137,7 +137,7 @@ def test_a_users_folder_is_adopted_and_what_is_added_to_it_seen(spec, tmp_path):
     assert {path.name for path in mine.iterdir()} == {"train.tsv", "val.tsv"}, "nothing is written into it"
 
 
-def test_a_polynomial_needs_no_folder(composed, tmp_path):
+def test_polynomial_needs_no_folder(composed, tmp_path):
     asked = job.plain(composed("dataset=polynomial", "dataset.count=10"))["dataset"]
     facts = ready(asked, STORAGE, tmp_path, print)
     assert (facts["splits"], facts["folder"]) == ({"train": 10, "val": 2}, None)

@@ -76,7 +76,7 @@ def card(tmp_path):
     return {"name": "sd", "root": str(folder), "medium": "sd", "reread": False}
 
 
-def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path, monkeypatch):
+def test_dataset_is_created_once_and_then_reused(spec, tmp_path, monkeypatch):
     said = []
     made = ready(spec("digits"), HERE, tmp_path, said.append)
     assert said == [f"preparing dataset digits in {tmp_path / 'data' / 'digits'}"]
@@ -86,20 +86,20 @@ def test_a_dataset_is_made_once_and_found_ever_after(spec, tmp_path, monkeypatch
     assert len(said) == 1
 
 
-def test_a_medium_that_is_not_mounted_is_an_error_and_no_folder(spec, tmp_path):
+def test_unmounted_storage_is_an_error_and_creates_no_folder(spec, tmp_path):
     place = tmp_path / "media" / "sd"
     with pytest.raises(ValueError, match=f"`storage.root={place}` is not an existing folder"):
         ready(spec("digits"), {**HERE, "root": str(place)}, tmp_path, print)
     assert not place.exists()
 
 
-def test_a_home_on_a_medium_that_is_not_mounted_is_an_error_and_no_folder(tiny, tmp_path):
+def test_home_on_an_unmounted_device_is_an_error_and_creates_no_folder(tiny, tmp_path):
     with pytest.raises(ValueError, match=f"dataset.root={tmp_path}/media/tiny: {tmp_path}/media does not exist. Mount"):
         ready({**tiny, "root": str(tmp_path / "media" / "tiny")}, HERE, tmp_path, print)
     assert not (tmp_path / "media").exists()
 
 
-def test_a_dataset_is_made_at_home_and_trained_from_where_it_is_staged(tiny, card, tmp_path):
+def test_dataset_is_created_at_home_and_staged(tiny, card, tmp_path):
     said = []
     facts = ready(tiny, card, tmp_path, said.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
@@ -109,43 +109,43 @@ def test_a_dataset_is_made_at_home_and_trained_from_where_it_is_staged(tiny, car
     assert len(said) == 3
 
 
-def test_a_card_from_another_machine_does_without_a_home(tiny, card, tmp_path):
+def test_staged_copy_from_another_machine_needs_no_home(tiny, card, tmp_path):
     facts = ready(tiny, card, tmp_path, print)
     shutil.rmtree(tmp_path / "data")
     assert ready(tiny, card, tmp_path, pytest.fail) == facts
     assert not (tmp_path / "data").exists()
 
 
-def test_a_dataset_of_another_version_is_made_and_staged_anew(tiny, card, tmp_path):
+def test_other_version_is_created_and_staged_again(tiny, card, tmp_path):
     ready(tiny, card, tmp_path, print)
     said = []
     assert ready({**tiny, "version": 2}, card, tmp_path, said.append)["version"] == 2
     assert [line.split()[0] for line in said] == ["preparing", "staging", "staging"]
 
 
-def test_what_was_made_by_other_arguments_is_refused_with_both_and_what_to_do(some, card, tmp_path):
+def test_other_arguments_are_rejected_with_both_values(some, card, tmp_path):
     ready(some(2, seed=0), card, tmp_path, print)
     asked, made = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
     with pytest.raises(ValueError, match=f"{asked}, but {tmp_path}/data/some was made with {made}. Move"):
         ready(some(3, seed=1), HERE, tmp_path, pytest.fail)
     shutil.rmtree(tmp_path / "data")
-    with pytest.raises(ValueError, match=f"{asked}, and {tmp_path}/card/some was made with {made}. .* storage.root="):
+    with pytest.raises(ValueError, match=f"{asked}, but {tmp_path}/card/some was made with {made}. .* storage.root="):
         ready(some(3, seed=1), card, tmp_path, pytest.fail)
 
 
 @pytest.mark.parametrize("given", [{"seed": 0, "url": "there"}, {"seed": 0, "url": "here", "quality": 9}, {}], ids=str)
-def test_where_its_files_came_from_and_what_its_maker_did_not_know_of_yet_refuse_nothing(some, tmp_path, given):
+def test_source_arguments_and_unknown_arguments_are_ignored(some, tmp_path, given):
     facts = ready(some(2, seed=0, url="here"), HERE, tmp_path, print)
     assert ready(some(2, **given), HERE, tmp_path, pytest.fail) == facts
 
 
-def test_another_version_is_made_anew_whatever_the_arguments_were(some, tmp_path):
+def test_other_version_is_created_again_with_any_arguments(some, tmp_path):
     ready(some(2), HERE, tmp_path, print)
     assert ready({**some(3), "version": 2}, HERE, tmp_path, print)["files"] == 3
 
 
 @pytest.mark.parametrize(("there", "error"), [([], ValueError), (["lost+found"], RuntimeError)])
-def test_where_a_medium_is_mounted_none_is_made_and_a_folder_on_it_is_named(tiny, tmp_path, monkeypatch, there, error):
+def test_mount_point_is_rejected_and_a_folder_on_it_suggested(tiny, tmp_path, monkeypatch, there, error):
     card = tmp_path / "media" / "sd"
     for name in ["", *there]:
         (card / name).mkdir(parents=True)
@@ -157,13 +157,13 @@ def test_where_a_medium_is_mounted_none_is_made_and_a_folder_on_it_is_named(tiny
     assert [path.name for path in card.parent.iterdir()] == ["sd"]
 
 
-def test_a_dataset_that_came_with_its_medium_is_used_where_that_is_mounted(tiny, tmp_path, monkeypatch):
+def test_dataset_on_a_mounted_device_is_used(tiny, tmp_path, monkeypatch):
     facts = ready(tiny, HERE, tmp_path, print)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == Path(facts["home"]))
     assert ready(tiny, HERE, tmp_path, pytest.fail) == facts
 
 
-def test_a_home_that_is_a_link_is_made_where_it_leads(tiny, tmp_path):
+def test_home_can_be_a_link(tiny, tmp_path):
     (tmp_path / "large" / "tiny").mkdir(parents=True)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tiny").symlink_to(tmp_path / "large" / "tiny")
@@ -173,18 +173,18 @@ def test_a_home_that_is_a_link_is_made_where_it_leads(tiny, tmp_path):
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["tiny"], "nothing is written beside the link"
 
 
-def test_a_home_that_lies_on_the_storage_is_not_copied(tiny, card, tmp_path):
+def test_home_on_the_storage_is_not_copied(tiny, card, tmp_path):
     home = str(tmp_path / "card" / "tiny")
     assert ready({**tiny, "root": home}, card, tmp_path, print)["folder"] == home
 
 
-def test_a_storage_inside_of_the_dataset_is_refused(pets, tmp_path):
+def test_storage_inside_the_dataset_is_rejected(pets, tmp_path):
     inside = {**HERE, "root": str(Path(pets["root"]) / "cat")}
     with pytest.raises(ValueError, match="is inside the dataset's own folder"):
         ready(pets, inside, tmp_path, print)
 
 
-def test_a_users_folder_is_adopted_where_it_lies_and_never_written_to(pets, tmp_path):
+def test_users_folder_is_used_in_place_and_never_written(pets, tmp_path):
     before = sorted(Path(pets["root"]).rglob("*"))
     facts = ready(pets, HERE, tmp_path, print)
     assert facts["folder"] == facts["home"] == pets["root"]
@@ -195,7 +195,7 @@ def test_a_users_folder_is_adopted_where_it_lies_and_never_written_to(pets, tmp_
     assert ready(pets, HERE, tmp_path, pytest.fail) == facts
 
 
-def test_a_users_folder_that_was_added_to_is_looked_at_again(pets, card, tmp_path):
+def test_extended_user_folder_is_inspected_again(pets, card, tmp_path):
     first = ready(pets, card, tmp_path, print)
     (Path(pets["root"]) / "cat" / "2.jpg").write_bytes(b"cat")
     second = ready(pets, card, tmp_path, print)
@@ -204,7 +204,7 @@ def test_a_users_folder_that_was_added_to_is_looked_at_again(pets, card, tmp_pat
 
 
 @pytest.mark.parametrize("moved", ["cat/2.jpg", "dog/1.jpg"])
-def test_a_users_folder_in_which_a_file_was_moved_is_looked_at_and_staged_again(pets, card, tmp_path, moved):
+def test_moved_file_in_a_users_folder_is_inspected_and_staged_again(pets, card, tmp_path, moved):
     first, mine = ready(pets, card, tmp_path, print), Path(pets["root"])
     assert digest(pets, card, tmp_path) == first["digest"]
     (mine / "dog").mkdir()
@@ -215,21 +215,21 @@ def test_a_users_folder_in_which_a_file_was_moved_is_looked_at_and_staged_again(
     assert list(checksum.files(second["folder"])) == [moved]
 
 
-def test_a_users_folder_that_is_gone_is_known_by_its_copy(pets, card, tmp_path):
+def test_missing_user_folder_is_identified_by_its_copy(pets, card, tmp_path):
     facts = ready(pets, card, tmp_path, print)
     shutil.rmtree(pets["root"])
     assert digest(pets, card, tmp_path) == facts["digest"]
     assert ready(pets, card, tmp_path, pytest.fail) == facts
 
 
-def test_a_users_folder_is_looked_at_again_when_it_is_to_be_split_otherwise(pets, tmp_path):
+def test_changed_split_inspects_a_users_folder_again(pets, tmp_path):
     ready(pets, HERE, tmp_path, print)
     said = []
     ready({**pets, "adopt": {**pets["adopt"], "held_out": 3}}, HERE, tmp_path, said.append)
     assert said == [f"inspecting dataset pets in {pets['root']}"]
 
 
-def test_a_users_own_manifest_json_is_none_of_ours(pets, tmp_path):
+def test_users_own_manifest_json_is_ignored(pets, tmp_path):
     (Path(pets["root"]) / "manifest.json").write_text('{"name": "web app", "version": 3}')
     assert ready(pets, HERE, tmp_path, print)["files"] == 1
 
@@ -237,24 +237,24 @@ def test_a_users_own_manifest_json_is_none_of_ours(pets, tmp_path):
 @pytest.mark.parametrize(
     ("root", "says"), [(None, "set dataset.root="), ("/nowhere", "dataset.root=/nowhere does not exist")]
 )
-def test_a_folder_that_is_to_be_the_users_has_to_be_given(pets, tmp_path, root, says):
+def test_user_dataset_needs_a_root(pets, tmp_path, root, says):
     with pytest.raises(ValueError, match=says):
         ready({**pets, "root": root}, HERE, tmp_path, print)
 
 
-def test_another_number_of_classes_than_is_asked_for_is_told_with_both(tiny, tmp_path):
+def test_wrong_number_of_classes_is_an_error_with_both_numbers(tiny, tmp_path):
     ready(tiny, HERE, tmp_path, print)
     with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
         ready({**tiny, "classes": 3}, HERE, tmp_path, print)
 
 
-def test_the_folder_in_memory_is_made_if_it_is_gone(tiny, tmp_path, monkeypatch):
+def test_missing_folder_in_shared_memory_is_created(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("epochmeter.datasets.ready.SHARED_MEMORY", tmp_path)
     memory = {"name": "ram", "root": str(tmp_path / "epochmeter"), "medium": "ram", "reread": False}
     assert ready(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "epochmeter" / "tiny")
 
 
-def test_what_is_generated_lies_nowhere_and_has_a_digest_of_its_own(tmp_path):
+def test_generated_dataset_has_no_folder_and_its_own_checksum(tmp_path):
     tensors = {"name": "tensors", "root": None, "layout": "tensors", "make": None, "count": 1000, "classes": 10,
                "channels": 3, "size": 224}  # fmt: skip
     facts = ready(tensors, HERE, tmp_path, pytest.fail)
@@ -264,7 +264,7 @@ def test_what_is_generated_lies_nowhere_and_has_a_digest_of_its_own(tmp_path):
     assert digest(tensors, HERE, tmp_path) == facts["digest"]
 
 
-def test_what_is_known_before_and_after(tiny, card, tmp_path):
+def test_known_manifest_before_and_after_preparation(tiny, card, tmp_path):
     assert known(tiny, card, tmp_path) is digest(tiny, card, tmp_path) is None
     assert place(tiny, card, tmp_path) == tmp_path / "card" / "tiny"
     assert place(tiny, HERE, tmp_path) == tmp_path / "data" / "tiny"
@@ -274,7 +274,7 @@ def test_what_is_known_before_and_after(tiny, card, tmp_path):
     assert known(tiny, card, tmp_path)["digest"] == facts["digest"]
 
 
-def test_the_sample_of_a_large_dataset_is_not_for_the_record(tiny, tmp_path, monkeypatch):
+def test_sample_of_file_sizes_is_not_recorded(tiny, tmp_path, monkeypatch):
     folder = Path(ready(tiny, HERE, tmp_path, print)["folder"])
     monkeypatch.setattr(manifest, "EACH", 1)
     manifest.write(folder / manifest.NAME, manifest.made(folder, tiny, make_facts()))
@@ -285,12 +285,12 @@ def make_facts():
     return {"splits": {"train": 2, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
 
 
-def test_what_the_maker_cannot_do_is_said_by_the_steward(spec, tmp_path):
+def test_makers_error_is_raised_in_the_controller(spec, tmp_path):
     with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset digits needs 1000000000000 MB"):
         ready(spec("digits", space_bytes=10**18), HERE, tmp_path, print)
 
 
-def test_a_dataset_emptied_after_it_was_made_is_an_error(spec, tmp_path):
+def test_emptied_dataset_is_an_error(spec, tmp_path):
     folder = Path(ready(spec("digits"), HERE, tmp_path, print)["folder"])
     for image in folder.glob("*/*/*.png"):
         image.unlink()
@@ -298,7 +298,7 @@ def test_a_dataset_emptied_after_it_was_made_is_an_error(spec, tmp_path):
         ready(spec("digits"), HERE, tmp_path, print)
 
 
-def test_a_maker_killed_half_way_leaves_nothing_that_passes_for_a_dataset(spec, tmp_path):
+def test_killed_maker_leaves_no_valid_dataset(spec, tmp_path):
     folder = tmp_path / "data" / "digits"
     arguments = dumps({"dataset": spec("digits"), "folder": str(folder)})
     command = [sys.executable, "-m", "epochmeter.datasets", "make", arguments]

@@ -55,7 +55,7 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("reread", [False, True])
-def test_a_copy_is_the_home_and_says_where_it_came_from(home, place, reread):
+def test_copy_equals_the_home_and_records_its_origin(home, place, reread):
     said = []
     staged(home, place, said.append, reread)
     assert contents(place) == contents(home)
@@ -65,14 +65,14 @@ def test_a_copy_is_the_home_and_says_where_it_came_from(home, place, reread):
     assert said[0] == f"staging dataset tiny from {home} to {place}: 400 files, 0.4 MB"
 
 
-def test_a_whole_copy_is_used_as_it_is(home, place):
+def test_complete_copy_is_reused(home, place):
     staged(home, place)
     said = []
     staged(home, place, said.append)
     assert said == []
 
 
-def test_progress_tells_files_bytes_speed_and_what_is_left(monkeypatch):
+def test_progress_has_files_bytes_speed_and_time_left(monkeypatch):
     now = iter([0.0, 1.9, 4.0])
     monkeypatch.setattr(room.time, "monotonic", lambda: next(now))
     said = []
@@ -82,7 +82,7 @@ def test_progress_tells_files_bytes_speed_and_what_is_left(monkeypatch):
     assert said == ["staging tiny: 100 of 400 files, 20 of 40 MB, 5.0 MB/s, 12 s left"]
 
 
-def test_what_the_home_was_before_is_staged_anew(home, place):
+def test_outdated_copy_is_replaced(home, place):
     staged(home, place)
     (home / "train" / "0" / "0.png").write_bytes(b"another")
     describe(home)
@@ -91,7 +91,7 @@ def test_what_the_home_was_before_is_staged_anew(home, place):
     assert there(place) == {COPY, LOCK}
 
 
-def test_a_copy_of_another_home_is_not_overwritten(home, place, tmp_path):
+def test_copy_of_another_home_is_not_overwritten(home, place, tmp_path):
     other = tmp_path / "other" / "tiny"
     shutil.copytree(home, other)
     (other / "train" / "0" / "0.png").write_bytes(b"another")
@@ -104,7 +104,7 @@ def test_a_copy_of_another_home_is_not_overwritten(home, place, tmp_path):
     assert contents(place) == contents(other)
 
 
-def test_a_folder_of_somebody_else_is_not_touched(home, place):
+def test_foreign_folder_is_not_touched(home, place):
     place.mkdir()
     (place / "mine").write_text("mine")
     with pytest.raises(RuntimeError, match=r"was not created by epochmeter: .* storage.root="):
@@ -112,7 +112,7 @@ def test_a_folder_of_somebody_else_is_not_touched(home, place):
     assert contents(place) == {"mine": b"mine"}
 
 
-def test_what_a_copy_lost_is_named(home, place):
+def test_file_lost_from_a_copy_is_named(home, place):
     staged(home, place)
     (place / "train" / "1" / "7.png").unlink()
     told = manifest.fitting(home, DATASET)
@@ -120,20 +120,20 @@ def test_what_a_copy_lost_is_named(home, place):
         standing(place, DATASET, home, told, images=False)
 
 
-def test_a_source_that_was_cut_short_since_its_manifest_is_told_and_nothing_is_left(home, place):
+def test_truncated_source_is_an_error_and_leaves_nothing(home, place):
     (home / "train" / "0" / "8.png").write_bytes(b"short")
     with pytest.raises(RuntimeError, match=f"{home} has 400 files of 399005 bytes; its manifest lists 400 .*400000"):
         staged(home, place)
     assert there(place) == {LOCK}
 
 
-def test_a_source_with_other_bytes_is_told(home, place):
+def test_source_with_other_bytes_is_an_error(home, place):
     (home / "train" / "0" / "8.png").write_bytes(bytes(1000))
     with pytest.raises(RuntimeError, match="400000 bytes, with other contents"):
         staged(home, place)
 
 
-def test_a_source_that_grows_while_it_is_copied_is_named(home, place, monkeypatch):
+def test_source_that_grows_during_the_copy_is_an_error(home, place, monkeypatch):
     growing = home / "train" / "0" / "8.png"
     read = os.read
 
@@ -151,7 +151,7 @@ def test_a_source_that_grows_while_it_is_copied_is_named(home, place, monkeypatc
     assert there(place) == {LOCK}
 
 
-def test_a_source_that_is_gone_when_its_turn_comes_is_named(home, place, monkeypatch):
+def test_source_lost_during_the_copy_is_an_error(home, place, monkeypatch):
     walk = checksum.batches
 
     def loses_one(top, images=False):
@@ -165,7 +165,7 @@ def test_a_source_that_is_gone_when_its_turn_comes_is_named(home, place, monkeyp
     assert there(place) == {LOCK}
 
 
-def test_a_bit_that_flips_on_the_medium_is_found_by_reading_it_back(home, place, monkeypatch):
+def test_flipped_bit_is_detected_by_rereading(home, place, monkeypatch):
     compare = room._compare
 
     def flips_then(home, told, total, partial, images):
@@ -180,7 +180,7 @@ def test_a_bit_that_flips_on_the_medium_is_found_by_reading_it_back(home, place,
     assert there(place) == {LOCK}
 
 
-def test_too_little_space_is_said_with_the_blocks_that_files_take(home, place, monkeypatch):
+def test_disk_space_is_checked_in_blocks(home, place, monkeypatch):
     real = os.statvfs(place.parent)
 
     class Room:
@@ -194,7 +194,7 @@ def test_too_little_space_is_said_with_the_blocks_that_files_take(home, place, m
     staged(home, place)
 
 
-def test_a_file_system_that_takes_no_more_files_is_told_before(home, place, monkeypatch):
+def test_free_inodes_are_checked_first(home, place, monkeypatch):
     class Room:
         f_frsize, f_bavail, f_files, f_favail = 4096, 10**6, 1000, 399
 
@@ -203,7 +203,7 @@ def test_a_file_system_that_takes_no_more_files_is_told_before(home, place, monk
         staged(home, place)
 
 
-def test_a_medium_that_fills_up_on_the_way_leaves_nothing_half_made(home, place, monkeypatch):
+def test_full_disk_leaves_nothing(home, place, monkeypatch):
     makes = os.open
 
     def full(path, flags, *mode, **folder):
@@ -217,7 +217,7 @@ def test_a_medium_that_fills_up_on_the_way_leaves_nothing_half_made(home, place,
     assert there(place) == {LOCK}
 
 
-def test_a_file_larger_than_may_be_written_leaves_nothing_half_made(home, place):
+def test_file_size_limit_leaves_nothing(home, place):
     (home / "train" / "1" / "large.png").write_bytes(bytes(3_000_000))
     describe(home)
     begun = command(home, place)
@@ -234,7 +234,7 @@ def test_a_file_larger_than_may_be_written_leaves_nothing_half_made(home, place)
 
 @pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_a_real_file_system_that_fills_up_is_left_as_it_was(home, tmp_path, monkeypatch):
+def test_real_full_file_system_is_restored(home, tmp_path, monkeypatch):
     card = tmp_path / "small"
     card.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", str(card)], check=True)
@@ -278,7 +278,7 @@ def started_and_half_done(home, place, tmp_path):
     return process
 
 
-def test_a_start_killed_half_way_leaves_nothing_that_passes_for_a_copy(home, place, tmp_path):
+def test_killed_process_leaves_no_valid_copy(home, place, tmp_path):
     with started_and_half_done(home, place, tmp_path) as process:
         process.send_signal(signal.SIGKILL)
     assert not place.exists()
@@ -288,14 +288,14 @@ def test_a_start_killed_half_way_leaves_nothing_that_passes_for_a_copy(home, pla
     assert there(place) == {COPY, LOCK}
 
 
-def test_a_start_that_is_told_to_end_cleans_up(home, place, tmp_path, monkeypatch):
+def test_terminated_process_cleans_up(home, place, tmp_path, monkeypatch):
     with started_and_half_done(home, place, tmp_path) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 128 + signal.SIGTERM
     assert there(place) == {LOCK}
 
 
-def test_of_two_starts_one_stages_and_the_other_waits(home, place):
+def test_second_process_waits_for_the_first(home, place):
     said = []
     both = [threading.Thread(target=staged, args=(home, place, said.append)) for _ in range(2)]
     for each in both:
@@ -306,7 +306,7 @@ def test_of_two_starts_one_stages_and_the_other_waits(home, place):
     assert contents(place) == contents(home)
 
 
-def test_a_users_folder_is_copied_with_what_its_links_lead_to(tmp_path, place):
+def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, place):
     mine = tmp_path / "mine"
     (mine / "train" / "cat").mkdir(parents=True)
     (tmp_path / "elsewhere.jpg").write_bytes(b"cat")
@@ -323,6 +323,6 @@ def test_a_users_folder_is_copied_with_what_its_links_lead_to(tmp_path, place):
     assert not (mine / "manifest.json").exists()
 
 
-def test_the_place_is_named_that_cannot_be_written(home):
+def test_unwritable_place_is_named(home):
     with pytest.raises(RuntimeError, match=r"cannot stage dataset tiny to /proc/data/tiny: .*storage.root="):
         staged(home, Path("/proc/data/tiny"))

@@ -24,28 +24,28 @@ def text(e2e_s=10.0, **seconds):
         ({"compute": 5.2, "prep_stall": 4.8}, "compute-bound; 48 % prep stall"),
     ],
 )  # fmt: skip
-def test_the_largest_part_is_the_bottleneck_and_smaller_stalls_have_their_share(seconds, said):
+def test_largest_part_is_the_bottleneck_and_smaller_stalls_are_listed(seconds, said):
     assert text(**seconds) == said
 
 
-def test_parts_that_are_not_significantly_different_are_named_together():
+def test_parts_without_significant_difference_are_named_together():
     found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is None)
     assert found.text == "compute-bound or prep-bound (no significant difference)"
     assert (found.parts, found.stalls, found.equal) == (("compute", "prep_stall"), (), False)
 
 
-def test_a_stall_that_is_not_significant_is_not_stated():
+def test_insignificant_stall_is_not_listed():
     found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
     assert found.text == "compute-bound"
 
 
-def test_a_part_that_was_not_measured_may_be_the_largest():
+def test_unmeasured_part_can_make_it_undecided():
     assert find_bottleneck({"compute": 4.0}, 10.0) is None
     assert find_bottleneck({}, 10.0) is None
     assert text(compute=6.0) == "compute-bound"
 
 
-def test_an_overhead_below_zero_counts_as_none():
+def test_negative_overhead_counts_as_zero():
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
 
 
@@ -57,7 +57,7 @@ def timers(**seconds):
     return {**METRICS, **{f"steady/loader_{name}_s": value for name, value in seconds.items()}}
 
 
-def test_a_data_stall_is_divided_as_workers_spent_their_time():
+def test_data_stall_is_divided_by_loader_times():
     metrics = timers(read=3.0, preprocess=12.0, decode=8.0)
     assert part_seconds(metrics, in_memory=False) == pytest.approx({**DEVICE, "fetch_stall": 1.0, "prep_stall": 4.0})
 
@@ -65,20 +65,20 @@ def test_a_data_stall_is_divided_as_workers_spent_their_time():
 @pytest.mark.parametrize(
     "known", [{}, {"read": 3.0, "preprocess": 12.0}, {"read": 0.0, "preprocess": 0.0, "decode": 0}]
 )
-def test_a_data_stall_is_not_divided_where_reading_and_decoding_were_not_timed_apart(known):
+def test_data_stall_is_not_divided_without_decoding_times(known):
     assert part_seconds(timers(**known), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})
 
 
-def test_a_dataset_in_memory_has_no_fetch_stall():
+def test_in_memory_dataset_has_no_fetch_stall():
     metrics = timers(read=12.0, preprocess=3.0)
     assert part_seconds(metrics, in_memory=True) == pytest.approx({**DEVICE, "prep_stall": 5.0})
 
 
-def test_times_that_are_not_finite_are_absent():
+def test_infinite_times_are_ignored():
     assert part_seconds({"steady/compute_s": 9.0, "steady/copy_s": float("nan")}, in_memory=True) == {"compute": 9.0}
 
 
-def test_several_configurations_are_counted_by_their_bottleneck():
+def test_configurations_are_counted_by_bottleneck():
     compute, prep = (find_bottleneck({part: 9.0}, 10.0) for part in ("compute", "prep_stall"))
     assert sentence([compute]) == "Bottleneck: compute-bound."
     assert sentence([prep, prep]) == "Bottleneck of all 2 configurations: prep-bound."

@@ -14,22 +14,22 @@ def record(tmp_path):
     return Record(tmp_path)
 
 
-def test_where_nothing_was_sampled_there_is_none(record):
+def test_no_samples_give_no_points(record):
     assert list(timeline(record, 500)) == []
 
 
-def test_few_samples_are_told_one_by_one(record):
+def test_few_samples_are_returned_individually(record):
     record.append_power([5, 7], {"total": [10.0, 12.0]})
     assert list(timeline(record, 500)) == [(5, 10.0, 0), (7, 12.0, 0)]
 
 
-def test_samples_by_the_thousand_become_some_hundred_means(record):
+def test_thousands_of_samples_become_some_hundred_means(record):
     record.append_power(list(range(10_000, 15_000)), {"total": [float(index % 10) for index in range(5000)]})
     assert list(timeline(record, 500)) == [(10_005 + 10 * point, 4.5, 10) for point in range(500)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 499, 500, 501, 1234])
-def test_no_sample_is_left_out_and_none_is_in_two_means(record, count):
+def test_every_sample_is_in_exactly_one_mean(record, count):
     record.append_power(list(range(count)), {"total": [float(index) for index in range(count)]})
     first = 0
     for _, mean, _ in timeline(record, 500):
@@ -37,7 +37,7 @@ def test_no_sample_is_left_out_and_none_is_in_two_means(record, count):
     assert first == count
 
 
-def test_of_days_of_samples_each_mean_is_of_those_that_its_stretch_begins_with(record, monkeypatch):
+def test_days_of_samples_use_the_beginning_of_each_section(record, monkeypatch):
     """What follows is not read: here it is no number."""
     rows = [f"{1000 + place:05d},{place % 7:.4f}\n" for place in range(500)]
     unread = "no,number\n" * 100
@@ -47,11 +47,11 @@ def test_of_days_of_samples_each_mean_is_of_those_that_its_stretch_begins_with(r
 
 
 @pytest.mark.parametrize("text", ["", "monotonic_ns,tot", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n12,7.1"])
-def test_of_a_file_that_was_cut_short_what_is_whole_is_read(record, text):
+def test_complete_lines_of_a_truncated_file_are_read(record, text):
     (record.folder / "power.csv").write_text(text)
     assert list(timeline(record, 500)) == []
 
 
-def test_a_sample_in_which_a_rail_was_not_read_is_in_no_mean(record):
+def test_unread_sample_is_in_no_mean(record):
     record.append_power([1, 2], {"VDD_IN": [5.0, 5.0], "total": [math.nan, 12.0]})
     assert list(timeline(record, 500)) == [(2, 12.0, 0)]

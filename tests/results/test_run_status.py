@@ -23,32 +23,32 @@ def ended(record, end):
     record.conclude({"state": end, "metrics": {}, "notes": [], "failure": None}, "1d")
 
 
-def test_a_run_whose_folder_holds_no_job_is_planned(record):
+def test_run_without_job_is_planned(record):
     assert state(record) == "planned"
     ended(record, "whole")  # what another attempt left, when it was to be set aside
     assert state(record) == "planned"
 
 
-def test_a_run_without_an_end_is_running_while_its_process_is_there(record):
+def test_run_without_an_end_is_running_while_its_process_lives(record):
     begun(record)
     assert state(record) == "running"
 
 
-def test_a_run_without_an_end_whose_process_is_gone_was_killed(record):
+def test_run_without_an_end_whose_process_is_gone_was_killed(record):
     begun(record, **GONE)
     assert state(record) == "killed"
 
 
 @pytest.mark.parametrize("end", ["whole", "failed", "killed"])
 @pytest.mark.parametrize("process", [{}, GONE], ids=["alive", "gone"])
-def test_a_run_ended_as_its_record_says_whatever_else_is_told(record, end, process):
+def test_recorded_end_has_precedence(record, end, process):
     begun(record, **process)
     ended(record, end)
     assert state(record) == end
     assert state(record, ended="failed") == end
 
 
-def test_a_summary_that_no_end_followed_is_no_whole_run(record, tmp_path):
+def test_summary_without_completion_is_not_completed(record, tmp_path):
     begun(record, **GONE)
     ended(record, "whole")
     (tmp_path / "whole.json").unlink()
@@ -56,7 +56,7 @@ def test_a_summary_that_no_end_followed_is_no_whole_run(record, tmp_path):
     assert state(record, ended="whole") == "failed"
 
 
-def test_a_summary_whose_end_may_still_follow_is_a_running_run(record, tmp_path):
+def test_summary_of_a_living_process_is_running(record, tmp_path):
     begun(record)
     ended(record, "whole")
     (tmp_path / "whole.json").unlink()
@@ -64,17 +64,17 @@ def test_a_summary_whose_end_may_still_follow_is_a_running_run(record, tmp_path)
 
 
 @pytest.mark.parametrize(("end", "told"), [("whole", "failed"), ("failed", "failed"), ("killed", "killed")])
-def test_a_run_that_could_not_write_its_end_ended_as_its_living_steward_says(record, end, told):
+def test_controllers_end_counts_if_the_record_has_none(record, end, told):
     begun(record)
     assert state(record, ended=end) == told
 
 
-def test_a_run_of_another_host_is_believed_to_go_on(record):
+def test_run_of_another_host_is_assumed_to_be_running(record):
     begun(record, host="board-7", pid=1, **GONE)
     assert state(record) == "running"
 
 
-def test_a_record_that_tells_no_beginning_of_its_process_is_judged_by_its_number(record):
+def test_record_without_process_start_is_checked_by_pid(record):
     """As those of before were written."""
     begun(record, began=None)
     assert state(record) == "running"

@@ -32,7 +32,7 @@ def job(start, stop, **other):
 TWO_EPOCHS = [epoch(0, 3, 25), val(0), epoch(1, 3, 25), val(1)]
 
 
-def test_the_samples_of_the_steps_over_the_time_of_the_steps():
+def test_throughput_is_samples_over_time():
     found = throughput([epoch(0, 4, 40)], rows(8.0, 1.0, 3.0, 8.0), job(1, 3)).metrics
     assert found == {
         "throughput/samples_per_s": 20 / 4,
@@ -43,12 +43,12 @@ def test_the_samples_of_the_steps_over_the_time_of_the_steps():
     }
 
 
-def test_it_is_a_ratio_of_sums_and_no_mean_of_rates():
+def test_throughput_is_a_ratio_of_sums():
     steps = rows(1.0, 4.0)  # the mean of 10 and 2.5 a second is 6.25
     assert throughput([epoch(0, 2, 20)], steps, job(0, 2)).metrics["throughput/samples_per_s"] == 4.0
 
 
-def test_steps_are_counted_over_all_epochs_with_the_smaller_last_batch_as_it_is_and_no_evaluation():
+def test_steps_count_over_all_epochs_with_smaller_last_batches_and_without_evaluation():
     steps = rows(9.0, 1.0, 1.0, 2.0, 9.0, 9.0)
     found = throughput(TWO_EPOCHS, steps, job(1, 4)).metrics
     assert found["throughput/samples"] == 10 + 5 + 10
@@ -58,7 +58,7 @@ def test_steps_are_counted_over_all_epochs_with_the_smaller_last_batch_as_it_is_
 @pytest.mark.parametrize(
     ("first", "last", "samples"), [(0, 1, 10), (1, 2, 10), (2, 3, 5), (0, 2, 20), (1, 3, 15), (0, 3, 25)]
 )
-def test_each_step_has_the_samples_that_it_took(first, last, samples):
+def test_each_step_has_its_samples(first, last, samples):
     assert samples_of(epoch(0, 3, 25), 10, first, last) == samples
 
 
@@ -70,7 +70,7 @@ def test_samples_are_those_of_all_ranks():
     assert found["throughput/samples_per_s"] == 20.0
 
 
-def test_skipped_samples_leave_open_how_many_a_step_took_but_not_how_many_its_epoch_did():
+def test_skipped_samples_are_unknown_per_step_but_known_per_epoch():
     steps, windows = rows(*[1.0] * 6), [epoch(0, 3, 23, skipped=2), epoch(1, 3, 25)]
     assert throughput(windows, steps, job(0, 3)).metrics["throughput/samples"] == 23
     assert throughput(windows, steps, job(0, 4)).metrics["throughput/samples"] == 33
@@ -79,17 +79,17 @@ def test_skipped_samples_leave_open_how_many_a_step_took_but_not_how_many_its_ep
     assert found.reason == "bad samples were skipped in epoch 0, in an unknown step."
 
 
-def test_where_none_may_be_skipped_and_none_was_each_step_is_known():
+def test_steps_are_known_if_no_sample_was_skipped():
     assert samples_of(epoch(0, 3, 25, skipped=0), 10, 1, 3) == 15
 
 
-def test_a_run_that_ended_before_the_last_step_has_none_and_says_so():
+def test_run_that_ended_early_has_a_reason():
     found = throughput(TWO_EPOCHS[:2], rows(1.0, 1.0, 1.0), job(1, 4))
     assert found.metrics == {}
     assert found.reason == "the run ended after 3 steps, before throughput.stop=4."
 
 
-def test_where_none_is_asked_for_nothing_is_told():
+def test_no_steps_configured_gives_no_throughput():
     assert throughput(TWO_EPOCHS, rows(*[1.0] * 6), job(None, None)) == ({}, "")
 
 
@@ -113,11 +113,11 @@ def test_steps_of_an_epoch(count, batch, ranks, drop_last, steps):
 
 
 @pytest.mark.parametrize(("stop", "ranks"), [(200, 1), (100, 2), (None, 1)])
-def test_a_run_that_has_the_steps_is_let_go_on(stop, ranks):
+def test_run_with_enough_steps_is_accepted(stop, ranks):
     check_length(job(0, stop), 1000, ranks)
 
 
-def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
+def test_run_with_too_few_steps_is_rejected():
     with pytest.raises(ValueError, match="beyond") as refused:
         check_length(job(0, 201), 1000, 1)
     assert str(refused.value) == (
@@ -128,7 +128,7 @@ def test_a_run_that_is_too_short_is_refused_with_its_length_and_what_to_set():
         check_length(job(0, 101), 1000, 2)
 
 
-def test_a_run_without_a_step_is_refused_with_the_batch_that_has_one():
+def test_run_without_a_step_is_rejected():
     with pytest.raises(ValueError, match="no step") as refused:
         check_length(job(None, None, batch=51, drop_last=True), 50, 1)
     assert str(refused.value) == (

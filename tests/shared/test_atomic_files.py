@@ -11,13 +11,13 @@ import pytest
 from epochmeter.shared.atomic_files import hold, read_json, write_json
 
 
-def test_json_is_written_whole_and_leaves_nothing_beside_it(tmp_path):
+def test_json_is_written_atomically_without_leftovers(tmp_path):
     write_json(tmp_path / "job.json", {"über": [1, 2.5, None]})
     assert read_json(tmp_path / "job.json") == {"über": [1, 2.5, None]}
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
 
 
-def test_a_value_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
+def test_failed_write_keeps_the_old_file(tmp_path):
     write_json(tmp_path / "job.json", {"batch": 16})
     with pytest.raises(TypeError):
         write_json(tmp_path / "job.json", {"batch": 32, "model": object()})
@@ -25,7 +25,7 @@ def test_a_value_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
+def test_reader_never_sees_a_partial_file(tmp_path, monkeypatch):
     write_json(tmp_path / "job.json", {"batch": 16})
     seen = []
 
@@ -42,7 +42,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
-def test_a_folder_is_one_processes_as_far_as_its_file_system_can_lock(tmp_path, monkeypatch, refuses):
+def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
     def flock(descriptor, how, real=fcntl.flock):
         """As of NFS, which locks what was opened for writing."""
         if refuses == "all" or (refuses == "folders" and stat.S_ISDIR(os.fstat(descriptor).st_mode)):

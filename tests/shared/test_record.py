@@ -22,39 +22,39 @@ def steps(*numbers):
     return array("f", [value for number in numbers for value in step(number)])
 
 
-def test_a_job_and_what_is_known_of_its_run_are_read_as_they_were_described(record):
+def test_job_and_run_are_read_back(record):
     record.describe({"batch": 16}, {"identity": "1d"})
     record.describe({"batch": 16}, {"identity": "1d", "energy": {"source": "none"}})
     assert record.job() == {"batch": 16}
     assert record.run() == {"identity": "1d", "energy": {"source": "none"}}
 
 
-def test_windows_are_read_in_the_order_in_which_they_closed(record):
+def test_windows_are_read_in_order(record):
     assert record.windows() == []
     for number in range(3):
         record.append({"window": "epoch", "epoch": number})
     assert [window["epoch"] for window in record.windows()] == [0, 1, 2]
 
 
-def test_a_last_line_that_was_cut_short_is_left_out(record, tmp_path):
+def test_truncated_last_line_is_ignored(record, tmp_path):
     record.append({"window": "epoch", "epoch": 0})
     with open(tmp_path / "epochs.jsonl", "a") as lines:
         lines.write('{"window": "epoch", "epo')
     assert record.windows() == [{"window": "epoch", "epoch": 0}]
 
 
-def test_a_last_line_that_lacks_its_end_is_left_out_though_it_parses(record, tmp_path):
+def test_last_line_without_newline_is_ignored(record, tmp_path):
     (tmp_path / "epochs.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}')
     assert record.windows() == [{"epoch": 0}]
 
 
-def test_there_is_no_summary_while_the_run_goes_on(record):
+def test_running_run_has_no_summary(record):
     assert record.summary() is None
     record.conclude(WHOLE, "1d")
     assert record.summary() == WHOLE
 
 
-def test_a_run_is_whole_once_it_was_measured_to_its_end(record):
+def test_run_is_completed_by_its_conclusion(record):
     record.describe({}, {})
     assert not record.is_whole()
     record.conclude(WHOLE, "1d")
@@ -62,49 +62,49 @@ def test_a_run_is_whole_once_it_was_measured_to_its_end(record):
     assert record.is_whole("1d")
 
 
-def test_an_end_that_no_job_stands_beside_is_no_runs(record):
+def test_completion_without_a_job_is_ignored(record):
     """What a start that was killed left, as it set an earlier run aside."""
     record.conclude(WHOLE, "1d")
     assert not record.is_whole()
 
 
-def test_a_whole_run_of_another_job_is_not_this_one(record):
+def test_completed_run_of_another_identity_is_not_this_run(record):
     record.conclude(WHOLE, "1d")
     assert not record.is_whole("another")
 
 
 @pytest.mark.parametrize("state", ["failed", "killed"])
-def test_a_run_that_failed_has_a_summary_and_is_not_whole(record, state):
+def test_failed_run_has_a_summary_and_is_not_completed(record, state):
     record.conclude({**WHOLE, "state": state}, "1d")
     assert record.summary()["state"] == state
     assert not record.is_whole()
 
 
-def test_a_half_written_whole_json_is_not_whole(record, tmp_path):
+def test_partial_completion_file_is_not_completed(record, tmp_path):
     (tmp_path / "whole.json").write_text('{"identity": "1d')
     assert not record.is_whole()
 
 
-def test_steps_of_all_epochs_stand_one_after_another(record):
+def test_steps_of_all_epochs_are_concatenated(record):
     assert record.steps() == array("f")
     record.append_steps(steps(1, 2))
     record.append_steps(steps(3))
     assert record.steps() == steps(1, 2, 3)
 
 
-def test_the_last_steps_are_those_of_the_last_epoch(record):
+def test_last_steps_are_those_of_the_last_epoch(record):
     record.append_steps(steps(1, 2))
     record.append_steps(steps(3, 4, 5))
     assert record.last_steps(3) == steps(3, 4, 5)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, []), (2, [1, 2]), (9, [1, 2])])
-def test_no_more_last_steps_are_given_than_there_are(record, asked, given):
+def test_last_steps_are_at_most_all_steps(record, asked, given):
     record.append_steps(steps(1, 2))
     assert record.last_steps(asked) == steps(*given)
 
 
-def test_a_step_that_was_cut_short_is_left_out(record, tmp_path):
+def test_truncated_step_is_ignored(record, tmp_path):
     record.append_steps(steps(1, 2))
     with open(tmp_path / "steps.bin", "ab") as file:
         file.write(b"\0" * 7)
@@ -112,13 +112,13 @@ def test_a_step_that_was_cut_short_is_left_out(record, tmp_path):
     assert record.last_steps(1) == steps(2)
 
 
-def test_steps_lie_on_the_disk_as_little_endian_floats_in_the_named_columns(record, tmp_path):
+def test_steps_are_little_endian_floats(record, tmp_path):
     record.append_steps(steps(7))
     assert INTERVALS == ("gap_s", "host_wait_s", "copy_s", "compute_s")
     assert (tmp_path / "steps.bin").read_bytes() == struct.pack("<4f", *step(7))
 
 
-def test_what_an_earlier_attempt_left_is_set_aside_whole(record, tmp_path):
+def test_earlier_attempt_is_archived_completely(record, tmp_path):
     record.append({"epoch": 0})
     record.append_steps(steps(1))
     record.set_aside()
@@ -128,14 +128,14 @@ def test_what_an_earlier_attempt_left_is_set_aside_whole(record, tmp_path):
     assert earlier.steps() == steps(1)
 
 
-def test_each_attempt_has_a_folder_of_its_own(record, tmp_path):
+def test_each_attempt_has_its_own_folder(record, tmp_path):
     for number in range(3):
         record.append({"epoch": number})
         record.set_aside()
     assert [Record(tmp_path / f"attempt{n}").windows() for n in (1, 2, 3)] == [[{"epoch": n}] for n in (0, 1, 2)]
 
 
-def test_a_checkpoint_is_not_kept_of_what_is_set_aside_since_nothing_goes_on_from_there(record, tmp_path):
+def test_archived_attempt_has_no_checkpoint(record, tmp_path):
     record.describe({}, {})
     (tmp_path / CHECKPOINT).write_bytes(b"weights")
     (tmp_path / f".{CHECKPOINT}").write_bytes(b"half of the next")
@@ -143,6 +143,6 @@ def test_a_checkpoint_is_not_kept_of_what_is_set_aside_since_nothing_goes_on_fro
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["job.json"]
 
 
-def test_where_nothing_was_left_nothing_is_set_aside(record, tmp_path):
+def test_nothing_is_archived_from_an_empty_folder(record, tmp_path):
     record.set_aside()
     assert list(tmp_path.iterdir()) == []

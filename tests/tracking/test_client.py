@@ -16,19 +16,19 @@ from epochmeter.tracking.client import LOCAL, Place, check, open_store, place, t
 OPEN = "import sys; from epochmeter.tracking.client import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
 
 
-def test_the_database_lies_in_the_root_from_any_folder(tmp_path, monkeypatch):
+def test_database_is_in_the_root_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     assert (ROOT / "pyproject.toml").is_file()
     assert tracking_uri() == f"sqlite:///{ROOT}/mlflow.db"
 
 
-def test_the_users_own_server_is_honored(monkeypatch):
+def test_users_own_server_is_used(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert tracking_uri() == "http://tracker:5000"
 
 
-def test_a_job_names_its_server_and_the_environment_and_the_project_stand_in_for_it(monkeypatch):
+def test_address_comes_from_job_then_environment_then_project(monkeypatch):
     server = {"name": "server", "experiment": "boards", "uri": "http://tracker:5000"}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://another:5000")
     assert place(server) == Place("boards", "http://tracker:5000")
@@ -46,24 +46,24 @@ def test_a_job_names_its_server_and_the_environment_and_the_project_stand_in_for
         ("http://ann:hunter2@tracker", r"tracking\.uri=http://\*\*\*@tracker: .*MLFLOW_TRACKING_PASSWORD"),
     ],
 )
-def test_what_is_no_server_and_what_holds_a_password_is_refused(monkeypatch, uri, says):
+def test_invalid_server_or_password_in_the_address_is_rejected(monkeypatch, uri, says):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ValueError, match=says) as refused:
         check({"name": "server", "uri": uri})
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_place_is_shown_without_its_password():
+def test_destination_is_shown_without_its_password():
     assert str(Place("epochmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
 
 
-def test_artifacts_lie_in_mlruns_beside_the_database_without_a_file_store(store, tmp_path):
+def test_artifacts_are_in_mlruns_next_to_the_database(store, tmp_path):
     experiment = store.client.get_experiment_by_name("epochmeter")
     assert experiment.artifact_location == (tmp_path / "mlruns" / "epochmeter").as_uri()
     assert not list(tmp_path.glob("mlruns/**/meta.yaml"))
 
 
-def test_the_default_experiment_is_left_alone(store):
+def test_default_experiment_is_not_changed(store):
     assert store.experiment_id != "0"
     assert store.client.search_runs(["0"]) == []
 
@@ -72,19 +72,19 @@ def test_opening_again_finds_the_same_experiment(store):
     assert open_store(uri=store.uri).experiment_id == store.experiment_id
 
 
-def test_a_deleted_experiment_says_how_to_restore_it(store):
+def test_deleted_experiment_is_an_error_with_a_remedy(store):
     store.client.delete_experiment(store.experiment_id)
     with pytest.raises(RuntimeError, match="mlflow experiments restore --experiment-id"):
         open_store(uri=store.uri)
 
 
-def test_what_the_user_told_mlflow_stands(monkeypatch):
+def test_users_mlflow_variables_are_kept(monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
     stores.load_mlflow()
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
 
 
-def test_a_server_that_is_away_costs_two_seconds_at_most():
+def test_server_that_is_down_costs_at_most_two_seconds():
     started = time.monotonic()
     with pytest.raises(Exception, match="Connection"):
         open_store(uri="http://127.0.0.1:9")
@@ -92,7 +92,7 @@ def test_a_server_that_is_away_costs_two_seconds_at_most():
 
 
 @pytest.mark.system
-def test_the_projects_own_database_is_made_at_set_up_also_where_the_users_server_is_away(tmp_path):
+def test_database_is_created_even_if_the_users_server_is_down(tmp_path):
     for folder in ("src", "conf"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     away = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
@@ -101,7 +101,7 @@ def test_the_projects_own_database_is_made_at_set_up_also_where_the_users_server
 
 
 @pytest.mark.system
-def test_six_processes_that_start_on_no_database_all_succeed(tmp_path):
+def test_six_concurrent_processes_create_the_database(tmp_path):
     database = tmp_path / "mlflow.db"
     database.with_name("mlflow.db.partial").write_bytes(b"left by a start that was killed")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -15,7 +15,7 @@ from epochmeter.tracking.publish import include, publish
 from epochmeter.tracking.report_artifacts import log_report
 
 
-def test_a_run_is_read_back_as_it_was_published(store, make_record):
+def test_run_is_read_back_as_published(store, make_record):
     record = make_record(batch=8, limit=100)
     published = publish(record, store)
     (run,) = runs(store.uri)
@@ -26,7 +26,7 @@ def test_a_run_is_read_back_as_it_was_published(store, make_record):
     assert f"/runs/{published.run_id}" in run["link"]
 
 
-def test_a_run_is_read_back_with_the_sweeps_that_reuse_it(store, make_record, tmp_path):
+def test_run_is_read_back_with_sweeps_that_reuse_it(store, make_record, tmp_path):
     record = make_record()
     (folder := tmp_path / "new" / "3").mkdir(parents=True)
     write_reference(folder, record, ["batch=16"])
@@ -52,7 +52,7 @@ KINDS = {
 
 
 @pytest.mark.system
-def test_a_report_of_what_mlflow_shows_has_the_rows_of_the_records(store, make_record):
+def test_report_from_mlflow_equals_report_from_records(store, make_record):
     for number, asked in enumerate(KINDS.values()):
         record = make_record(number, **asked)
         host = {**record.host(), "cpu": {"model": "Xeon", "cores": 8}, "gpus": [{"model": "H200"}] * 2}
@@ -65,7 +65,7 @@ def test_a_report_of_what_mlflow_shows_has_the_rows_of_the_records(store, make_r
     assert not known, "each of them is there"
 
 
-def test_facts_of_very_many_epochs_are_told_without_those(make_record, store, monkeypatch):
+def test_facts_of_very_many_epochs_omit_the_epochs(make_record, store, monkeypatch):
     record = make_record(epochs=30)
     told = run_export.unpacked(run_export.told(record))
     assert list(told["epochs"]) == list(range(30))
@@ -76,21 +76,21 @@ def test_facts_of_very_many_epochs_are_told_without_those(make_record, store, mo
     assert run_export.FACTS not in run_export.tags(record)
 
 
-def test_a_run_whose_facts_are_no_facts_has_none(store, make_record):
+def test_invalid_facts_are_none(store, make_record):
     run_id = publish(make_record(), store).run_id
     for text in ("", "no base64!", run_export.packed([]), "AAAA"):
         store.client.set_tag(run_id, run_export.FACTS, text)
         assert runs(store.uri)[0]["facts"] is None
 
 
-def test_the_pages_of_a_sweep_are_found_by_the_numbers_of_its_runs(store, make_record):
+def test_page_links_are_found_by_run_number(store, make_record):
     published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
     found = links(["sweep", "another", "o'clock"], uri=store.uri)
     assert found.keys() == {"sweep/0", "sweep/3"}
     assert all(f"/runs/{run_id}" in found[f"sweep/{number}"] for number, run_id in published.items())
 
 
-def test_what_is_not_known_is_not_there(store, make_record):
+def test_missing_values_are_absent(store, make_record):
     publish(make_record(limit=None, energy=False), store)
     (run,) = runs(store.uri)
     assert "power_limit" not in run["params"]
@@ -98,12 +98,12 @@ def test_what_is_not_known_is_not_there(store, make_record):
 
 
 @pytest.mark.parametrize("state", ["failed", "killed"])
-def test_a_run_that_failed_is_there_and_says_so(store, make_record, state):
+def test_failed_run_has_its_status(store, make_record, state):
     publish(make_record(state=state), store)
     assert [run["status"] for run in runs(store.uri)] == [state.upper()]
 
 
-def test_pages_are_put_together_in_the_order_in_which_runs_began(store, make_record, monkeypatch):
+def test_pages_are_joined_in_order_of_start(store, make_record, monkeypatch):
     started = [f"2026-11-20T12:00:0{second}+00:00" for second in (3, 0, 4, 1, 2)]
     for number, when in enumerate(started):
         publish(make_record(number, started=when), store)
@@ -111,7 +111,7 @@ def test_pages_are_put_together_in_the_order_in_which_runs_began(store, make_rec
     assert [run["tags"]["epochmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
 
 
-def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_record, tmp_path, monkeypatch):
+def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     (tmp_path / "report.html").write_text("<p>")
     log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "epochmeter"})
@@ -122,13 +122,13 @@ def test_runs_that_measured_nothing_or_were_deleted_are_not_read(store, make_rec
     assert [run["run_id"] for run in runs(store.uri)] == [kept.run_id]
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path):
+def test_missing_database_is_not_created(tmp_path):
     with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: publish the runs first"):
         runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
+def test_missing_experiment_lists_existing_ones(store):
     with pytest.raises(
         LookupError, match=r"no experiment 'mine'.*set tracking.experiment= to one of Default, epochmeter, template"
     ):
@@ -136,6 +136,6 @@ def test_an_experiment_that_is_not_there_is_named_beside_those_that_are(store):
 
 
 @pytest.mark.system
-def test_a_server_that_is_away_is_an_error(tmp_path):
+def test_server_that_is_down_is_an_error(tmp_path):
     with pytest.raises(Exception, match="9"):
         runs("http://127.0.0.1:9")

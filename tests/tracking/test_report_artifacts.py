@@ -40,7 +40,7 @@ def artifacts(store, run_id, folder=None):
     )
 
 
-def test_files_keep_their_places_and_the_link_opens_the_first(store, files):
+def test_files_keep_their_paths_and_the_link_opens_the_first(store, files):
     link = log_report("a sweep", files("report.html", "report.csv", "report/energy.png"), MLFLOW)
     (run,) = reports(store)
     assert artifacts(store, run.info.run_id) == {"report.html", "report.csv", "report/energy.png"}
@@ -48,7 +48,7 @@ def test_files_keep_their_places_and_the_link_opens_the_first(store, files):
     assert (run.info.status, run.info.run_name) == ("FINISHED", "report of a sweep")
 
 
-def test_the_runs_page_leads_to_the_files_and_shows_the_first_picture(store, files):
+def test_run_page_links_the_files_and_shows_the_first_picture(store, files):
     log_report("a sweep", files("report.html", "report/energy & time.png", "report/epochs.png"), MLFLOW)
     (run,) = reports(store)
     page = f"#/experiments/{store.experiment_id}/runs/{run.info.run_id}/artifacts/report.html?workflowType="
@@ -57,7 +57,7 @@ def test_the_runs_page_leads_to_the_files_and_shows_the_first_picture(store, fil
     assert (links.startswith(f"[report.html]({page}"), shown) == (True, f"![]({picture})")
 
 
-def test_a_report_made_again_replaces_the_one_before(store, files, tmp_path):
+def test_new_report_replaces_the_old_one(store, files, tmp_path):
     first = log_report("a sweep", files("report.html", "report/old.png"), MLFLOW)
     (html,) = files("report.html")
     html.write_text("newer")
@@ -71,27 +71,27 @@ def test_a_report_made_again_replaces_the_one_before(store, files, tmp_path):
 
 
 @pytest.mark.parametrize("other", ["another", "it's <b>'quoted'</b>", 'a "name"', "a `tick`"])
-def test_another_sweep_has_a_report_of_its_own_whatever_its_name(store, files, other):
+def test_each_sweep_has_its_own_report_with_any_name(store, files, other):
     for sweep in ("a sweep", other, other):
         log_report(sweep, files("report.html"), MLFLOW)
     assert sorted(run.data.tags[REPORT] for run in reports(store)) == sorted(["a sweep", other])
 
 
-def test_a_report_is_in_no_view_of_runs(store, files, make_record):
+def test_report_is_in_no_view_of_runs(store, files, make_record):
     log_report("a sweep", files("report.html"), MLFLOW)
     published = publish(make_record(), store)
     shown = store.client.search_runs([store.experiment_id], views.SHOWN)
     assert [run.info.run_id for run in shown] == [published.run_id]
 
 
-def test_nothing_is_logged_where_nothing_is_tracked(store, files):
+def test_tracking_none_logs_nothing(store, files):
     assert log_report("a sweep", files("report.html"), {**MLFLOW, "name": "none"}) is None
     assert log_report("a sweep", [], MLFLOW) is None
     assert reports(store) == []
 
 
 @pytest.mark.system
-def test_a_server_that_is_away_is_an_error_that_says_where_the_files_are(files, monkeypatch):
+def test_server_that_is_down_is_an_error_with_the_folder(files, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     paths = files("report.html")
     with pytest.raises(RuntimeError, match=f"cannot publish the report .*are in {paths[0].parent}"):

@@ -5,7 +5,7 @@ import json
 from epochmeter.tracking import run_export
 
 
-def test_what_a_person_types_is_a_param_under_that_very_name(make_record):
+def test_overrides_are_params_under_their_own_names(make_record):
     params = run_export.params(make_record(batch=32, limit=None))
     assert params["device"] == "cuda"
     assert params["model"] == "lenet"
@@ -14,22 +14,22 @@ def test_what_a_person_types_is_a_param_under_that_very_name(make_record):
     assert params["pin_memory"] == "true"
 
 
-def test_the_rest_is_flattened(make_record):
+def test_nested_keys_are_dotted(make_record):
     params = run_export.params(make_record())
     assert params["optimizer.lr"] == "0.01"
     assert params["device.rails.total"] == '["VDD_IN"]'
 
 
-def test_what_is_null_has_no_param(make_record):
+def test_null_values_have_no_param(make_record):
     assert "power_limit" not in run_export.params(make_record(0, limit=None))
     assert run_export.params(make_record(1, limit=100))["power_limit"] == "100"
 
 
-def test_keys_that_say_nothing_of_the_measurement_are_left_out(make_record):
+def test_keys_without_effect_on_measurements_are_omitted(make_record):
     assert not [name for name in run_export.params(make_record()) if name.startswith("tracking")]
 
 
-def test_what_is_not_known_has_no_tag(make_record):
+def test_unknown_values_have_no_tag(make_record):
     tags = run_export.tags(make_record(limit=None))
     assert "epochmeter.power_limit_applied" not in tags
     assert "epochmeter.failure" not in tags
@@ -37,7 +37,7 @@ def test_what_is_not_known_has_no_tag(make_record):
     assert tags["epochmeter.rehearsal"] == "false"
 
 
-def test_a_rehearsal_says_so_in_its_name_its_tags_and_first_in_its_note(make_record):
+def test_rehearsal_is_marked_in_name_tags_and_note(make_record):
     record = make_record(rehearsal=["device=nano: this is host vm"])
     assert run_export.name(record).startswith("rehearsal ")
     assert run_export.tags(record)["epochmeter.rehearsal"] == "true"
@@ -45,19 +45,19 @@ def test_a_rehearsal_says_so_in_its_name_its_tags_and_first_in_its_note(make_rec
     assert run_export.note(record).startswith("**Rehearsal, not a result.** device=nano: this is host vm")
 
 
-def test_the_note_holds_the_command_and_why_there_is_no_energy(make_record):
+def test_note_has_the_command_and_the_reason_for_no_energy(make_record):
     note = run_export.note(make_record(energy=False, overrides=["model.name=a b"]))
     assert "python src/train.py 'model.name=a b'" in note
     assert "No measured energy: no meter" in note
 
 
-def test_a_failed_run_names_its_failure(make_record):
+def test_failed_run_has_its_failure_class(make_record):
     record = make_record(state="failed")
     assert run_export.tags(record)["epochmeter.failure"] == "oom"
     assert "CUDA out of memory" in run_export.note(record)
 
 
-def test_a_dataset_is_described_by_its_manifest(make_record):
+def test_dataset_is_described_by_its_manifest(make_record):
     dataset = run_export.dataset(make_record())
     assert dataset["name"] == "digits"
     assert len(dataset["digest"]) <= 36
@@ -65,5 +65,5 @@ def test_a_dataset_is_described_by_its_manifest(make_record):
     assert run_export.dataset(make_record(1, dataset=None)) is None
 
 
-def test_names_that_mlflow_refuses_are_made_legal():
+def test_illegal_names_are_replaced():
     assert run_export.legal("epoch/energy_VDD_GPU%SOC=1_j") == "epoch/energy_VDD_GPU_SOC_1_j"

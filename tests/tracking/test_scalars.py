@@ -12,7 +12,7 @@ from epochmeter.tracking.scalars import Scalar
 SECOND_NS = 1_000_000_000
 
 
-def test_metrics_that_are_absent_or_infinite_are_left_out():
+def test_missing_and_infinite_metrics_are_omitted():
     assert scalars.shown({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
 
 
@@ -22,19 +22,19 @@ def windows_of(*steps):
     return [window for epoch in each for window in (epoch, {"metrics": {"val/loss": 1.0}})]
 
 
-def test_losses_by_step_are_means_of_a_hundred_within_their_epoch_at_the_last_step_of_the_run():
+def test_step_losses_are_means_of_100_within_an_epoch():
     losses = [1.0] * 100 + [2.0] * 50 + [4.0] * 150
     curves = scalars.losses(losses, windows_of(150, 150))
     assert curves == [[(100, 1.0), (150, 2.0)], [], [(250, 4.0), (300, 4.0)], []]
 
 
-def test_losses_that_follow_on_others_are_those_of_the_whole():
+def test_later_losses_match_those_of_the_full_run():
     of_steps, windows = [float(step) for step in range(420)], windows_of(150, 150, 120)
     every = scalars.losses(of_steps, windows)
     assert scalars.losses(of_steps[300:], windows[4:], 300) == every[4:]
 
 
-def test_of_a_window_more_no_loss_is_read_again(make_record):
+def test_only_new_losses_are_read(make_record):
     record = make_record(epochs=0, state=None)
     record.append_losses(array("f", [1.0] * 100 + [2.0] * 50))
     for epoch, steps in enumerate((100, 50)):
@@ -45,12 +45,12 @@ def test_of_a_window_more_no_loss_is_read_again(make_record):
     assert [(scalar.step, scalar.value) for scalar in found if scalar.name == scalars.LOSS] == [(150, 2.0)]
 
 
-def test_a_stretch_in_which_a_loss_diverged_has_no_point():
+def test_diverged_losses_have_no_point():
     losses = [1.0] * 100 + [math.nan] + [2.0] * 99
     assert scalars.losses(losses, windows_of(200)) == [[(100, 1.0)], []]
 
 
-def test_losses_that_were_not_kept_are_no_points():
+def test_missing_losses_have_no_points():
     assert scalars.losses([], windows_of(90)) == [[], []]
 
 
@@ -64,7 +64,7 @@ def timed(make_record):
     return record
 
 
-def test_a_windows_metrics_stand_at_its_epoch_and_its_losses_at_their_steps(timed, monkeypatch):
+def test_metrics_are_at_their_epoch_and_losses_at_their_steps(timed, monkeypatch):
     monkeypatch.setattr(type(timed), "losses", lambda *_: [1.0] * 100 + [2.0] * 50)
     when_ms = 1_000_000_003_000
     assert list(scalars.of_windows(timed, timed.windows())) == [
@@ -77,14 +77,14 @@ def test_a_windows_metrics_stand_at_its_epoch_and_its_losses_at_their_steps(time
     ]
 
 
-def test_windows_that_are_known_are_not_told_again(make_record):
+def test_known_windows_are_skipped(make_record):
     record = make_record(epochs=2)
     every = list(scalars.of_windows(record, record.windows()))
     assert [len(list(scalars.of_windows(record, record.windows(), known))) for known in range(5)] == [4, 3, 2, 1, 0]
     assert list(scalars.of_windows(record, record.windows(), 3)) == every[3:]
 
 
-def test_power_is_a_curve_in_milliseconds_since_it_began(timed):
+def test_power_is_a_curve_in_ms_since_the_start(timed):
     timed.append_power([2 * SECOND_NS, 2 * SECOND_NS + 5_000_000], {"total": [10.0, 12.0]})
     assert list(scalars.of_power(timed, timed.windows())) == [
         Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
@@ -92,5 +92,5 @@ def test_power_is_a_curve_in_milliseconds_since_it_began(timed):
     ]
 
 
-def test_a_run_whose_power_nothing_sampled_has_no_such_curve(timed):
+def test_run_without_power_samples_has_no_curve(timed):
     assert list(scalars.of_power(timed, timed.windows())) == []

@@ -13,31 +13,31 @@ FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 
 @pytest.mark.parametrize(("told", "shown"), [("whole", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
-def test_an_end_has_a_word_of_mlflows(make_record, told, shown):
+def test_end_maps_to_mlflow_status(make_record, told, shown):
     record = make_record(state=told)
     assert (state(record), said(record)) == (shown, shown)
 
 
-def test_a_run_under_way_is_running_and_has_told_no_end(make_record):
+def test_running_run_has_no_recorded_end(make_record):
     record = make_record(state=None, **this_process()._asdict())
     assert (state(record), said(record)) == ("RUNNING", None)
 
 
-def test_a_finished_run_ended_when_it_said_and_not_when_it_was_copied(make_record):
+def test_completed_run_ended_when_recorded_not_when_copied(make_record):
     record = make_record()
     finished = ended_s(record)
     os.utime(record.folder / "job.json", (0, 2**31))
     assert ended_s(record) == finished
 
 
-def test_a_run_that_failed_or_was_stopped_ended_when_it_said(make_record):
+def test_failed_or_stopped_run_ended_when_recorded(make_record):
     record = make_record(state="failed")
     ended = datetime.fromtimestamp(FRIDAY_S).astimezone()
     write_json(record.folder / "summary.json", {**record.summary(), "ended": ended.isoformat()})
     assert ended_s(record) == FRIDAY_S
 
 
-def test_a_run_that_was_closed_long_after_its_death_ended_when_it_last_wrote(make_record):
+def test_run_closed_late_ended_at_its_last_write(make_record):
     """And so did one of whose end a fleet's sender learned late, and wrote into its job where it is shown."""
     record = make_record(state="killed")
     record.append_power([1], {"total": [5.0]})
@@ -47,6 +47,6 @@ def test_a_run_that_was_closed_long_after_its_death_ended_when_it_last_wrote(mak
     assert ended_s(record) == FRIDAY_S
 
 
-def test_a_run_that_died_before_it_wrote_anything_ended_as_it_began(make_record):
+def test_run_that_wrote_nothing_ended_at_its_start(make_record):
     record = make_record(state=None, epochs=0)
     assert ended_s(record) == started_s(record)

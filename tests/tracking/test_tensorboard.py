@@ -23,7 +23,7 @@ def run_for_windows(record: Record, count: int) -> None:
     (record.folder / "epochs.jsonl").write_text("".join(lines[:count]))
 
 
-def test_the_file_holds_the_scalars_that_mlflow_is_shown_at_their_steps(store, make_record, points):
+def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
     tensorboard.write(record)
@@ -31,7 +31,7 @@ def test_the_file_holds_the_scalars_that_mlflow_is_shown_at_their_steps(store, m
     assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])
 
 
-def test_a_scalar_has_the_time_that_its_window_closed(make_record):
+def test_scalar_has_the_closing_time_of_its_window(make_record):
     record = make_record(epochs=1, clock={"wall_s": 1e9, "monotonic_ns": 0})
     tensorboard.write(record)
     times = {scalar.name: scalar.when_ms for scalar in scalars_of(record)}
@@ -39,7 +39,7 @@ def test_a_scalar_has_the_time_that_its_window_closed(make_record):
         assert times[f"{window['window']}/e2e_s"] == 1e12 + window["closed_ns"] // 10**6
 
 
-def test_curves_grow_with_the_record_and_can_be_read_meanwhile(make_record):
+def test_curves_grow_and_are_readable_during_the_run(make_record):
     record = make_record(epochs=2, state=None)
     every = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
     events = Events(record)
@@ -52,7 +52,7 @@ def test_curves_grow_with_the_record_and_can_be_read_meanwhile(make_record):
     events.finish()
 
 
-def test_a_run_that_goes_on_begins_the_file_anew_so_that_no_step_is_there_twice(make_record):
+def test_resumed_run_rewrites_the_file(make_record):
     record = make_record(epochs=3)
     interrupted = Events(record)
     interrupted.add()
@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_begins_the_file_anew_so_that_no_step_is_there_twice(
     interrupted.finish()
 
 
-def test_nothing_stands_for_what_is_absent(make_record):
+def test_missing_values_are_absent(make_record):
     record = make_record(energy=False, state=None, pid=2**22 + 1)
     tensorboard.write(record)
     names = {scalar.name for scalar in scalars_of(record)}
@@ -73,13 +73,13 @@ def test_nothing_stands_for_what_is_absent(make_record):
     assert not [name for name in names if "energy" in name or "power" in name]
 
 
-def test_a_run_that_is_under_way_is_left_to_its_steward(make_record):
+def test_running_run_is_left_to_its_controller(make_record):
     record = make_record(state=None, host="board-7")
     tensorboard.write(record)
     assert event_files(record) == []
 
 
-def test_the_file_is_no_part_of_the_record(store, make_record):
+def test_file_is_not_part_of_the_record(store, make_record):
     record = make_record(state="killed")
     ended = ended_s(record)
     tensorboard.write(record)
@@ -88,7 +88,7 @@ def test_the_file_is_no_part_of_the_record(store, make_record):
     assert not [name for name in there if name.startswith(EVENTS)]
 
 
-def test_event_files_are_written_only_where_they_are_asked_for(make_record):
+def test_event_files_need_the_setting(make_record):
     assert isinstance(publisher(make_record(0), name="mlflow"), Publisher)
     assert isinstance(publisher(make_record(1), name="none", tensorboard=False), Unpublished)
     record = make_record(2)
@@ -100,7 +100,7 @@ def test_event_files_are_written_only_where_they_are_asked_for(make_record):
     assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
 
 
-def test_a_run_that_failed_before_its_first_window_has_an_empty_file(make_record):
+def test_run_that_failed_early_has_an_empty_file(make_record):
     record = make_record(epochs=0, state=None)
     tracker = publisher(record, name="none", tensorboard=True)
     assert tracker.close(ended="failed") is None
@@ -124,7 +124,7 @@ class Recording:
         return "where it is shown"
 
 
-def test_a_disk_that_takes_no_more_ends_the_file_and_harms_nothing_else(make_record, monkeypatch, caplog):
+def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     beside = Recording()
     tracker = WithEvents(beside, Events(make_record()))
@@ -139,23 +139,23 @@ def test_a_disk_that_takes_no_more_ends_the_file_and_harms_nothing_else(make_rec
 
 
 @pytest.mark.parametrize("tracking", [{"name": "none"}, {"tensorboard": False}, {"tensorboard": True}], ids=str)
-def test_what_can_be_had_is_not_refused(tracking):
+def test_valid_settings_are_accepted(tracking):
     tensorboard.check(tracking)
 
 
-def test_what_is_neither_true_nor_false_is_refused():
+def test_non_boolean_setting_is_rejected():
     with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
         tensorboard.check({"tensorboard": "yes please"})
 
 
-def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
+def test_missing_package_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
         tensorboard.check({"tensorboard": True})
     tensorboard.check({"tensorboard": False})
 
 
-def test_the_package_is_not_imported_where_it_is_not_asked_for(make_record, monkeypatch):
+def test_package_is_imported_only_if_enabled(make_record, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
     tracker = publishers.publisher(make_record(), name="none")
     tracker.start()

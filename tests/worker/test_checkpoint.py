@@ -84,7 +84,7 @@ def resumed(folder):
     return folder
 
 
-def test_what_goes_on_from_it_learns_what_one_never_ended_does(folder):
+def test_resumed_training_equals_uninterrupted_training(folder):
     whole = start(folder)
     epochs = [epoch(whole) for _ in range(2)]
     whole.checkpoint.write(2, ended=False)
@@ -96,18 +96,18 @@ def test_what_goes_on_from_it_learns_what_one_never_ended_does(folder):
     assert epochs[2] != epochs[0]
 
 
-def test_what_had_ended_with_its_epochs_is_known_to_have(folder):
+def test_resume_reports_that_training_had_ended(folder):
     start(folder).checkpoint.write(1, ended=True)
     assert start(resumed(folder)).checkpoint.resume() == (1, True)
 
 
-def test_a_run_that_does_not_go_on_begins_at_its_beginning_whatever_lies_there(folder):
+def test_fresh_run_ignores_an_existing_checkpoint(folder):
     start(folder).checkpoint.write(2, ended=False)
     assert start(folder).checkpoint.resume() == (0, False)
 
 
 @pytest.mark.parametrize(("every", "written"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3]), (None, [])])
-def test_it_is_written_after_every_so_many_epochs(folder, every, written):
+def test_checkpoint_is_written_every_n_epochs(folder, every, written):
     checkpoint = start(folder, every=every).checkpoint
     found = []
     for epochs in range(1, 5):
@@ -117,7 +117,7 @@ def test_it_is_written_after_every_so_many_epochs(folder, every, written):
     assert found == written
 
 
-def test_it_tells_of_itself_without_torch_and_nothing_is_left_beside_it(folder):
+def test_metadata_is_readable_without_torch_and_no_partial_file_is_left(folder):
     start(folder).checkpoint.write(3, ended=False)
     assert Record(folder).checkpoint() == {"record_id": "this run", "epochs": 3}
     assert zipfile.ZipFile(folder / CHECKPOINT).testzip() is None
@@ -125,7 +125,7 @@ def test_it_tells_of_itself_without_torch_and_nothing_is_left_beside_it(folder):
     assert torch.load(folder / CHECKPOINT)["epochs"] == 3
 
 
-def test_one_that_cannot_be_written_ends_the_run_with_the_one_before(folder):
+def test_failed_write_raises_and_keeps_the_previous_checkpoint(folder):
     checkpoint = start(folder).checkpoint
     checkpoint.write(1, ended=False)
     (folder / f".{CHECKPOINT}").mkdir()
@@ -134,7 +134,7 @@ def test_one_that_cannot_be_written_ends_the_run_with_the_one_before(folder):
     assert Record(folder).checkpoint()["epochs"] == 1
 
 
-def test_one_that_is_half_written_leaves_its_room(folder, monkeypatch):
+def test_partial_checkpoint_is_deleted(folder, monkeypatch):
     def save(state, file):
         file.write(b"half")
         raise OSError(28, "No space left on device")
@@ -145,7 +145,7 @@ def test_one_that_is_half_written_leaves_its_room(folder, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["job.json"]
 
 
-def test_one_that_torch_cannot_read_is_an_error_that_says_what_to_do(folder):
+def test_unreadable_checkpoint_is_an_error(folder):
     with zipfile.ZipFile(folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_TOLD, "{}")
     with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt: "):
@@ -162,7 +162,7 @@ class Program:
         return (self.folder / "ran").mkdir, ()
 
 
-def test_one_that_somebody_else_has_put_there_runs_nothing(folder):
+def test_loading_executes_no_code_from_the_file(folder):
     torch.save({"epochs": 1, "learner": Program(folder)}, folder / CHECKPOINT)
     with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt"):
         start(resumed(folder)).checkpoint.resume()
@@ -172,7 +172,7 @@ def test_one_that_somebody_else_has_put_there_runs_nothing(folder):
 @pytest.mark.parametrize(
     "schedule", [{"name": "MultiStepLR", "milestones": [1, 2]}, {"name": "OneCycleLR", "max_lr": 0.1, "total_steps": 9}]
 )
-def test_what_other_schedules_keep_is_read_again(folder, schedule):
+def test_state_of_other_schedules_is_restored(folder, schedule):
     job = {"_target_": f"torch.optim.lr_scheduler.{schedule['name']}", **schedule}
     whole = start(folder, scheduler=job)
     epoch(whole)
@@ -183,7 +183,7 @@ def test_what_other_schedules_keep_is_read_again(folder, schedule):
     assert epoch(second) == following
 
 
-def test_the_first_rank_writes_and_reads_for_all_and_each_has_its_own_random_numbers(folder):
+def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):
     second = start(folder, Rank(1))
     torch.manual_seed(7)
     told = []
@@ -200,7 +200,7 @@ def test_the_first_rank_writes_and_reads_for_all_and_each_has_its_own_random_num
     assert torch.equal(torch.rand(3), drawn)
 
 
-def test_a_model_wrapped_for_several_devices_is_kept_bare(folder):
+def test_checkpoint_has_the_unwrapped_model(folder):
     class Wrapping(Single):
         def wrap(self, model, device):
             return torch.nn.Sequential(model), model

@@ -123,7 +123,7 @@ def cpu_epoch(world, clock, waits, *, copy=1, compute=(10, 10, 5), rest=0, **loa
     clock.close()
 
 
-def test_a_host_interrupted_between_its_two_clocks_reads_them_again():
+def test_interrupted_clock_reading_is_retried():
     world = World()
     interruptions = {0: 5, 2: 5, 6: 7}  # ms lost after that reading of the wall clock, before its mark
     readings = []
@@ -141,7 +141,7 @@ def test_a_host_interrupted_between_its_two_clocks_reads_them_again():
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
-def test_a_host_too_slow_to_read_two_clocks_at_once_still_books_its_steps_alone(timeline):
+def test_slow_clock_readings_do_not_break_steps(timeline):
     world = World()
 
     def slow():
@@ -155,7 +155,7 @@ def test_a_host_too_slow_to_read_two_clocks_at_once_still_books_its_steps_alone(
     assert abs(parts["clock_residual_s"]) < 0.5e-3
 
 
-def test_on_a_cpu_every_part_is_what_the_script_took():
+def test_cpu_parts_match_the_script():
     world = World()
     clock = on_cpu(world)
     cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
@@ -173,7 +173,7 @@ def test_on_a_cpu_every_part_is_what_the_script_took():
     assert clock.parts()["clock_residual_s"] == 0
 
 
-def test_a_row_holds_a_steps_gap_wait_copy_and_compute():
+def test_row_has_gap_wait_copy_and_compute():
     world = World()
     clock = on_cpu(world)
     cpu_epoch(world, clock, [3, 4, 1], start=2)
@@ -192,7 +192,7 @@ def test_rows_and_sums_agree():
     assert found["e2e"] == gap + copy + compute + found.get("overhead", 0) - (gap - stall)
 
 
-def test_waiting_that_a_lagging_device_hides_is_no_stall():
+def test_wait_hidden_by_a_lagging_device_is_no_stall():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 4, 4], stop=2)
@@ -206,7 +206,7 @@ def test_waiting_that_a_lagging_device_hides_is_no_stall():
     }
 
 
-def test_a_device_that_idles_while_the_host_waits_stalls_for_as_long_as_it_idles():
+def test_stall_is_the_idle_time_of_the_device_during_a_wait():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 30])
@@ -215,7 +215,7 @@ def test_a_device_that_idles_while_the_host_waits_stalls_for_as_long_as_it_idles
     assert times(clock)["host_wait"] == 4 + 30
 
 
-def test_a_gap_that_waiting_does_not_explain_is_overhead():
+def test_gap_not_explained_by_waiting_is_overhead():
     world = World()
     clock = on_cpu(world, observe=lambda steps, now_ns: world.host(7))
     cpu_epoch(world, clock, [3, 4, 1])
@@ -223,14 +223,14 @@ def test_a_gap_that_waiting_does_not_explain_is_overhead():
     assert times(clock)["overhead"] == 3 * 7
 
 
-def test_a_slow_launch_is_compute_whatever_the_device_does_meanwhile():
+def test_slow_launch_counts_as_compute():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [0, 0], copy=0, compute=10, launch=40)
     assert times(clock) == {"e2e": 80, "compute": 80}
 
 
-def test_overhead_is_measured_and_the_residual_is_what_the_clocks_disagree_by():
+def test_residual_is_the_difference_between_the_clocks():
     world = World()
     clock = Clock(HostTimeline(world.now), host=world.now, wall=lambda: round(world.now_ns * 1.001))
     cpu_epoch(world, clock, [3, 4, 1], stop=2, rest=3)
@@ -239,7 +239,7 @@ def test_overhead_is_measured_and_the_residual_is_what_the_clocks_disagree_by():
     assert times(clock)["clock_residual"] == pytest.approx(41 * 0.001)
 
 
-def test_the_first_batch_costs_the_loaders_start_and_its_end_costs_the_exhausting_next():
+def test_loader_start_and_stop_are_measured():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [6], start=20, stop=50)
@@ -249,7 +249,7 @@ def test_the_first_batch_costs_the_loaders_start_and_its_end_costs_the_exhaustin
     assert times(clock)["overhead"] == times(clock)["loader_stop"] == 40
 
 
-def test_what_follows_the_loaders_end_is_overhead_but_no_loader_stop():
+def test_work_after_the_loader_is_overhead_but_not_loader_stop():
     world = World()
     clock = on_cpu(world)
     cpu_epoch(world, clock, [1, 1, 1], stop=2, rest=9)
@@ -273,7 +273,7 @@ def broken_epoch(world, clock, *, held):
 
 @pytest.mark.parametrize("make", [on_cpu, on_device])
 @pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
-def test_a_loop_that_breaks_ends_its_last_step_where_it_releases_the_batches(make, held, compute, overhead):
+def test_break_ends_the_last_step(make, held, compute, overhead):
     world = World()
     clock = make(world)
     broken_epoch(world, clock, held=held)
@@ -284,7 +284,7 @@ def test_a_loop_that_breaks_ends_its_last_step_where_it_releases_the_batches(mak
 
 
 @pytest.mark.parametrize("make", [on_cpu, on_device])
-def test_an_empty_loader_is_overhead_alone(make):
+def test_empty_loader_has_only_overhead(make):
     world = World()
     clock = make(world)
     lagging_epoch(world, clock, [], start=2, stop=3)
@@ -293,7 +293,7 @@ def test_an_empty_loader_is_overhead_alone(make):
     assert not clock.rows
 
 
-def test_a_window_opens_and_closes_on_a_device_that_has_nothing_to_do():
+def test_window_opens_and_closes_on_an_idle_device():
     world = World()
     clock = on_device(world)
     world.device(100)  # left from before: none of it is the window's
@@ -303,7 +303,7 @@ def test_a_window_opens_and_closes_on_a_device_that_has_nothing_to_do():
     assert times(clock) == {"e2e": 11, "copy": 1, "compute": 10}
 
 
-def test_synchronous_timing_waits_for_the_device_after_every_step():
+def test_synchronous_timing_waits_after_every_step():
     world = World()
     clock = on_device(world, synchronous=True)
     lagging_epoch(world, clock, [4, 4, 4])
@@ -314,13 +314,13 @@ def test_synchronous_timing_waits_for_the_device_after_every_step():
     assert times(clock)["e2e"] == 45
 
 
-def test_deferred_timing_waits_at_the_borders_alone():
+def test_deferred_timing_waits_only_at_the_ends():
     world = World()
     lagging_epoch(world, on_device(world), [4] * 50)
     assert set(world.synchronized_at) == {0, 4 + 50 * 11}
 
 
-def test_a_full_ring_waits_for_the_device_and_counts_it():
+def test_full_event_queue_waits_and_counts_waits():
     world = World(capacity=3)
     clock = on_device(world)
     lagging_epoch(world, clock, [0] * 4, copy=1, compute=10, launch=0)
@@ -330,14 +330,14 @@ def test_a_full_ring_waits_for_the_device_and_counts_it():
     assert times(clock) == {"e2e": 44, "copy": 4, "compute": 40}
 
 
-def test_a_ring_with_room_never_waits():
+def test_event_queue_with_room_never_waits():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [0] * 20)
     assert clock.parts()["clock_waits"] == 0
 
 
-def test_events_are_used_again():
+def test_events_are_reused():
     world = World(capacity=30)
     clock = on_device(world)
     lagging_epoch(world, clock, [4] * 200)
@@ -348,7 +348,7 @@ def test_events_are_used_again():
     assert len(world.events) == made
 
 
-def test_a_new_epoch_begins_at_nothing():
+def test_new_epoch_resets_all_sums():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 30, 2], start=9)
@@ -359,7 +359,7 @@ def test_a_new_epoch_begins_at_nothing():
     assert rows_ms(clock) == [(6, 6, 1, 10)]
 
 
-def test_the_observer_is_told_of_the_steps_that_have_passed_and_of_the_time():
+def test_observer_gets_completed_steps_and_time():
     world = World()
     told = []
     clock = on_cpu(world, observe=lambda steps, now_ns: told.append((steps, now_ns // MS)))
@@ -367,7 +367,7 @@ def test_the_observer_is_told_of_the_steps_that_have_passed_and_of_the_time():
     assert told == [(1, 14), (2, 29), (3, 36)]
 
 
-def test_short_steps_are_booked_several_at_once_and_come_to_the_same():
+def test_collecting_several_steps_at_once_gives_the_same_sums():
     each, several = World(), World()
     told = []
     one = on_cpu(each)
@@ -378,13 +378,13 @@ def test_short_steps_are_booked_several_at_once_and_come_to_the_same():
     assert (times(other), rows_ms(other), other.parts()["steps"]) == (times(one), rows_ms(one), 3)
 
 
-def test_the_loop_gets_what_was_moved():
+def test_batches_yields_moved_batches():
     clock = Clock(HostTimeline())
     clock.open()
     assert list(clock.batches("abc", str.upper)) == ["A", "B", "C"]
 
 
-def test_memory_grows_by_the_rows_alone():
+def test_memory_grows_only_by_rows():
     steps = 20_000
     clock = Clock(HostTimeline(), together_ns=0)
     tracemalloc.start()
@@ -400,7 +400,7 @@ def test_memory_grows_by_the_rows_alone():
     assert peak_bytes < 2.3 * row_bytes * steps  # an array that grows is there twice while it is copied
 
 
-def test_real_clocks_disagree_by_less_than_a_thousandth():
+def test_real_clocks_differ_by_less_than_0_1_percent():
     clock = Clock(HostTimeline())
     shares = []
     for _ in range(5):  # a busy machine may take the processor away between the readings of the two clocks
@@ -414,7 +414,7 @@ def test_real_clocks_disagree_by_less_than_a_thousandth():
     assert min(shares) <= 0.001
 
 
-def test_the_clocks_count_nanoseconds_also_where_python_has_no_such_function(monkeypatch):
+def test_clocks_return_nanoseconds_without_ns_functions(monkeypatch):
     monkeypatch.delattr(time, "perf_counter_ns")
     from epochmeter.worker.timeline import _nanoseconds
 

@@ -7,14 +7,14 @@ from epochmeter.worker import compiling
 from epochmeter.worker.compiling import compiled
 
 
-def test_a_torch_that_cannot_is_named(monkeypatch):
+def test_torch_without_compile_is_rejected(monkeypatch):
     monkeypatch.delattr(torch, "compile")
     with pytest.raises(ValueError, match=r"compile=true, but torch .* has no torch\.compile"):
         compiled(torch.nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize(("named", "looked_for"), [(None, r"g\+\+/clang\+\+/c\+\+"), ("icc", "icc")])
-def test_without_a_compiler_it_is_said_what_to_install(monkeypatch, named, looked_for):
+def test_missing_compiler_is_an_error_with_a_remedy(monkeypatch, named, looked_for):
     monkeypatch.delenv("CXX", raising=False)
     if named:
         monkeypatch.setenv("CXX", named)
@@ -23,7 +23,7 @@ def test_without_a_compiler_it_is_said_what_to_install(monkeypatch, named, looke
         compiled(torch.nn.Linear(1, 1))
 
 
-def test_what_is_compiled_has_the_models_own_parameters(monkeypatch):
+def test_compiled_model_shares_parameters(monkeypatch):
     monkeypatch.setattr(compiling.shutil, "which", lambda name: name)
     model = torch.nn.Linear(2, 1)
     assert [id(parameter) for parameter in compiled(model).parameters()] == [

@@ -44,42 +44,42 @@ def no_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "found"), [("auto", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")])
-def test_where_there_is_a_gpu_it_trains_unless_the_cpu_is_asked_for(gpu, name, found):
+def test_gpu_is_used_unless_cpu_is_configured(gpu, name, found):
     assert accelerator(name).type == found
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu"])
-def test_where_there_is_none_the_cpu_trains(no_gpu, name):
+def test_cpu_is_used_without_a_gpu(no_gpu, name):
     assert accelerator(name).type == "cpu"
 
 
-def test_asking_for_a_gpu_where_there_is_none_says_what_to_do(no_gpu):
+def test_missing_gpu_is_an_error_with_a_remedy(no_gpu):
     with pytest.raises(RuntimeError, match=r"accelerator=cuda.*finds no GPU.*device\.python.*accelerator=cpu"):
         accelerator("cuda")
 
 
-def test_a_cpu_is_timed_by_the_hosts_clock_and_a_gpu_by_its_events(gpu):
+def test_cpu_uses_host_clock_and_gpu_uses_events(gpu):
     assert isinstance(timeline(CPU), HostTimeline)
     assert isinstance(timeline(CUDA), EventTimeline)
 
 
-def test_settling_waits_for_the_gpu_before_its_peak_of_memory_is_counted_anew(gpu):
+def test_settle_synchronizes_before_resetting_peak_memory(gpu):
     settle(CUDA)
     assert gpu == ["synchronize", "reset peak 0", "reset peak 1"]
 
 
-def test_a_cpu_has_nothing_to_settle_and_no_peak_of_memory_rather_than_0(gpu):
+def test_cpu_has_no_peak_memory_metric(gpu):
     settle(CPU)
     assert gpu == []
     assert memory(CPU) == {}
 
 
-def test_the_peak_of_memory_is_the_largest_of_the_gpus_that_a_process_trains_on(gpu):
+def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
     assert memory(CUDA) == {"gpu_memory_peak_bytes": 2345}
     assert memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
 
 
-def test_what_trains_is_told_with_its_versions(gpu):
+def test_description_has_versions_and_device(gpu):
     assert description(CPU).keys() == {"python", "torch", "accelerator", "threads"}
     assert description(CUDA)["gpu"] == {"name": "NVIDIA H200", "memory_bytes": 150, "uuid": "6d5a4f3e"}
 
@@ -93,7 +93,7 @@ def algorithms():
 
 
 @pytest.mark.parametrize(("deterministic", "benchmark"), [(False, False), (False, True), (True, False)])
-def test_algorithms_are_chosen_as_configured_and_the_choice_is_recorded(gpu, algorithms, deterministic, benchmark):
+def test_algorithm_settings_are_applied_and_recorded(gpu, algorithms, deterministic, benchmark):
     choose_algorithms(deterministic, cudnn_benchmark=benchmark)
     assert torch.are_deterministic_algorithms_enabled() is deterministic
     assert torch.backends.cudnn.benchmark is benchmark
@@ -101,7 +101,7 @@ def test_algorithms_are_chosen_as_configured_and_the_choice_is_recorded(gpu, alg
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_real_gpus_clock_agrees_with_the_hosts():
+def test_real_gpu_clock_agrees_with_the_host_clock():
     from epochmeter.worker.clock import Clock
 
     matrix = torch.rand(2048, 2048, device="cuda")
@@ -115,12 +115,12 @@ def test_a_real_gpus_clock_agrees_with_the_hosts():
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
 
 
-def test_a_batch_that_is_on_its_device_already_is_left_as_it_is():
+def test_batch_on_its_device_is_not_copied():
     batch = [torch.zeros(2, 3), (torch.ones(2), torch.tensor([0, 1]))]
     assert mover(CPU, torch.preserve_format)(batch) is batch
 
 
-def test_each_tensor_of_a_batch_is_brought_to_another_device_and_its_images_to_their_format():
+def test_batch_tensors_are_moved_and_images_get_their_memory_format():
     images, (labels,) = mover(torch.device("meta"), torch.channels_last)([torch.zeros(2, 3, 4, 4), (torch.ones(2),)])
     assert images.device.type == labels.device.type == "meta"
     assert images.is_contiguous(memory_format=torch.channels_last)
@@ -181,7 +181,7 @@ def places(part):
     ],
     ids=lambda case: type(case).__name__,
 )
-def test_a_gpu_gets_every_tensor_of_a_batch_in_a_container_of_the_same_type(batch, moved):
+def test_nested_batches_keep_their_container_types(batch, moved):
     before = places(batch)
     there = mover(torch.device("meta"), torch.preserve_format)(batch)
     assert type(there) is type(batch)
@@ -189,13 +189,13 @@ def test_a_gpu_gets_every_tensor_of_a_batch_in_a_container_of_the_same_type(batc
     assert places(batch) == before
 
 
-def test_a_defaultdict_keeps_its_factory_and_an_ordered_dict_its_order():
+def test_defaultdict_keeps_its_factory_and_ordered_dict_its_order():
     made = each(torch.clone, defaultdict(list, a=torch.zeros(1)))
     assert made["unknown"] == []
     assert list(each(torch.clone, OrderedDict(b=torch.zeros(1), a=torch.zeros(1)))) == ["b", "a"]
 
 
-def test_an_object_with_its_own_to_or_pin_memory_is_moved_by_it_wherever_it_is_nested():
+def test_objects_with_their_own_to_or_pin_memory_use_it():
     move = mover(torch.device("meta"), torch.channels_last)
     graph, (encoding,) = move([Graph(), (Encoding(ids=torch.zeros(2)),)])
     assert graph.device == "meta"
@@ -208,5 +208,5 @@ def test_an_object_with_its_own_to_or_pin_memory_is_moved_by_it_wherever_it_is_n
     "batch",
     [torch.zeros(3, 2), {"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)}, Pair(torch.zeros(3), []), [1, 2, 3]],
 )
-def test_samples_of_a_batch_are_counted_by_its_first_tensor(batch):
+def test_count_is_the_length_of_the_first_tensor(batch):
     assert count(batch) == 3

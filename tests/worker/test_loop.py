@@ -46,7 +46,7 @@ class Fixed(nn.Module):
         return inputs
 
 
-def test_training_is_what_a_person_would_write_in_pytorch_parameter_for_parameter(model, batches):
+def test_training_equals_a_plain_pytorch_loop(model, batches):
     by_hand = copy.deepcopy(model)
     optimizer = sgd(by_hand)
     torch.manual_seed(2)
@@ -64,7 +64,7 @@ def test_training_is_what_a_person_would_write_in_pytorch_parameter_for_paramete
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_evaluation_changes_nothing_and_follows_no_gradient(model, batches):
+def test_evaluation_changes_no_weights_and_computes_no_gradient(model, batches):
     before = copy.deepcopy(model.state_dict())
     evaluate(model, batches, IMAGES, tally(), AsIs())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -72,7 +72,7 @@ def test_evaluation_changes_nothing_and_follows_no_gradient(model, batches):
     assert not model.training
 
 
-def test_training_after_an_evaluation_trains(model, batches):
+def test_training_mode_is_restored_after_evaluation(model, batches):
     evaluate(model, batches, IMAGES, tally(), AsIs())
     train(model, batches, IMAGES, sgd(model), tally(), AsIs(), Plain())
     assert model.training
@@ -89,7 +89,7 @@ class Told(Classification):
         return torch.tensor(next(self._losses))
 
 
-def test_sums_are_over_samples_not_over_batches():
+def test_sums_are_over_samples_not_batches():
     right, wrong = [9.0, 0.0], [0.0, 9.0]
     batches = [
         (torch.tensor([right, right, right]), torch.tensor([0, 0, 0])),
@@ -101,7 +101,7 @@ def test_sums_are_over_samples_not_over_batches():
     assert seen.sums() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
 
 
-def test_the_loss_of_each_step_is_kept_however_many_there_are(monkeypatch):
+def test_losses_of_all_steps_are_kept(monkeypatch):
     monkeypatch.setattr(loop, "TOGETHER", 2)
     seen = tally()
     evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, AsIs())
@@ -109,7 +109,7 @@ def test_the_loss_of_each_step_is_kept_however_many_there_are(monkeypatch):
     assert seen.last_loss() == 5.0
 
 
-def test_what_a_loss_is_the_mean_of_may_be_counted_on_the_device():
+def test_loss_weights_can_be_on_the_device():
     words = Translation()
     seen = Tally(words, CPU)
     for count in (3, 1):
@@ -118,7 +118,7 @@ def test_what_a_loss_is_the_mean_of_may_be_counted_on_the_device():
     assert seen.sums() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
 
 
-def test_a_tally_of_many_samples_stays_exact():
+def test_stats_of_many_samples_are_exact():
     seen = tally()
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
@@ -133,7 +133,7 @@ class Saved:
         self.tensor = tensor
 
 
-def test_a_tally_keeps_no_graph_alive(model, batches):
+def test_stats_keep_no_graph_alive(model, batches):
     saved = weakref.WeakSet()
 
     def save(tensor):
@@ -152,7 +152,7 @@ def test_a_tally_keeps_no_graph_alive(model, batches):
     assert seen.losses()[0] > 0
 
 
-def test_the_loop_imports_torch_alone():
+def test_loop_imports_only_torch():
     imports = [node for node in ast.walk(ast.parse(inspect.getsource(loop))) if isinstance(node, ast.Import)]
     assert [alias.name for node in imports for alias in node.names] == ["torch"]
     assert not [node for node in ast.walk(ast.parse(inspect.getsource(loop))) if isinstance(node, ast.ImportFrom)]

@@ -18,7 +18,7 @@ def parameters(model):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_lenet_takes_32_by_32_pixels_and_gives_a_score_for_each_class(channels):
+def test_lenet_maps_32_by_32_pixels_to_class_scores(channels):
     assert LeNet(channels, classes=10)(torch.zeros(2, channels, 32, 32)).shape == (2, 10)
 
 
@@ -34,7 +34,7 @@ def test_lenet_with_padding_accepts_the_28_by_28_pixels_of_mnist():
     torch.testing.assert_close(padded(images), around(nn.functional.pad(images, (2, 2, 2, 2))))
 
 
-def test_lenets_scores_are_unbounded_as_cross_entropy_wants_them():
+def test_lenet_outputs_are_unbounded():
     torch.manual_seed(0)
     scores = LeNet(1, 10)(torch.randn(8, 1, 32, 32) * 100)
     assert scores.min() < 0 < scores.max()
@@ -47,14 +47,14 @@ def test_a_model_is_built_from_its_specification():
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_family_of_torchvision_takes_the_datasets_channels_and_classes(architecture, channels):
+def test_torchvision_families_accept_the_datasets_channels_and_classes(architecture, channels):
     with torch.device("meta"):
         model = classifier(architecture, channels, classes=5).eval()
         assert model(torch.empty(2, channels, 224, 224)).shape == (2, 5)
 
 
 @pytest.mark.parametrize(("architecture", "outputs"), [("googlenet", 3), ("inception_v3", 2)])
-def test_the_inception_family_gives_its_auxiliary_outputs_while_it_trains(architecture, outputs):
+def test_inception_models_have_auxiliary_outputs_in_training(architecture, outputs):
     with torch.device("meta"):
         model, images = classifier(architecture, 1, classes=5), torch.empty(2, 1, 299, 299)
         assert [scores.shape for scores in model.train()(images)] == [(2, 5)] * outputs
@@ -72,24 +72,24 @@ def test_the_inception_family_gives_its_auxiliary_outputs_while_it_trains(archit
         ("inception_v3", 27_161_264),
     ],
 )
-def test_the_studies_models_have_the_parameters_that_are_published_for_a_thousand_classes(architecture, count):
+def test_published_models_have_the_published_number_of_parameters(architecture, count):
     with torch.device("meta"):
         assert parameters(classifier(architecture, channels=3, classes=1000)) == count
 
 
 @pytest.mark.parametrize(("name", "architecture"), [("mobilenet_v3", "mobilenet_v3_large"), ("resnet50", "resnet50")])
-def test_a_model_of_its_own_file_is_the_architecture_it_goes_by(composed, name, architecture):
+def test_model_files_name_their_architecture(composed, name, architecture):
     model = composed(f"model={name}").model
     assert (model.name, model.architecture, model.classes, model.channels) == (name, architecture, 10, 1)
 
 
-def test_instance_norm_is_group_norm_with_a_group_for_each_channel():
+def test_instance_norm_equals_group_norm_with_one_group_per_channel():
     images = torch.randn(2, 6, 5, 5, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(instance_norm(6)(images), nn.GroupNorm(6, 6)(images))
 
 
 @pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v3_large"])
-def test_instance_norm_takes_the_place_of_batch_norm(architecture):
+def test_instance_norm_replaces_batch_norm(architecture):
     with torch.device("meta"):
         model = classifier(architecture, 3, 10, norm="instance")
     kinds = {type(module) for module in model.modules()}
@@ -100,7 +100,7 @@ def test_instance_norm_takes_the_place_of_batch_norm(architecture):
 
 @pytest.mark.parametrize(("architecture", "pixels"), [("resnet18", 4), ("resnext50_32x4d", 4)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_stem_for_small_images_keeps_all_pixels_for_the_first_stage(architecture, pixels, channels):
+def test_small_stem_keeps_the_resolution_for_the_first_stage(architecture, pixels, channels):
     seen = {}
     with torch.device("meta"):
         model = classifier(architecture, channels, 10, stem="cifar")
@@ -113,7 +113,7 @@ def test_the_stem_for_small_images_keeps_all_pixels_for_the_first_stage(architec
     assert seen["layer4"][1] == (pixels, pixels)
 
 
-def test_resnet_18_with_the_stem_for_small_images_has_the_parameters_of_the_edge_studys():
+def test_resnet18_with_small_stem_has_the_parameters_of_the_edge_study():
     with torch.device("meta"):
         assert parameters(classifier("resnet18", 3, 10, norm="instance", stem="cifar")) == 11_173_962
 
@@ -126,12 +126,12 @@ def test_resnet_18_with_the_stem_for_small_images_has_the_parameters_of_the_edge
         ("resnet18", "small", r"model.stem=small: give one of imagenet, cifar"),
     ],
 )
-def test_an_unknown_or_unsupported_stem_is_refused(architecture, stem, says):
+def test_invalid_stem_is_rejected(architecture, stem, says):
     with pytest.raises(ValueError, match=says):
         classifier(architecture, 3, 10, stem=stem)
 
 
-def test_inception_without_its_auxiliary_classifier_has_one_output_and_takes_smaller_images():
+def test_inception_without_auxiliary_classifier_has_one_output_and_accepts_smaller_images():
     with torch.device("meta"):
         model = classifier("inception_v3", 3, 1000, aux_logits=False)
         assert model.train()(torch.empty(2, 3, 80, 80)).shape == (2, 1000)
@@ -145,12 +145,12 @@ def test_inception_without_its_auxiliary_classifier_has_one_output_and_takes_sma
         ("resnet18", "layer", r"model.norm=layer: give one of batch, instance"),
     ],
 )
-def test_a_norm_that_there_is_not_is_refused(architecture, norm, says):
+def test_invalid_norm_is_rejected(architecture, norm, says):
     with pytest.raises(ValueError, match=says):
         classifier(architecture, 3, 10, norm=norm)
 
 
-def test_adapting_the_first_convolution_changes_nothing_but_its_channels():
+def test_adapting_the_first_convolution_changes_only_its_channels():
     convolution = with_channels(nn.Sequential(nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False)), 1)[0]
     assert convolution.weight.shape == (8, 1, 7, 7)
     assert (convolution.stride, convolution.padding, convolution.bias) == ((2, 2), (3, 3), None)
@@ -161,7 +161,7 @@ def test_only_the_first_convolution_is_adapted():
     assert [layer.in_channels for layer in model] == [1, 3]
 
 
-def test_a_model_without_a_convolution_says_so():
+def test_model_without_convolution_cannot_be_adapted():
     with pytest.raises(ValueError, match="to 1 channels: it has no convolution"):
         with_channels(nn.Sequential(nn.Linear(3, 3)), 1)
 
@@ -171,5 +171,5 @@ def test_an_unknown_architecture_is_refused_with_similar_names():
         classifier("resnet19", 3, 10)
 
 
-def test_the_names_are_the_classifiers_that_torchvision_lists():
+def test_names_match_torchvisions_list_of_classifiers():
     assert names(Path(models.__file__).parent) == models.list_models(module=models)

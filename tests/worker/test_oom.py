@@ -36,7 +36,7 @@ OF_A_LOADER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Tr
     ],
     ids=str,
 )
-def test_whoever_runs_out_of_memory_is_understood(error):
+def test_out_of_memory_errors_are_detected(error):
     assert is_exhausted(error)
 
 
@@ -49,7 +49,7 @@ def test_whoever_runs_out_of_memory_is_understood(error):
     ],
     ids=str,
 )
-def test_another_error_is_not_taken_for_it(error):
+def test_other_errors_are_not_out_of_memory(error):
     assert not is_exhausted(error)
 
 
@@ -83,11 +83,11 @@ def peaks(monkeypatch):
         ),
     ],
 )
-def test_the_peak_is_told_of_the_memory_that_ran_out(peaks, text, said):
+def test_message_has_the_peak_of_the_exhausted_memory(peaks, text, said):
     assert told(RuntimeError(text), "batch=512") == said
 
 
-def test_a_process_has_had_what_it_has():
+def test_peak_memory_is_at_least_current_memory():
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert 0.9 * resident <= peak_bytes() < 1e12

@@ -28,7 +28,7 @@ def gpu(monkeypatch):
         switches.allow_tf32 = found
 
 
-def test_fp32_is_left_as_it_is():
+def test_fp32_changes_nothing():
     autocast, scaler = precise("fp32", CPU)
     with autocast:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
@@ -47,7 +47,7 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
         assert layer(torch.ones(2, 4)).dtype == torch.float32, "outside it nothing of it is left"
 
 
-def test_a_context_is_entered_for_every_step():
+def test_autocast_is_entered_for_every_step():
     autocast, _ = precise("bf16", CPU)
     for _ in range(3):
         with autocast:
@@ -55,20 +55,20 @@ def test_a_context_is_entered_for_every_step():
 
 
 @pytest.mark.parametrize("name", ["tf32", "fp16"])
-def test_what_a_cpu_cannot_do_is_refused_with_what_it_can(name):
+def test_cpu_rejects_unsupported_precisions(name):
     with pytest.raises(ValueError, match=f"precision={name} asked for, and a CPU computes in fp32, bf16"):
         precise(name, CPU)
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16"])
-def test_what_a_gpu_before_ampere_cannot_do_is_refused(gpu, name):
+def test_gpu_before_ampere_rejects_tf32_and_bf16(gpu, name):
     with pytest.raises(ValueError, match=f"precision={name} asked for, and Some GPU computes in fp32, fp16"):
         precise(name, gpu((7, 0)))
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
 @pytest.mark.parametrize(("name", "tf32"), [("fp32", False), ("tf32", True), ("bf16", False)])
-def test_tf32_is_on_where_it_is_asked_for_and_off_in_convolutions_too_where_it_is_not(gpu, name, tf32):
+def test_tf32_is_off_in_convolutions_unless_configured(gpu, name, tf32):
     device = gpu((8, 0))
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
     precise(name, device)

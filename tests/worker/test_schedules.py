@@ -12,16 +12,16 @@ def job(scaling="none", batch=64, lr_batch=256):
 
 
 @pytest.mark.parametrize(("scaling", "lr"), [("none", 0.1), ("linear", 0.1 * 2), ("sqrt", 0.1 * 2**0.5)])
-def test_the_rate_goes_by_the_batch_of_all_ranks_together(scaling, lr):
+def test_learning_rate_scales_with_the_global_batch_size(scaling, lr):
     assert scaled(job(scaling, batch=128), ranks=4)["lr"] == pytest.approx(lr)
 
 
 @pytest.mark.parametrize("scaling", ["linear", "sqrt"])
-def test_at_the_batch_that_it_is_for_the_rate_is_as_it_stands(scaling):
+def test_learning_rate_is_unchanged_at_the_reference_batch_size(scaling):
     assert scaled(job(scaling, batch=256), ranks=1)["lr"] == 0.1
 
 
-def test_what_is_scaled_is_a_copy():
+def test_scaling_returns_a_copy():
     asked = job("linear")
     scaled(asked, ranks=1)
     assert asked["optimizer"]["lr"] == 0.1
@@ -38,11 +38,11 @@ def rates(spec, epochs):
     return told
 
 
-def test_a_constant_rate_stays():
+def test_constant_schedule_keeps_the_learning_rate():
     assert rates({"_target_": f"{Constant.__module__}.Constant", "name": "none"}, 3) == [1.0] * 3
 
 
-def test_schedules_of_the_configuration_step_once_an_epoch(composed):
+def test_configured_schedules_step_once_per_epoch(composed):
     from epochmeter.config.job import plain
 
     step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]

@@ -28,27 +28,27 @@ def order(count, seed=0):
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
-def test_in_training_ranks_have_as_many_samples_and_together_all(count, ranks):
+def test_training_shards_have_equal_sizes_and_cover_all_samples(count, ranks):
     shards = [list(Shard(order(count), rank, ranks, filled=True)) for rank in range(ranks)]
     assert {len(shard) for shard in shards} == {-(-count // ranks)}
     assert set().union(*shards) == set(range(count))
     assert all(len(Shard(order(count), rank, ranks, filled=True)) == len(shards[rank]) for rank in range(ranks))
 
 
-def test_ranks_share_an_order_as_torchs_own_sampler_does():
+def test_shards_match_torchs_distributed_sampler():
     theirs = [list(DistributedSampler(range(13), 4, rank, shuffle=False)) for rank in range(4)]
     assert [list(Shard(range(13), rank, 4, filled=True)) for rank in range(4)] == theirs
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
-def test_in_evaluation_no_sample_comes_twice(count, ranks):
+def test_evaluation_shards_do_not_overlap(count, ranks):
     own = Single(1).shard(range(count), None)
     shards = [Shard(own, rank, ranks, filled=False) for rank in range(ranks)]
     assert sorted(sample for shard in shards for sample in shard) == list(range(count))
     assert [len(shard) for shard in shards] == [len(list(shard)) for shard in shards]
 
 
-def test_the_order_is_new_in_each_epoch_and_the_seeds_alone():
+def test_order_changes_per_epoch_and_depends_only_on_the_seed():
     shard, again = (Shard(order(50), 0, 2, filled=True) for _ in range(2))
     first, second = list(shard), list(shard)
     assert first != second
@@ -56,20 +56,20 @@ def test_the_order_is_new_in_each_epoch_and_the_seeds_alone():
     assert list(Shard(order(50, seed=1), 0, 2, filled=True)) != first
 
 
-def test_two_ranks_see_in_each_step_what_one_sees_in_a_batch_twice_as_large():
+def test_two_ranks_together_see_the_batches_of_one_rank_with_twice_the_batch_size():
     alone = list(order(24))
     first, second = (list(Shard(order(24), rank, 2, filled=True)) for rank in range(2))
     assert {*first[:4], *second[:4]} == set(alone[:8])
 
 
-def test_where_there_are_no_two_gpus_data_parallel_trains_on_one_device():
+def test_data_parallel_with_fewer_than_two_gpus_uses_one_device():
     model, strategy = ranked.model(), Parallel(None)
     assert strategy.wrap(model, torch.device("cpu")) == (model, model)
     assert strategy.facts() == {"gpus": []}
     assert (strategy.rank, strategy.ranks) == (0, 1)
 
 
-def test_data_parallel_is_evaluated_on_the_gpus_that_it_is_trained_on(monkeypatch):
+def test_data_parallel_evaluates_on_its_training_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(strategies.nn, "DataParallel", lambda model, gpus: (model, gpus))
     model = ranked.model()
@@ -77,14 +77,14 @@ def test_data_parallel_is_evaluated_on_the_gpus_that_it_is_trained_on(monkeypatc
 
 
 @pytest.mark.parametrize(("gpus", "samples", "least"), [(2, 16, 8), (2, 3, 1), (4, 5, 1), (4, 8, 2), (3, 1, 1)])
-def test_a_batch_that_is_split_leaves_some_gpu_with_few_samples(gpus, samples, least):
+def test_smallest_share_of_a_split_batch(gpus, samples, least):
     strategy = Parallel(None)
     strategy._gpus = list(range(gpus))
     assert strategy.smallest(samples) == least
     assert Single(1).smallest(samples) == samples
 
 
-def test_no_two_ranks_of_any_seeds_draw_the_same_numbers():
+def test_rank_seeds_are_unique_across_seeds():
     seeds = [own_seed(seed, rank) for seed in range(20) for rank in range(8)]
     assert len(set(seeds)) == len(seeds)
     assert [own_seed(seed, 0) for seed in range(3)] == [0, 1, 2]
@@ -132,14 +132,14 @@ def messages(lines):
     return [decode(line) for line in lines]
 
 
-def test_ranks_hear_the_first_and_know_of_all(ranks):
+def test_broadcast_and_gather_reach_all_ranks(ranks):
     first, second = ranks[0]
     assert [first["shared"], second["shared"]] == [7, 7]
     assert first["gathered"] == second["gathered"] == ["rank 0", "rank 1"]
     assert first["facts"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
 
 
-def test_a_node_is_told_which_gpus_are_its_own(monkeypatch):
+def test_node_reports_its_own_gpus(monkeypatch):
     world = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "GROUP_RANK": 1}
     for name, value in world.items():
         monkeypatch.setenv(name, str(value))
@@ -151,14 +151,14 @@ def test_a_node_is_told_which_gpus_are_its_own(monkeypatch):
     assert (found["gpus"], found["gpus_here"]) == (["another node's", "mine"], ["mine"])
 
 
-def test_ranks_learn_what_one_process_does_with_the_batch_of_all(ranks, alone):
+def test_ddp_trains_like_one_process_with_the_global_batch(ranks, alone):
     (first, second), trained = ranks[0], alone[0]
     assert first["weights"] == second["weights"]
     for ours, theirs in zip(first["weights"], trained.model.parameters(), strict=True):
         torch.testing.assert_close(torch.tensor(ours), theirs.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_losses_of_steps_and_of_windows_are_those_of_all_samples(ranks, alone):
+def test_losses_cover_the_samples_of_all_ranks(ranks, alone):
     (first, _), record = ranks
     _, heard, reference = alone
     count = EPOCHS * SAMPLES // 8
@@ -169,7 +169,7 @@ def test_the_losses_of_steps_and_of_windows_are_those_of_all_samples(ranks, alon
     assert [window.parts["samples"] for window in ours] == [24, 7, 24, 7]
 
 
-def test_the_first_rank_alone_is_heard_and_keeps_the_steps(ranks, alone):
+def test_only_rank_0_writes_steps(ranks, alone):
     (first, second), record = ranks
     assert [type(message) for message in messages(first["heard"])] == [
         WindowOpening,
@@ -180,7 +180,7 @@ def test_the_first_rank_alone_is_heard_and_keeps_the_steps(ranks, alone):
     assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
 
 
-def test_in_training_all_ranks_have_begun_before_any_has_ended(ranks):
+def test_all_ranks_start_before_any_ends(ranks):
     """An evaluation may be over in less than the other rank takes to begin: nothing passes between them there."""
     heard = messages(ranks[0][0]["heard"])
     windows = [message.window for message in heard if isinstance(message, WindowOpening)]
@@ -192,14 +192,14 @@ def test_in_training_all_ranks_have_begun_before_any_has_ended(ranks):
         assert max(opened) < min(closed)
 
 
-def test_before_an_evaluation_the_first_ranks_buffers_are_alls_and_uneven_shares_do_not_hang(ranks):
+def test_evaluation_uses_rank_0_buffers_and_uneven_shards_do_not_hang(ranks):
     first, second = ranks[0]
     assert first["means"][0] != second["means"][0]
     assert first["means"][1] == second["means"][1] == first["means"][0]
     assert (first["judged"]["weight"], second["judged"]["weight"]) == (3, 2)
 
 
-def test_a_slow_rank_stalls_itself_and_is_the_others_compute(ranks):
+def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):
     (message,) = (message for message in messages(ranks[0][0]["slow"]) if isinstance(message, WindowMeasured))
     swift, slow = (rank.parts for rank in message.ranks)
     naps_s = NAPS * NAP_S

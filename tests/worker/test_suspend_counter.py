@@ -15,7 +15,7 @@ def _as_before():
     signal.signal(signal.SIGCONT, before)
 
 
-def test_each_time_that_it_is_let_go_on_is_counted():
+def test_continuations_are_counted():
     pauses = Pauses()
     assert pauses.count == 0
     for _ in range(2):

@@ -23,25 +23,25 @@ def shapes(inputs):
 
 
 @pytest.mark.parametrize(("task", "dataset", "inputs", "targets"), TASKS, ids=lambda value: type(value).__name__)
-def test_an_example_has_the_datasets_shape_and_the_seed_decides_it(task, dataset, inputs, targets):
+def test_example_has_the_datasets_shape_and_depends_on_the_seed(task, dataset, inputs, targets):
     made = task.example(dataset, 6, torch.Generator().manual_seed(3))
     again = task.example(dataset, 6, torch.Generator().manual_seed(3))
     assert (shapes(made[0]), shapes(made[1])) == (inputs, targets)
     assert torch.equal(made[1], again[1])
 
 
-def test_labels_are_of_the_datasets_classes():
+def test_labels_are_valid_classes():
     _, labels = TASKS[0][0].example(IMAGES, 200, NUMBERS)
     assert set(labels.tolist()) == {0, 1, 2, 3, 4}
 
 
-def test_an_undecided_answer_costs_the_logarithm_of_the_classes():
+def test_uniform_output_has_the_log_of_the_classes_as_loss():
     assert Classification(auxiliary=0).loss(torch.zeros(3, 5), torch.tensor([0, 1, 2])).item() == pytest.approx(
         math.log(5)
     )
 
 
-def test_auxiliary_outputs_add_their_weighed_loss_and_decide_nothing():
+def test_auxiliary_outputs_add_weighted_loss_but_no_predictions():
     sure, undecided, labels = torch.tensor([[99.0, 0.0]]), torch.zeros(1, 2), torch.tensor([0])
     task = Classification(auxiliary=0.4)
     assert task.loss((sure, undecided), labels).item() == pytest.approx(0.4 * math.log(2))
@@ -50,14 +50,14 @@ def test_auxiliary_outputs_add_their_weighed_loss_and_decide_nothing():
     assert task.right((sure, torch.tensor([[0.0, 99.0]])), labels).tolist() == [True]
 
 
-def test_numbers_are_neither_right_nor_wrong():
+def test_regression_has_no_accuracy():
     task, outputs, targets = Regression(loss="mse_loss"), torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [4.0]])
     assert task.loss(outputs, targets).item() == 2.0
     assert task.weight(targets) == 2
     assert task.right(outputs, targets) is None
 
 
-def test_padding_is_neither_lost_on_nor_counted():
+def test_padding_is_ignored_by_loss_and_accuracy():
     targets = torch.tensor([[3, 4, PAD], [5, PAD, PAD]])
     outputs = torch.zeros(2, 3, 8)
     outputs[0, 0, 3] = 99.0  # right, and costs nothing

@@ -25,7 +25,7 @@ def multiply(batches):
         batch @ batch
 
 
-def test_a_trace_opens_as_json_and_holds_the_recorded_steps_alone(tmp_path, endless):
+def test_trace_is_valid_json_with_only_the_recorded_steps(tmp_path, endless):
     path = tmp_path / "trace.json.gz"
     TorchTrace(warmup_steps=1, steps=2).take(str(path), endless, multiply)
     with gzip.open(path, "rt") as file:
@@ -37,12 +37,12 @@ def test_a_trace_opens_as_json_and_holds_the_recorded_steps_alone(tmp_path, endl
     }
 
 
-def test_no_more_batches_are_drawn_than_the_trace_needs(tmp_path, endless, drawn):
+def test_trace_draws_only_the_batches_it_needs(tmp_path, endless, drawn):
     TorchTrace(warmup_steps=2, steps=3).take(str(tmp_path / "trace.json.gz"), endless, multiply)
     assert len(drawn) == 2 + 3
 
 
-def test_a_trace_is_there_whole_or_not_at_all(tmp_path, endless):
+def test_trace_is_written_atomically(tmp_path, endless):
     path = tmp_path / "trace.json.gz"
 
     def fail(batches):
@@ -56,7 +56,7 @@ def test_a_trace_is_there_whole_or_not_at_all(tmp_path, endless):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_trace_leaves_none_and_trains_on_nothing(tmp_path, endless, drawn):
+def test_no_trace_trains_on_nothing(tmp_path, endless, drawn):
     build({"_target_": "epochmeter.worker.trace.NoTrace", "name": "none"}).take(
         str(tmp_path / "trace.json.gz"), endless, multiply
     )

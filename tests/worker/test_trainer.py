@@ -38,7 +38,7 @@ def batches():
     return [IMAGES.example(JOB["dataset"], 4, numbers) for _ in range(3)]
 
 
-def test_it_learns_by_the_jobs_optimizer_and_schedule(batches):
+def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
     ours = learner()
     by_hand = copy.deepcopy(ours.model).train()
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
@@ -56,23 +56,23 @@ def test_it_learns_by_the_jobs_optimizer_and_schedule(batches):
 
 
 @pytest.mark.parametrize("keys", [{"precision": "bf16"}, {"channels_last": True}, {"batch": 8}], ids=str)
-def test_the_seed_alone_decides_what_a_model_begins_as(keys):
+def test_initial_weights_depend_only_on_the_seed(keys):
     begun, other = learner().model.state_dict(), learner(**keys).model.state_dict()
     assert all(torch.equal(other[name], value) for name, value in begun.items())
 
 
-def test_the_learning_rate_is_scaled_as_the_job_asks():
+def test_learning_rate_is_scaled_as_configured():
     assert learner(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
-def test_it_learns_much_the_same_in_another_format(batches, keys):
+def test_reduced_precision_trains_similarly(batches, keys):
     plain, other = learner(), learner(**keys)
     losses = [each.learn([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
-def test_images_with_their_channels_last_are_moved_and_computed_so(batches):
+def test_channels_last_images_stay_channels_last(batches):
     ours = learner(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
                    model={**JOB["model"], "channels": 3})  # fmt: skip
     images, labels = ours.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
@@ -81,7 +81,7 @@ def test_images_with_their_channels_last_are_moved_and_computed_so(batches):
     assert labels.tolist() == [0, 1]
 
 
-def test_channels_last_is_refused_where_there_are_no_images():
+def test_channels_last_without_images_is_rejected():
     numbers = {
         "model": {"_target_": "torch.nn.Linear", "name": "linear", "in_features": 4, "out_features": 1},
         "dataset": {"name": "numbers", "features": 4},
@@ -91,12 +91,12 @@ def test_channels_last_is_refused_where_there_are_no_images():
         Learner({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
 
 
-def test_a_key_that_an_optimizer_does_not_take_is_told_with_those_that_it_does():
+def test_unknown_optimizer_argument_lists_its_parameters():
     with pytest.raises(ValueError, match=r"torch\.optim\.SGD .* 'lrr'\. Its parameters: lr, momentum"):
         learner(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
 
 
 @pytest.mark.system
-def test_a_compiled_model_learns_the_same(batches):
+def test_compiled_model_trains_equally(batches):
     losses = [each.learn(batches).losses() for each in (learner(), learner(compile=True))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -28,7 +28,7 @@ TORCHS_OWN = [
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN])
-def test_a_medium_that_fails_is_no_bad_sample(tmp_path, number):
+def test_storage_failure_is_not_a_bad_sample(tmp_path, number):
     found = unreadable("a.png", OSError(number, "it says"), str(tmp_path))
     assert isinstance(found, StorageGoneError)
     assert "a.png" in str(found)
@@ -36,16 +36,16 @@ def test_a_medium_that_fails_is_no_bad_sample(tmp_path, number):
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
-def test_a_file_alone_that_fails_is_a_bad_sample(tmp_path, number):
+def test_single_unreadable_file_is_a_bad_sample(tmp_path, number):
     assert isinstance(unreadable("a.png", OSError(number, "it says"), str(tmp_path)), BadSampleError)
 
 
-def test_a_folder_that_went_away_is_a_storage_that_is_gone(tmp_path):
+def test_lost_folder_is_a_storage_failure(tmp_path):
     found = unreadable("a.png", FileNotFoundError(errno.ENOENT, "no such file"), str(tmp_path / "unplugged"))
     assert isinstance(found, StorageGoneError)
 
 
-def test_contents_that_are_no_image_are_a_bad_sample_wherever_they_lie(tmp_path):
+def test_undecodable_contents_are_a_bad_sample(tmp_path):
     assert isinstance(unreadable("a.png", OSError("image file is truncated"), str(tmp_path / "no")), BadSampleError)
 
 
@@ -59,12 +59,12 @@ def test_contents_that_are_no_image_are_a_bad_sample_wherever_they_lie(tmp_path)
         *((RuntimeError(text), "shared_memory") for text in TORCHS_OWN),
     ],
 )
-def test_each_end_has_its_word(error, kind):
+def test_failure_class_by_error(error, kind):
     assert failure(error) == kind
 
 
 @pytest.mark.parametrize("text", TORCHS_OWN)
-def test_shared_memory_that_is_too_small_is_said_as_such_with_what_to_do(text):
+def test_exhausted_shared_memory_has_a_remedy(text):
     said = words(RuntimeError(text))
     assert "/dev/shm has" in said
     assert "--shm-size" in said
@@ -80,13 +80,13 @@ def test_shared_memory_that_is_too_small_is_said_as_such_with_what_to_do(text):
     ],
     ids=["full disk", "full disk, named", "shared memory of a GPU", "open files"],
 )
-def test_what_only_sounds_like_shared_memory_is_left_as_it_is(error, monkeypatch):
+def test_similar_messages_are_not_shared_memory_errors(error, monkeypatch):
     monkeypatch.setattr(faults, "_free_bytes", lambda: 64 << 20)
     assert failure(error) == "exception"
     assert words(error) == str(error)
 
 
-def test_a_queue_that_finds_no_room_is_known_by_shared_memory_being_full(monkeypatch):
+def test_queue_without_room_is_detected_by_full_shared_memory(monkeypatch):
     monkeypatch.setattr(faults, "_free_bytes", lambda: 4096)
     assert failure(OSError(errno.ENOSPC, "No space left on device")) == "shared_memory"
     assert failure(OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt")) == "exception"
@@ -104,7 +104,7 @@ def test_a_queue_that_finds_no_room_is_known_by_shared_memory_being_full(monkeyp
     ],
     ids=str,
 )
-def test_an_error_is_told_by_its_text_and_by_its_kind_where_that_says_more(error, said):
+def test_error_message_includes_the_class_where_needed(error, said):
     def raises():
         raise error
 
@@ -152,7 +152,7 @@ def ended_by(number):
 
 
 @pytest.mark.parametrize(("counts", "kind"), [(True, "killed"), (False, "oom")])
-def test_a_loader_process_that_was_killed_is_said_as_such_with_what_to_do(monkeypatch, counts, kind):
+def test_killed_dataloader_worker_has_a_remedy(monkeypatch, counts, kind):
     """Where the kernel counts the processes that it kills for memory, the controller finds out which this was."""
     monkeypatch.setattr(faults, "kernel_counts_kills", lambda: counts)
     found_kind, message = ended_by(signal.SIGKILL)
@@ -160,13 +160,13 @@ def test_a_loader_process_that_was_killed_is_said_as_such_with_what_to_do(monkey
     assert "workers=0" in message
 
 
-def test_a_loader_process_that_finds_no_shared_memory_ends_by_a_bus_error():
+def test_bus_error_is_a_shared_memory_failure():
     kind, message = ended_by(signal.SIGBUS)
     assert kind == "shared_memory"
     assert "--shm-size" in message
 
 
-def test_of_a_loader_process_that_died_only_the_cause_says_how():
+def test_cause_tells_how_a_dataloader_worker_died():
     error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
     error.__cause__ = RuntimeError(TORCHS_OWN[0])
     assert failure(error) == "shared_memory"
@@ -190,13 +190,13 @@ class HandingOver:
         yield
 
 
-def test_a_process_that_dies_as_it_hands_a_batch_over_is_told_by_how_it_died():
+def test_worker_that_dies_while_sending_is_reported_by_its_signal():
     with pytest.raises(RuntimeError, match="is killed by signal: Killed") as raised:
         list(Batches(HandingOver(lambda process: process.kill())))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 
-def test_one_that_has_ended_well_before_tells_nothing_of_the_others():
+def test_normally_ended_workers_are_ignored():
     ended, living = (get_context("fork").Process(target=time.sleep, args=(seconds,)) for seconds in (0, 60))
     for process in (ended, living):
         process.start()
@@ -205,7 +205,7 @@ def test_one_that_has_ended_well_before_tells_nothing_of_the_others():
     assert "is killed by signal: Killed" in str(faults.died([ended, living]))
 
 
-def test_a_connection_that_fails_while_all_processes_live_is_left_as_it_is(monkeypatch):
+def test_connection_error_with_live_workers_is_unchanged(monkeypatch):
     monkeypatch.setattr(faults, "ENDS_S", 0.05)
     loader = HandingOver(lambda process: None)
     try:
@@ -216,6 +216,6 @@ def test_a_connection_that_fails_while_all_processes_live_is_left_as_it_is(monke
         loader.process.join()
 
 
-def test_a_persons_own_files_are_not_to_be_removed(tmp_path):
+def test_message_protects_a_users_own_files(tmp_path):
     said = str(unreadable("a.png", OSError("image file is truncated"), str(tmp_path)))
     assert said.endswith("your own dataset is not.")

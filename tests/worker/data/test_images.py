@@ -30,23 +30,23 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_samples_go_by_class_and_name(folder):
+def test_samples_are_sorted_by_class_and_name(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     seen = [(image.getpixel((0, 0)), label) for image, label in (samples[i] for i in range(len(samples)))]
     assert seen == [((255, 0, 0), 0), ((0, 128, 0), 0), ((0, 0, 255), 1)]
 
 
-def test_classes_of_a_split_are_numbered_as_in_training(folder):
+def test_class_indices_are_those_of_training(folder):
     samples = ImageFiles(str(folder), "val", as_is)
     assert [label for _, label in (samples[i] for i in range(len(samples)))] == [1]
 
 
-def test_a_class_without_samples_in_a_split_keeps_its_number(folder):
+def test_class_without_samples_keeps_its_index(folder):
     (folder / "train/bear").mkdir()
     assert ImageFiles(str(folder), "train", as_is)[0][1] == 1
 
 
-def test_a_truncated_image_is_named(folder):
+def test_truncated_image_is_an_error(folder):
     path = folder / "train/cat/a.png"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(RuntimeError, match=rf"image {path}: .* Restore the file"):
@@ -54,51 +54,51 @@ def test_a_truncated_image_is_named(folder):
 
 
 @pytest.mark.parametrize("contents", [b"", b"no image", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff\xe0"])
-def test_what_is_no_image_is_named(folder, contents):
+def test_non_image_is_an_error(folder, contents):
     (folder / "train/cat/a.png").write_bytes(contents)
     with pytest.raises(RuntimeError, match=r"cannot read image .*a\.png"):
         ImageFiles(str(folder), "train", as_is)[0]
 
 
-def test_an_image_that_went_away_is_named(folder):
+def test_missing_image_is_an_error(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     (folder / "train/cat/a.png").unlink()
     with pytest.raises(RuntimeError, match=r"a\.png: .*No such file"):
         samples[0]
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match=rf"{tmp_path / 'gone'}: No such file"):
         ImageFiles(str(tmp_path / "gone"), "train", as_is)
 
 
-def test_a_folder_without_images_is_named(folder):
+def test_folder_without_images_is_an_error(folder):
     (folder / "val/dog/z.png").unlink()
     with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
         ImageFiles(str(folder), "val", as_is)
 
 
-def test_a_path_costs_little_more_than_its_letters(tmp_path):
+def test_paths_use_little_memory(tmp_path):
     (tmp_path / "train/class").mkdir(parents=True)
     for index in range(1000):
         (tmp_path / "train/class" / f"{index:012}.jpeg").touch()
     assert len(pickle.dumps(ImageFiles(str(tmp_path), "train", as_is))) < 1000 * (17 + 8) * 1.2
 
 
-def test_an_empty_file_is_said_to_be_empty(folder):
+def test_empty_file_is_reported_as_empty(folder):
     (folder / "train/cat/a.png").write_bytes(b"")
     with pytest.raises(BadSampleError, match=r"a\.png: the file is empty"):
         ImageFiles(str(folder), "train", as_is)[0]
 
 
-def test_a_folder_that_went_away_is_a_storage_that_is_gone(folder):
+def test_lost_folder_is_a_storage_failure(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     (folder / "train").rename(folder / "elsewhere")
     with pytest.raises(StorageGoneError, match="storage fails"):
         samples[0]
 
 
-def test_what_is_no_image_by_its_name_and_what_is_hidden_is_passed_over(folder):
+def test_other_extensions_and_hidden_files_are_skipped(folder):
     for name in ("Thumbs.db", ".hidden.png", "notes.txt"):
         (folder / "train/cat" / name).write_bytes(b"x")
     write(folder / "train/cat/c.JPEG")
@@ -118,7 +118,7 @@ def classes(tmp_path):
 
 
 @pytest.mark.parametrize(("held_out", "train", "val"), [(5, 9 + 4, 2 + 0), (2, 6 + 2, 5 + 2)])
-def test_of_a_folder_without_splits_every_so_manieth_file_of_a_class_is_held_out(classes, held_out, train, val):
+def test_every_nth_file_is_held_out_without_splits(classes, held_out, train, val):
     kept, held = (ImageFiles(str(classes), split, as_is, held_out=held_out) for split in ("train", "val"))
     assert (len(kept), len(held)) == (train, val)
     assert kept.classes == held.classes == ["cat", "dog"]
@@ -130,14 +130,14 @@ def bisect(part, index):
     return part.read(index)[1]
 
 
-def test_reading_and_decoding_are_apart(folder):
+def test_reading_and_decoding_are_separate(folder):
     samples = ImageFiles(str(folder), "train", as_is)
     data, label = samples.read(2)
     assert (data, label) == ((folder / "train/dog/ü.png").read_bytes(), 1)
     assert samples.decode(data, 2).getpixel((0, 0)) == (0, 0, 255)
 
 
-def test_held_images_are_the_same_samples_and_need_the_files_no_more(folder):
+def test_in_memory_images_are_equal_and_do_not_need_the_files(folder):
     files = ImageFiles(str(folder), "train", as_is)
     expected = [(image.getpixel((1, 1)), image.size, label) for image, label in (files[i] for i in range(3))]
     held = HeldImages(str(folder), "train", as_is)
@@ -147,13 +147,13 @@ def test_held_images_are_the_same_samples_and_need_the_files_no_more(folder):
 
 
 @pytest.mark.parametrize(("mode", "held"), [("L", "L"), ("RGB", "RGB"), ("P", "RGB"), ("RGBA", "RGB"), ("1", "RGB")])
-def test_images_are_held_in_gray_or_color(tmp_path, mode, held):
+def test_images_are_kept_in_gray_or_rgb(tmp_path, mode, held):
     for split in ("train", "val"):
         write(tmp_path / split / "cat/a.png", color=None, mode=mode)
     assert HeldImages(str(tmp_path), "train", as_is)[0][0].mode == held
 
 
-def test_a_bad_image_is_not_held_and_ends_a_run_at_its_start_unless_it_is_skipped(folder):
+def test_bad_image_in_memory_raises_at_start_unless_skipped(folder):
     (folder / "train/cat/a.png").write_bytes(b"no image")
 
     def opened(transform):
@@ -167,7 +167,7 @@ def test_a_bad_image_is_not_held_and_ends_a_run_at_its_start_unless_it_is_skippe
     assert bad == [str(folder / "train/cat/a.png")]
 
 
-def test_memory_that_runs_out_is_no_fault_of_the_image(folder, monkeypatch):
+def test_out_of_memory_is_not_a_bad_image(folder, monkeypatch):
     def none_left(file):
         raise MemoryError
 

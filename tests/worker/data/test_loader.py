@@ -35,7 +35,7 @@ def order(loader):
     return [number for _, labels in loader for number in labels.tolist()]
 
 
-def test_every_sample_comes_once_an_epoch_and_the_last_batch_may_be_smaller():
+def test_every_sample_occurs_once_per_epoch():
     loader = train_loader(SAMPLES, job(), Single(1), cuda=False)
     assert sorted(order(loader)) == list(range(10))
     assert [len(inputs) for inputs, _ in loader] == [4, 4, 2]
@@ -43,7 +43,7 @@ def test_every_sample_comes_once_an_epoch_and_the_last_batch_may_be_smaller():
 
 
 @pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
-def test_a_smaller_last_batch_is_left_out_as_asked_in_training_alone(batch, drop_last, sizes):
+def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
     asked = job(batch=batch, drop_last=drop_last)
     training, validation = (make(SAMPLES, asked, Single(1), cuda=False) for make in (train_loader, val_loader))
     assert [len(inputs) for inputs, _ in training] == sizes
@@ -52,7 +52,7 @@ def test_a_smaller_last_batch_is_left_out_as_asked_in_training_alone(batch, drop
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_pass_may_be_cut_short_with_nothing_fetched_beyond_and_the_next_one_be_whole(workers):
+def test_pass_can_be_cut_without_prefetching_beyond(workers):
     whole, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
     cut.cut(2)
     assert len(cut) == 2
@@ -63,7 +63,7 @@ def test_a_pass_may_be_cut_short_with_nothing_fetched_beyond_and_the_next_one_be
     assert sorted(order(cut)) == list(range(10))
 
 
-def test_the_seed_alone_decides_the_order_of_every_epoch():
+def test_order_depends_only_on_the_seed():
     inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
     epochs = [order(inline), order(inline)]
     torch.rand(3)  # what else draws random numbers changes nothing
@@ -73,7 +73,7 @@ def test_the_seed_alone_decides_the_order_of_every_epoch():
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_what_goes_on_from_its_state_has_the_order_that_it_would_have_had(workers, persistent):
+def test_restored_state_continues_the_order(workers, persistent):
     first, second = (
         train_loader(SAMPLES, job(workers=workers, persistent_workers=persistent), Single(1), cuda=False)
         for _ in range(2)
@@ -83,7 +83,7 @@ def test_what_goes_on_from_its_state_has_the_order_that_it_would_have_had(worker
     assert [order(second), order(second)] == [order(first), order(first)]
 
 
-def test_what_processes_started_anew_draw_goes_on_too():
+def test_restored_state_continues_the_workers_seeds():
     noisy = Timed(lambda transform: Noise(), lambda image: image)
     asked = job(workers=2, persistent_workers=False)
     first, second = (train_loader(noisy, asked, Single(1), cuda=False) for _ in range(2))
@@ -104,7 +104,7 @@ class Noise:
         return torch.rand(2), index
 
 
-def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
+def test_loader_does_not_change_the_default_random_state():
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
@@ -113,7 +113,7 @@ def test_a_loader_leaves_the_random_numbers_of_the_model_alone():
     assert torch.rand(1) == expected
 
 
-def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
+def test_evaluation_is_in_order_and_keeps_no_workers():
     loader = val_loader(SAMPLES, job(workers=1), Single(1), cuda=False)
     assert order(loader) == list(range(10))
     assert not loader.loader.persistent_workers
@@ -129,12 +129,12 @@ def test_evaluation_goes_in_the_samples_order_and_keeps_no_processes():
         (True, False, False, False),
     ],
 )
-def test_memory_is_pinned_as_asked_where_there_is_a_gpu_and_by_itself_for_one(monkeypatch, asked, cuda, there, pinned):
+def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, asked, cuda, there, pinned):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     assert train_loader(SAMPLES, job(pin_memory=asked), Single(1), cuda).loader.pin_memory is pinned
 
 
-def test_prefetch_and_persistence_are_of_loader_processes():
+def test_prefetch_and_persistence_apply_with_workers():
     assert train_loader(SAMPLES, job(workers=2, prefetch=3), Single(1), cuda=False).loader.prefetch_factor == 3
     assert train_loader(SAMPLES, job(workers=2), Single(1), cuda=False).loader.persistent_workers
     assert not train_loader(SAMPLES, job(workers=0), Single(1), cuda=False).loader.persistent_workers
@@ -154,7 +154,7 @@ for make in (train_loader, val_loader):
 """
 
 
-def test_loader_processes_are_the_workers_own_whatever_python_begins_them_by():
+def test_workers_are_forked_with_any_default_start_method():
     """As Python 3.14 does: from another process, to which a sample's preprocessing would have to be pickled."""
     source = str(Path(__file__).parents[3] / "src")
     command = [sys.executable, "-c", FORKING.format(job=job(workers=2))]
@@ -175,7 +175,7 @@ time.sleep(60)
 """
 
 
-def test_loader_processes_end_with_a_parent_that_is_killed():
+def test_workers_end_with_a_killed_parent():
     source = str(Path(__file__).parents[3] / "src")
     script = PARENT.format(job=job(workers=2))
     with subprocess.Popen(
@@ -200,7 +200,7 @@ def running(pid):
         return False
 
 
-def test_a_dataset_is_opened_as_its_layout_says(tmp_path):
+def test_dataset_is_opened_by_layout(tmp_path):
     """A person's own dataset has but one way to be opened."""
     asked = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "memory"}
     ways = {"files": {"_target_": "no.such.thing"}, "memory": {"_target_": "builtins.list"}}
@@ -226,7 +226,7 @@ def made(tmp_path, monkeypatch):
     return loaded
 
 
-def test_a_persons_own_split_without_samples_is_an_error_that_says_so(made):
+def test_empty_user_split_is_an_error(made):
     def opened(folder, split, transform):
         return [(torch.zeros(1), 0)] if split == "train" else []
 
@@ -235,7 +235,7 @@ def test_a_persons_own_split_without_samples_is_an_error_that_says_so(made):
     assert [len(each) for each in made(opened, evaluate=False)] == [1]
 
 
-def test_what_is_not_evaluated_on_is_not_opened(made):
+def test_unused_validation_split_is_not_opened(made):
     def opened(folder, split, transform):
         return {"train": [(torch.zeros(1), 0)]}[split]
 
@@ -252,7 +252,7 @@ def test_what_is_not_evaluated_on_is_not_opened(made):
         ("memory", ["memory"], "Use fewer samples"),
     ],
 )
-def test_samples_that_memory_does_not_hold_are_told_as_the_layouts(made, layout, layouts, says):
+def test_out_of_memory_while_opening_blames_the_layout(made, layout, layouts, says):
     def opened(folder, split, transform):
         raise MemoryError
 

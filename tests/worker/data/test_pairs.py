@@ -30,25 +30,25 @@ def listed(sample):
     return source.tolist(), begun.tolist(), target.tolist()
 
 
-def test_words_are_numbered_by_how_frequent_they_are_then_by_the_alphabet_after_four_marks():
+def test_words_are_indexed_by_frequency_then_alphabet_after_special_words():
     assert vocabulary(["b c", "a c", "c"], 10) == {"c": 4, "a": 5, "b": 6}
 
 
-def test_a_vocabulary_is_cut_at_as_many_words_marks_among_them():
+def test_vocabulary_is_truncated_including_special_words():
     assert vocabulary(["b c", "a c", "c"], 6) == {"c": 4, "a": 5}
 
 
-def test_a_pair_becomes_source_and_target_with_their_end_and_the_target_begun_all_filled_up(folder):
+def test_pair_becomes_padded_source_shifted_target_and_target(folder):
     # a and b are as frequent: a is 4, b 5; of the targets x is 4, y 5, z 6
     assert listed(samples(folder)[0]) == ([5, 4, 5, END, PAD], [START, 4, 5, PAD, PAD], [4, 5, END, PAD, PAD])
     assert listed(samples(folder)[1]) == ([4, 4, 5, END, PAD], [START, 6, PAD, PAD, PAD], [6, END, PAD, PAD, PAD])
 
 
-def test_a_sentence_that_is_too_long_is_cut_and_ends_all_the_same(folder):
+def test_long_sentence_is_truncated_and_still_has_its_end_token(folder):
     assert listed(samples(folder, length=2)[0]) == ([5, END], [START, 4], [4, END])
 
 
-def test_validation_has_the_words_of_training_and_others_are_unknown(folder):
+def test_validation_uses_the_training_vocabulary(folder):
     assert len(samples(folder, "val")) == 1
     assert listed(samples(folder, "val")[0]) == (
         [5, UNKNOWN, END, PAD, PAD],
@@ -57,7 +57,7 @@ def test_validation_has_the_words_of_training_and_others_are_unknown(folder):
     )
 
 
-def test_numbers_are_long(folder):
+def test_indices_are_int64(folder):
     (source, begun), target = samples(folder)[0]
     assert {tensor.dtype for tensor in (source, begun, target)} == {torch.long}
 
@@ -72,25 +72,25 @@ def test_numbers_are_long(folder):
         (b"", r"train.tsv is empty"),
     ],
 )
-def test_what_is_no_pair_is_named_with_its_line(folder, written, says):
+def test_invalid_line_is_reported_with_its_number(folder, written, says):
     (folder / "train.tsv").write_bytes(written)
     with pytest.raises(ValueError, match=says):
         samples(folder)
 
 
-def test_a_vocabulary_of_marks_alone_is_refused(folder):
+def test_vocabulary_without_room_for_words_is_rejected(folder):
     with pytest.raises(ValueError, match=r"dataset.words=4: give more than the 4 special words"):
         samples(folder, words=4)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
+def test_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match=r"cannot read file .*train.tsv: "):
         samples(tmp_path)
     with pytest.raises(StorageGoneError):
         samples(tmp_path / "unmounted")
 
 
-def test_words_of_other_letters_are_read(folder):
+def test_non_ascii_words_are_read(folder):
     (folder / "train.tsv").write_text("día год\t日 Tag\n", encoding="utf-8")
     assert listed(samples(folder)[0]) == ([4, 5, END, 0, 0], [START, 5, 4, 0, 0], [5, 4, END, 0, 0])
 
@@ -100,7 +100,7 @@ def of(composed, folder, *typed):
     return loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
 
 
-def test_they_are_loaded_in_batches_like_images(composed, folder):
+def test_pairs_are_batched(composed, folder):
     training, validation = of(composed, folder, "batch=2", "dataset.length=5")
     (((source, begun), target),) = training
     assert source.shape == begun.shape == target.shape == (2, 5)
@@ -112,7 +112,7 @@ def test_they_are_loaded_in_batches_like_images(composed, folder):
     [lambda: Transformer(28, 8, 32, 4, 1, 64, 0), lambda: Seq2Seq(28, "gru", 32, 1, 0)],
     ids=["transformer", "seq2seq"],
 )
-def test_a_model_learns_the_generated_language(composed, tmp_path, model):
+def test_model_learns_the_generated_language(composed, tmp_path, model):
     """Within a few passes over pairs of up to seven words, far more is right than by guessing the most frequent."""
     make(tmp_path, count=500, words=28, length=8, seed=0, say=print)
     training, validation = of(composed, tmp_path, "batch=20", "dataset.length=8", "dataset.words=28")

@@ -17,16 +17,16 @@ def stacked(found):
     return [torch.stack(parts) for parts in zip(*(found[index] for index in range(len(found))), strict=True)]
 
 
-def test_a_number_becomes_its_powers():
+def test_powers_of_x():
     assert raised(torch.tensor([2.0, -1.0]), 4).tolist() == [[2, 4, 8, 16], [-1, 1, -1, 1]]
     assert powers({"features": 3}, "train")(torch.tensor(2.0)).tolist() == [2, 4, 8]
 
 
-def test_a_fifth_as_many_samples_are_for_validation():
+def test_validation_has_a_fifth_of_the_samples():
     assert (len(samples()), len(samples("val")), len(samples("val", count=3))) == (100, 20, 1)
 
 
-def test_one_polynomial_gives_all_samples_of_both_splits():
+def test_splits_share_one_polynomial():
     inputs, targets = stacked(samples())
     ones = torch.ones(len(inputs), 1)
     found = torch.linalg.lstsq(torch.cat([inputs, ones], dim=1), targets).solution
@@ -35,12 +35,12 @@ def test_one_polynomial_gives_all_samples_of_both_splits():
     torch.testing.assert_close(predicted, targets, rtol=1e-3, atol=1e-3)
 
 
-def test_the_splits_have_samples_of_their_own():
+def test_splits_have_different_samples():
     (train, _), (val, _) = stacked(samples()), stacked(samples("val"))
     assert not {x.item() for x in train[:, 0]} & {x.item() for x in val[:, 0]}
 
 
-def test_the_seed_decides_all():
+def test_seed_determines_everything():
     (first, _), (again, _), (other, _) = (stacked(samples(seed=seed)) for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -67,7 +67,7 @@ def test_the_regression_converges_to_the_tutorials_target(composed):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_it_is_loaded_in_batches_like_any_other_and_timed(composed, workers):
+def test_polynomial_is_batched_and_timed(composed, workers):
     job = dict(composed("dataset=polynomial", "dataset.count=10", "batch=4", f"workers={workers}"))
     training, validation = loaders(job, {"folder": None}, Regression("smooth_l1_loss"), Single(1), cuda=False)
     assert [(inputs.shape, targets.shape) for inputs, targets in training] == [((n, 4), (n, 1)) for n in (4, 4, 2)]

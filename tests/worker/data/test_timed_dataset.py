@@ -73,19 +73,19 @@ def took(opened, transform, indices):
     return Timed(opened, transform)[indices][1]
 
 
-def test_reading_decoding_and_transforming_are_told_apart(clock):
+def test_reading_decoding_and_transforming_are_timed_separately(clock):
     assert took(lambda transform: Apart(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
 
 
-def test_of_a_persons_own_samples_all_but_the_transform_is_reading(clock):
+def test_user_samples_count_all_but_the_transform_as_reading(clock):
     assert took(lambda transform: Whole(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
 
 
-def test_samples_that_transform_nothing_are_all_reading(clock):
+def test_samples_without_transform_count_as_reading(clock):
     assert took(lambda transform: Whole(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
 
 
-def test_decoding_is_told_where_samples_tell_it_apart_from_reading(clock):
+def test_decoding_is_reported_if_timed_separately(clock):
     apart, whole = (
         batches(Timed(opened, slow(clock)), range(4), 2)
         for opened in (lambda transform: Apart(clock), lambda transform: Whole(clock, transform))
@@ -95,7 +95,7 @@ def test_decoding_is_told_where_samples_tell_it_apart_from_reading(clock):
     assert "loader_decode_s" not in whole.parts(NO_STEPS * 2), "it is in what reading took"
 
 
-def test_a_batch_carries_the_sums_and_collating_is_preprocessing(clock, monkeypatch):
+def test_batch_carries_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
     samples = Timed(lambda transform: Apart(clock), slow(clock))
     batch, spent, bad = samples[[0, 1]]
@@ -117,7 +117,7 @@ class Holed(list):
         return torch.tensor(float(index)), index
 
 
-def test_what_a_bad_sample_took_is_no_part_of_it(clock):
+def test_time_of_bad_samples_is_excluded(clock):
     class HalfBad(Apart):
         def decode(self, data, index):
             if index == 0:
@@ -143,7 +143,7 @@ NO_STEPS = [0.0] * 4
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_bad_samples_are_left_out_counted_and_the_first_few_named(workers):
+def test_bad_samples_are_skipped_counted_and_named(workers):
     loaded = passes(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
     assert labels(loaded) == [[0, 3], [8, 10, 11]], "a batch that is all bad is passed over"
     assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
@@ -153,18 +153,18 @@ def test_bad_samples_are_left_out_counted_and_the_first_few_named(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_bad_sample_that_is_not_to_be_skipped_ends_the_pass(workers):
+def test_bad_sample_raises_unless_skipped(workers):
     with pytest.raises(BadSampleError, match="image 5 cannot be read"):
         labels(passes(Holed(8, {5}), workers=workers, skip=False))
 
 
-def test_where_nothing_is_skipped_nothing_is_counted():
+def test_skipped_samples_are_absent_without_skipping():
     loaded = passes(Holed(8, {}), skip=False)
     labels(loaded)
     assert "skipped_samples" not in loaded.parts(NO_STEPS * 2)
 
 
-def test_a_dataset_that_is_all_bad_is_an_error():
+def test_dataset_without_good_samples_is_an_error():
     with pytest.raises(RuntimeError, match=r"none of 6 samples could be read; the first: 0\.png"):
         labels(passes(Holed(6, set(range(6)))))
 
@@ -175,7 +175,7 @@ class Gone(Holed):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_storage_that_is_gone_is_never_skipped(workers):
+def test_storage_failure_is_never_skipped(workers):
     with pytest.raises(StorageGoneError, match="the storage of the dataset is gone"):
         labels(passes(Gone(4, {}), workers=workers))
 
@@ -189,7 +189,7 @@ class Own(Holed):
         return torch.tensor(float(index)), index
 
 
-def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
+def test_unreadable_user_samples_are_bad():
     samples = Own(4, {1}, OSError("cannot identify image file"))
     loaded = passes(samples)
     assert labels(loaded) == [[0, 2, 3]]
@@ -198,18 +198,18 @@ def test_of_a_persons_own_samples_those_are_bad_that_cannot_be_read():
         labels(passes(samples, skip=False))
 
 
-def test_a_persons_own_file_is_named():
+def test_error_of_a_user_sample_names_its_file():
     loaded = passes(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
     labels(loaded)
     assert loaded.bad == ["/card/x.png"]
 
 
-def test_a_persons_own_mistake_is_never_skipped():
+def test_user_code_errors_are_never_skipped():
     with pytest.raises(KeyError):
         labels(passes(Own(4, {1}, KeyError("label"))))
 
 
-def test_a_storage_that_is_gone_is_known_from_a_persons_own_samples():
+def test_storage_failure_is_detected_in_user_samples():
     with pytest.raises(StorageGoneError, match=r"cannot read .*/card/x\.png"):
         labels(passes(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
 
@@ -228,7 +228,7 @@ class Sleeping(list):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pin", [False, True])
-def test_what_samples_took_comes_along_from_loader_processes(workers, pin):
+def test_times_arrive_from_dataloader_workers(workers, pin):
     loaded = passes(Sleeping(range(6)), batch=3, workers=workers, pin_memory=pin)
     begun = time.perf_counter()
     assert labels(loaded) == [[0, 1, 2], [3, 4, 5]]
@@ -257,11 +257,11 @@ def test_each_pass_has_its_own_sums():
         ([], [], 1, 0),
     ],
 )
-def test_the_model_of_the_literature(loaded_s, compute_s, workers, stall_s):
+def test_stall_model_matches_the_literature(loaded_s, compute_s, workers, stall_s):
     assert stall_model(loaded_s, compute_s, workers) == stall_s
 
 
-def test_the_model_takes_each_steps_compute_from_the_clocks_rows(clock):
+def test_stall_model_uses_compute_from_the_clocks_rows(clock):
     timed = Timed(lambda transform: Apart(clock, count=2), slow(clock))
     loaded = batches(timed, range(2), 1, num_workers=0)
     labels(loaded)

@@ -24,7 +24,7 @@ def gradient(width, height):
     return image
 
 
-def test_an_image_that_fits_is_left_as_it_is():
+def test_fitting_image_is_unchanged():
     image = Image.new("L", (32, 32))
     assert Mode(1)(image) is image
     assert Resize(32)(image) is image
@@ -34,20 +34,20 @@ def test_an_image_that_fits_is_left_as_it_is():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("how", ["resize", "crop", "pad"])
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_any_image_is_brought_to_the_channels_and_the_size(mode, channels, how, split):
+def test_image_is_converted_to_channels_and_size(mode, channels, how, split):
     normalize = {"mean": [0.5] * channels, "std": [0.5] * channels}
     transform = preprocessing({"channels": channels, "size": 32, "normalize": normalize, "preprocess": how}, split)
     tensor = transform(Image.new(mode, (48, 40)))
     assert (tensor.shape, tensor.dtype, type(tensor)) == ((channels, 32, 32), torch.float32, torch.Tensor)
 
 
-def test_black_and_white_become_minus_one_and_one():
+def test_black_and_white_map_to_minus_one_and_one():
     transform = preprocessing(dataset(), "train")
     assert transform(Image.new("L", (2, 2), 0)).tolist() == [[[-1, -1], [-1, -1]]]
     assert transform(Image.new("L", (2, 2), 255)).tolist() == [[[1, 1], [1, 1]]]
 
 
-def test_an_old_torchvision_makes_the_same_tensor(monkeypatch):
+def test_old_torchvision_gives_the_same_tensor(monkeypatch):
     new = preprocessing(COLOR, "train")(gradient(16, 16))
     monkeypatch.setattr(transforms, "v2", None)
     old = preprocessing(COLOR, "train")(gradient(16, 16))
@@ -55,7 +55,7 @@ def test_an_old_torchvision_makes_the_same_tensor(monkeypatch):
     assert not torch.equal(new, torch.zeros_like(new))
 
 
-def test_the_studys_own_preprocessing_is_the_default_and_the_same_in_training():
+def test_default_preprocessing_is_the_same_in_training():
     image = gradient(40, 20)
     found = preprocessing(COLOR, "train")(image)
     assert torch.equal(found, preprocessing(COLOR, "val")(image))
@@ -63,7 +63,7 @@ def test_the_studys_own_preprocessing_is_the_default_and_the_same_in_training():
 
 
 @pytest.mark.parametrize("how", ["crop", "pad"])
-def test_what_is_cut_in_training_differs_each_time_and_follows_the_seed_and_is_the_same_in_evaluation(how):
+def test_random_crop_follows_the_seed_and_evaluation_is_deterministic(how):
     image = gradient(40, 40)
     train, val = (preprocessing({**COLOR, "preprocess": how}, split) for split in ("train", "val"))
     torch.manual_seed(3)
@@ -74,7 +74,7 @@ def test_what_is_cut_in_training_differs_each_time_and_follows_the_seed_and_is_t
     assert torch.equal(val(image), val(image))
 
 
-def test_evaluation_takes_the_middle_of_an_image_as_is_usual_with_imagenet():
+def test_evaluation_uses_the_center_crop():
     image = Image.new("RGB", (256, 256), "black")
     image.paste("white", (16, 16, 240, 240))
     one = {"channels": 3, "size": 224, "normalize": {"mean": [0] * 3, "std": [1] * 3}, "preprocess": "crop"}
@@ -85,7 +85,7 @@ def inverted(dataset, split):
     return lambda image: (dataset["name"], split, image)
 
 
-def test_a_persons_own_preprocessing_is_named_by_its_path(monkeypatch):
+def test_user_preprocessing_is_given_by_dotted_path(monkeypatch):
     monkeypatch.setattr(transforms, "inverted", inverted, raising=False)
     how = dataset(name="mine", preprocess="epochmeter.worker.data.transforms.inverted")
     assert preprocessing(how, "val")("image") == ("mine", "val", "image")
@@ -99,7 +99,7 @@ def test_a_persons_own_preprocessing_is_named_by_its_path(monkeypatch):
         ({"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}, r"channels=3, .* mean=\[0\.5\] and std=\[0\.1, 0\.2\]"),
     ],
 )
-def test_channels_that_images_or_what_normalizes_them_have_not_are_refused(keys, says):
+def test_channel_mismatch_is_rejected(keys, says):
     with pytest.raises(ValueError, match=says):
         preprocessing({**COLOR, **keys}, "train")
 
@@ -108,7 +108,7 @@ def test_one_number_normalizes_all_channels():
     assert preprocessing({**COLOR, "normalize": HALF}, "val")(Image.new("RGB", (16, 16), "white")).unique() == 1
 
 
-def test_a_preprocessing_that_is_not_there_is_an_error_that_names_it():
+def test_missing_preprocessing_is_an_error():
     with pytest.raises(ValueError, match=r"cannot import _target_ 'my\.own\.way'"):
         preprocessing(dataset(preprocess="my.own.way"), "train")
 
@@ -128,7 +128,7 @@ print(torch.stack(made).flatten().tolist())
 
 
 @pytest.mark.system
-def test_a_boards_own_python_makes_the_same_tensors_up_to_rounding(tmp_path):
+def test_other_interpreter_gives_the_same_tensors_up_to_rounding(tmp_path):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
     gradient(40, 30).save(tmp_path / "gradient.png")

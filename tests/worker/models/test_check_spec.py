@@ -21,7 +21,7 @@ def said(capsys, **specs):
     return capsys.readouterr().out
 
 
-def test_the_names_read_are_those_of_the_functions_that_make_a_classifier():
+def test_parsed_names_are_classifier_functions():
     known = names(os.path.dirname(models.__file__))
     makers = [name for name, made in vars(models).items() if name.islower() and inspect.isfunction(made)]
     assert set(known) <= set(makers)
@@ -29,7 +29,7 @@ def test_the_names_read_are_those_of_the_functions_that_make_a_classifier():
     assert not {"get_model", "list_models", "channel_shuffle"} & set(known)
 
 
-def test_an_unknown_classifier_is_refused_with_similar_names():
+def test_unknown_classifier_is_rejected_with_similar_names():
     check_name("resnet34")
     with pytest.raises(
         ValueError, match=r"`model.name=resnet81` is not .* Did you mean resnet18, \w+ or \w+\? List all "
@@ -47,7 +47,7 @@ def test_the_command_in_the_error_prints_all_names():
     assert printed.split() == models.list_models(module=models)
 
 
-def test_keys_are_held_against_what_the_target_takes_beside_what_the_worker_passes(capsys):
+def test_unknown_arguments_are_rejected(capsys):
     sgd = {"_target_": "torch.optim.SGD", "name": "sgd", "lr": 0.1}
     step = {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 3}
     assert said(capsys, optimizer={**sgd, "nesterov": True}, scheduler=step) == ""
@@ -58,11 +58,11 @@ def test_keys_are_held_against_what_the_target_takes_beside_what_the_worker_pass
     assert second.startswith("torch.optim.lr_scheduler.StepLR does not accept")
 
 
-def test_a_target_that_cannot_be_had_is_told(capsys):
+def test_missing_target_is_reported(capsys):
     assert said(capsys, model={"_target_": "nowhere.Net"}).startswith("cannot import _target_ 'nowhere.Net'")
 
 
-def test_a_name_is_looked_up_without_torch():
+def test_name_check_does_not_import_torch():
     program = (
         "import sys; sys.modules['torch'] = None; from epochmeter.worker import check_spec;"
         'check_spec.main(\'{"model": {"architecture": "resnet81"}}\')'

@@ -27,7 +27,7 @@ def of_images(model, size, channels=1, **how):
     return facts(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
 
 
-def test_a_linear_layers_facts_are_those_worked_out_by_hand():
+def test_linear_layer_stats_match_manual_calculation():
     assert of_polynomial() == {
         "parameters": 4 + 1,
         "weight_bytes": 5 * FLOAT,
@@ -48,11 +48,11 @@ def test_a_linear_layers_facts_are_those_worked_out_by_hand():
     ],
     ids=["sgd", "momentum", "adadelta", "adamw"],
 )
-def test_an_optimizer_keeps_a_number_or_two_for_each_weight_and_adaptive_ones_a_count_for_each_tensor(optimizer, kept):
+def test_optimizer_state_size_by_optimizer(optimizer, kept):
     assert of_polynomial(optimizer=optimizer)["optimizer_bytes"] == kept
 
 
-def test_lenets_operations_are_those_of_its_products():
+def test_lenet_flops_match_its_products():
     first, second = 28 * 28 * 6 * 25, 10 * 10 * 16 * 6 * 25
     linear = 400 * 120 + 120 * 84 + 84 * 10
     forward = first + second + linear
@@ -60,14 +60,14 @@ def test_lenets_operations_are_those_of_its_products():
     assert of_images(LeNet(1, 10), 32)["flops_per_sample"] == 2 * (forward + back)
 
 
-def test_resnet_18_does_the_1_8_billion_products_that_are_published():
+def test_resnet18_flops_match_the_published_number():
     with torch.device("meta"):
         model = classifier("resnet18", 3, 1000)
     stem = 112 * 112 * 64 * 3 * 49
     assert of_images(model, 224, channels=3)["flops_per_sample"] / 2 == pytest.approx(3 * 1.814e9 - stem, rel=1e-3)
 
 
-def test_a_convolution_in_groups_does_as_many_products_on_the_way_back_for_each_gradient_as_forward():
+def test_grouped_convolution_backward_flops_equal_forward_flops_per_gradient():
     """MobileNetV3-Large does the 0.219 billion products a pass that are published, nearly all in convolutions."""
     with torch.device("meta"):
         model = classifier("mobilenet_v3_large", 3, 1000)
@@ -75,7 +75,7 @@ def test_a_convolution_in_groups_does_as_many_products_on_the_way_back_for_each_
     assert of_images(model, 224, channels=3)["flops_per_sample"] / 2 == pytest.approx(3 * 0.219e9 - stem, rel=0.02)
 
 
-def test_what_is_kept_of_a_batch_is_counted_once_and_weights_and_running_means_are_not():
+def test_activation_bytes_count_each_storage_once_without_weights():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.BatchNorm1d(10), nn.ReLU(inplace=True))
     known = of_images(model, 4)
     images, hidden = BATCH * 16 * FLOAT, BATCH * 10 * FLOAT
@@ -86,7 +86,7 @@ def test_what_is_kept_of_a_batch_is_counted_once_and_weights_and_running_means_a
     assert known["gradient_bytes"] == (170 + 20) * FLOAT
 
 
-def test_frozen_weights_are_no_parameters_and_have_no_gradient():
+def test_frozen_weights_count_as_neither_parameters_nor_gradients():
     model = LeNet(1, 10)
     model.features.requires_grad_(False)
     known = of_images(model, 32)
@@ -95,14 +95,14 @@ def test_frozen_weights_are_no_parameters_and_have_no_gradient():
     assert known["weight_bytes"] == 61_706 * FLOAT
 
 
-def test_sequences_have_facts_too():
+def test_sequence_models_have_stats():
     translation = {"words": 20, "length": 6}
     known = facts(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
     assert known["flops_per_sample"] > 0
     assert known["activation_bytes"] > 0
 
 
-def test_bytes_of_a_batch_are_absent_in_other_precisions_than_they_are_counted_in():
+def test_activation_bytes_are_absent_in_reduced_precision():
     assert "activation_bytes" not in of_polynomial(precision="bf16")
     assert of_polynomial(precision="tf32")["activation_bytes"] == of_polynomial()["activation_bytes"]
 

@@ -52,13 +52,13 @@ def made(architecture, **how):
         return classifier(architecture, 3, 10, **how)
 
 
-def test_a_model_that_takes_the_images_is_left_as_it_is():
+def test_check_does_not_change_a_fitting_model():
     model = LeNet(1, 10)
     check_inputs(model, job(), IMAGES)
     assert all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
-def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
+def test_model_that_fails_only_on_meta_is_accepted():
     model, state = Masked().eval(), torch.random.get_rng_state()
     check_inputs(model, job(), IMAGES)
     check_smallest(model, job(batch=1), IMAGES, {1: 1})
@@ -72,7 +72,7 @@ def test_a_model_that_only_the_meta_device_cannot_run_is_not_refused():
     [(Polynomial(4), POWERS, NUMBERS), (Seq2Seq(20, "lstm", 8, 2, 0.1), PAIRS, WORDS),
      (Transformer(20, 6, 8, 2, 1, 16, 0.1), PAIRS, WORDS)],
 )  # fmt: skip
-def test_what_is_no_image_is_taken_too(model, asked, task):
+def test_non_image_inputs_are_accepted(model, asked, task):
     check_inputs(model, asked, task)
 
 
@@ -88,13 +88,13 @@ def test_what_is_no_image_is_taken_too(model, asked, task):
     ],
     ids=["lenet", "lenet, too large", "vgg11", "instance norm", "inception_v3", "vit"],
 )
-def test_a_model_that_cannot_take_the_images_is_refused_with_the_smallest_size_that_it_can(model, size, needs):
+def test_rejected_image_size_suggests_the_smallest_that_fits(model, size, needs):
     says = rf"model mine .* 3 x {size} x {size}, of dataset digits: .*\. {needs} or use another"
     with pytest.raises(ValueError, match=says):
         check_inputs(model, job(size=size, channels=3), IMAGES)
 
 
-def test_where_no_size_helps_none_is_told():
+def test_no_size_is_suggested_if_none_fits():
     with pytest.raises(ValueError, match=r"channels.*\. Set dataset.size, or use another model"):
         check_inputs(LeNet(3, 10), job(channels=1), IMAGES)
 
@@ -119,18 +119,18 @@ def test_where_no_size_helps_none_is_told():
     ],
     ids=["classes", "features", "numbers", "words"],
 )
-def test_a_model_made_for_another_number_is_refused(model, asked, task, says):
+def test_mismatched_model_sizes_are_rejected(model, asked, task, says):
     with pytest.raises(ValueError, match=says):
         check_inputs(model, asked, task)
 
 
-def test_an_accuracy_is_no_target_where_nothing_is_right_or_wrong():
+def test_target_accuracy_needs_a_task_with_accuracy():
     check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
     with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\. Set target_loss"):
         check_inputs(Polynomial(4), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
 
 
-def test_more_scores_than_classes_are_no_harm():
+def test_more_scores_than_classes_are_accepted():
     check_inputs(LeNet(1, 1000), job(), IMAGES)
 
 
@@ -144,17 +144,17 @@ def test_more_scores_than_classes_are_no_harm():
         (8, {8: 2, 5: 1}, r"with batch=8 an epoch's last batch has 5 samples, of which a GPU gets one: "),
     ],
 )
-def test_batch_norm_that_gets_one_value_is_refused_with_what_to_set(batch, fewest, says):
+def test_batch_norm_with_a_single_sample_is_rejected(batch, fewest, says):
     with pytest.raises(ValueError, match=says):
         check_smallest(made("inception_v3"), job(size=299, channels=3, batch=batch), IMAGES, fewest)
 
 
-def test_a_batch_of_one_is_no_harm_to_a_model_without_batch_norm_and_two_samples_are_none_to_any():
+def test_single_sample_is_accepted_without_batch_norm():
     check_smallest(LeNet(1, 10), job(batch=1), IMAGES, {1: 1})
     check_smallest(made("inception_v3"), job(size=299, channels=3, batch=5), IMAGES, {5: 5, 2: 2})
 
 
-def test_a_copy_on_the_meta_device_has_the_shapes_and_ties_of_the_model_and_no_memory():
+def test_meta_copy_keeps_shapes_and_tied_weights():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     copied = on_meta(model)
@@ -192,7 +192,7 @@ class NamedTask:
         return None
 
 
-def test_a_model_of_dictionaries_is_probed_learns_and_has_facts():
+def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     model, task, one = Named(), NamedTask(), job("mine", dataset={"name": "mine"})
     check_inputs(model, one, task)
     with pytest.raises(ValueError, match="target_accuracy"):
