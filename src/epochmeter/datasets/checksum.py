@@ -136,7 +136,7 @@ def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lam
             total = total.plus(act(batch))
             tell(total)
         return total
-    others = active_children()
+    other_processes = active_children()
     pending = deque[Future[Sum]]()
     with ProcessPoolExecutor(PROCESSES, get_context("fork"), _begin, (act, os.getpid())) as pool:
         try:
@@ -149,7 +149,7 @@ def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lam
                 total = total.plus(future.result())
                 tell(total)
         except BaseException:
-            for process in set(active_children()).difference(others):
+            for process in set(active_children()).difference(other_processes):
                 process.terminate()  # it may be reading a large file
             pool.shutdown(cancel_futures=True)  # wait until all have ended
             raise

@@ -59,9 +59,9 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
                 "them into train/ and val/. Needed also with evaluate=false."
             )
     if classes != len(train_counts):
-        given = "dataset.classes is not set" if classes is None else f"dataset.classes={classes}"
+        setting = "dataset.classes is not set" if classes is None else f"dataset.classes={classes}"
         raise ValueError(
-            f"{given}, but {folder} has {len(train_counts)} class folders: {_some(sorted(train_counts))}. Set "
+            f"{setting}, but {folder} has {len(train_counts)} class folders: {_some(sorted(train_counts))}. Set "
             f"dataset.classes={len(train_counts)}, or set dataset.root= to another folder."
         )
     return {"splits": splits, "classes": len(train_counts), "channels": 3, "source": str(folder)}

@@ -178,10 +178,10 @@ def _check_arguments(dataset: dict[str, Any], description: dict[str, Any], folde
     ]
     if changed:
         names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in changed}
-        wanted, actual = (
+        expected, actual = (
             ", ".join(f"{names[key]}={typed(of[key])}" for key in changed) for of in (configured, created)
         )
-        raise ValueError(f"{wanted}, but {folder} was made with {actual}. {remedy}")
+        raise ValueError(f"{expected}, but {folder} was made with {actual}. {remedy}")
 
 
 def _remedy(dataset: dict[str, Any], home: Path) -> str:

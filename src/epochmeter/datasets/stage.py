@@ -175,11 +175,11 @@ def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
 
 
 def _differ(first: Path, second: Path) -> bool:
-    with open(first, "rb") as one, open(second, "rb") as other:
-        while chunk := one.read(checksum.CHUNK_BYTES):
-            if chunk != other.read(checksum.CHUNK_BYTES):
+    with open(first, "rb") as first_file, open(second, "rb") as second_file:
+        while chunk := first_file.read(checksum.CHUNK_BYTES):
+            if chunk != second_file.read(checksum.CHUNK_BYTES):
                 return True
-        return other.read(1) != b""
+        return second_file.read(1) != b""
 
 
 def _lost(home: Path, place: Path, images: bool) -> str:

@@ -128,16 +128,16 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
 
 
-def sentence(found: Sequence[Bottleneck]) -> str:
+def sentence(bottlenecks: Sequence[Bottleneck]) -> str:
     """Return the bottlenecks of several configurations in one sentence."""
-    labels = [bottleneck.label for bottleneck in found]
-    if len(found) == 1:
-        return f"Bottleneck: {found[0].text}."
+    labels = [bottleneck.label for bottleneck in bottlenecks]
+    if len(bottlenecks) == 1:
+        return f"Bottleneck: {bottlenecks[0].text}."
     if len(set(labels)) == 1:
-        return f"Bottleneck of all {len(found)} configurations: {labels[0]}."
+        return f"Bottleneck of all {len(bottlenecks)} configurations: {labels[0]}."
     counts = sorted(dict.fromkeys(labels), key=lambda label: -labels.count(label))
     listed = ", ".join(f"{labels.count(label)} {label}" for label in counts)
-    return f"Bottlenecks of {len(found)} configurations: {listed}."
+    return f"Bottlenecks of {len(bottlenecks)} configurations: {listed}."
 
 
 def _stall_shares(metrics: Mapping[str, float]) -> dict[str, float]:

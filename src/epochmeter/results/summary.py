@@ -138,7 +138,7 @@ def untotaled(windows: Sequence[Window]) -> list[str]:
         return []
     if short := _shortfall(windows):
         return [f"no total energy: {short}"]
-    lacking = [window["epoch"] + 1 for window, has in zip(windows, metered, strict=True) if not has]
+    lacking = [window["epoch"] + 1 for window, has_energy in zip(windows, metered, strict=True) if not has_energy]
     more = f" and {len(lacking) - 1} more windows" if len(lacking) > 1 else ""
     return [f"no total energy: it was not measured in epoch {lacking[0]}{more}"] if lacking else []
 

@@ -140,9 +140,9 @@ class Record:
             epochs: Number of epochs to keep.
             also: Names of more files to move.
         """
-        kept = [window for window in self.windows() if window["epoch"] < epochs]
-        steps = steps_of(kept)
-        lines = [json.dumps(window) + "\n" for window in kept]
+        windows = [window for window in self.windows() if window["epoch"] < epochs]
+        steps = steps_of(windows)
+        lines = [json.dumps(window) + "\n" for window in windows]
         write_whole(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
         for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
             os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)

@@ -83,8 +83,8 @@ class SweepLoader(ConfigLoaderImpl):
         # Only `machine.` overrides: other keys may exist only in the detected device's group.
         machine_values = [value for value in values if value.key_or_group.partition(".")[0] == "machine"]
         root = str((self._applied(machine_values, template) if machine_values else template).machine.root)
-        others = [group for group in groups if not group.startswith("device=")]
-        return self._composed_once(master, [*others, f"device={self._detect(root)}"])
+        other_groups = [group for group in groups if not group.startswith("device=")]
+        return self._composed_once(master, [*other_groups, f"device={self._detect(root)}"])
 
     def _composed_once(self, master: DictConfig, groups: list[str]) -> DictConfig:
         """Return Hydra's composition of groups only; must not be modified."""

@@ -102,7 +102,7 @@ class Search:
 
 
 def search(
-    asked: Search,
+    settings: Search,
     earlier: Mapping[int, Point | None],
     measure: Callable[[int, Point], Measured],
     say: Callable[[str], None],
@@ -110,7 +110,7 @@ def search(
     """Measure points until there are `trials`, or the space is exhausted.
 
     Args:
-        asked: The search.
+        settings: The search.
         earlier: Points of runs that an earlier command numbered, which are measured first; None for a run outside the
             space. `measure` skips completed runs.
         measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
@@ -123,25 +123,25 @@ def search(
         SearchError: No run has an objective.
     """
     results: dict[Point, Measured] = {}
-    previous = asked.objectives
-    total = min(asked.trials, asked.size)
-    for number, point in _turns(asked, earlier, results):
+    previous = settings.objectives
+    total = min(settings.trials, settings.size)
+    for number, point in _turns(settings, earlier, results):
         if number not in earlier:
             say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
         results[point] = measured = measure(number, point)
-        current = sought(asked, results)
+        current = sought(settings, results)
         if dropped := [name for name in previous if name not in current]:
             why = (measured.no_energy or "").rstrip(".")
             say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(current)} only.")
         if measured.metrics and (lacks := [name for name in current if name not in measured.metrics]):
             say(f"run {number} has no {' and no '.join(lacks)}: the search ignores it.")
         previous = current
-    if len(results) < asked.trials:
-        say(f"All {len(results)} points of the space are measured, fewer than hydra.sweeper.trials={asked.trials}.")
+    if len(results) < settings.trials:
+        say(f"All {len(results)} points of the space are measured, fewer than hydra.sweeper.trials={settings.trials}.")
     return results
 
 
-def sought(asked: Search, known: Mapping[Point, Measured]) -> Sequence[str]:
+def sought(settings: Search, results: Mapping[Point, Measured]) -> Sequence[str]:
     """Return the objectives without optional ones that are not measured here.
 
     An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
@@ -149,36 +149,36 @@ def sought(asked: Search, known: Mapping[Point, Measured]) -> Sequence[str]:
     Raises:
         SearchError: No run has an objective that is not optional.
     """
-    measured_names = {name for measured in known.values() for name in measured.metrics}
-    reasons = [measured.no_energy for measured in known.values() if measured.no_energy]
-    missing = [name for name in asked.objectives if measured_names and name not in measured_names]
-    dropped = [name for name in missing if name in asked.optional and reasons]
-    kept = [name for name in asked.objectives if name not in dropped]
+    measured_names = {name for measured in results.values() for name in measured.metrics}
+    reasons = [measured.no_energy for measured in results.values() if measured.no_energy]
+    missing = [name for name in settings.objectives if measured_names and name not in measured_names]
+    dropped = [name for name in missing if name in settings.optional and reasons]
+    remaining = [name for name in settings.objectives if name not in dropped]
     if unavailable := [name for name in missing if name not in dropped and name not in TO_TARGET]:
         why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in unavailable) else ""
-        instead = [name for name in kept if name not in unavailable] or STEADY[1:]
+        instead = [name for name in remaining if name not in unavailable] or STEADY[1:]
         raise SearchError(
             f"no run has {' or '.join(unavailable)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
         )
-    return kept
+    return remaining
 
 
-def next_point(asked: Search, known: Mapping[Point, Measured]) -> Point | None:
+def next_point(settings: Search, results: Mapping[Point, Measured]) -> Point | None:
     """Return the next point to measure; None if there is none.
 
     The sampler is told known results again if it repeats.
     """
-    if len(known) >= asked.size:
+    if len(results) >= settings.size:
         return None
-    names = sought(asked, known)
-    study = _study(asked, known, names)
+    names = sought(settings, results)
+    study = _study(settings, results, names)
     for _ in range(PATIENCE):
-        trial = study.ask({axis.key: axis.distribution() for axis in asked.axes})
-        point = tuple(axis.typed(trial.params[axis.key]) for axis in asked.axes)
-        if point not in known:
+        trial = study.ask({axis.key: axis.distribution() for axis in settings.axes})
+        point = tuple(axis.typed(trial.params[axis.key]) for axis in settings.axes)
+        if point not in results:
             return point
-        _tell(study, trial, losses(known[point].metrics, names))
-    return _other(asked, known)
+        _tell(study, trial, losses(results[point].metrics, names))
+    return _other(settings, results)
 
 
 def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
@@ -228,30 +228,30 @@ def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
         candidates = front_costs if len(cost) > 2 else front_costs[-1:]
         if not any(all(a <= b for a, b in zip(other, cost, strict=True)) for other in candidates):
             front_costs.append(cost)
-    kept = set(front_costs)
-    return [cost in kept for cost in all_costs]
+    on_front = set(front_costs)
+    return [cost in on_front for cost in all_costs]
 
 
 def _turns(
-    asked: Search, earlier: Mapping[int, Point | None], known: Mapping[Point, Measured]
+    settings: Search, earlier: Mapping[int, Point | None], results: Mapping[Point, Measured]
 ) -> Iterator[tuple[int, Point]]:
-    """Yield numbered points; `known` has the result of each before the next is requested."""
+    """Yield numbered points; `results` has the result of each before the next is requested."""
     yield from ((number, point) for number, point in earlier.items() if point is not None)
     number = max(earlier, default=-1) + 1
-    while len(known) < asked.trials and (point := next_point(asked, known)) is not None:
+    while len(results) < settings.trials and (point := next_point(settings, results)) is not None:
         yield number, point
         number += 1
 
 
-def _study(asked: Search, known: Mapping[Point, Measured], names: Sequence[str]) -> Study:
+def _study(settings: Search, results: Mapping[Point, Measured], names: Sequence[str]) -> Study:
     """Return a study with all known points and their results, in order."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(directions=["minimize"] * len(names), sampler=_sampler(asked, len(known)))
-    distributions = {axis.key: axis.distribution() for axis in asked.axes}
-    for point, measured in known.items():
-        study.enqueue_trial({axis.key: axis.drawn(typed) for axis, typed in zip(asked.axes, point, strict=True)})
+    study = optuna.create_study(directions=["minimize"] * len(names), sampler=_sampler(settings, len(results)))
+    distributions = {axis.key: axis.distribution() for axis in settings.axes}
+    for point, measured in results.items():
+        study.enqueue_trial({axis.key: axis.drawn(typed) for axis, typed in zip(settings.axes, point, strict=True)})
         trial = study.ask(distributions)
         _ = trial.relative_params  # without this access, NSGA-II does not count enqueued trials in a generation
         _tell(study, trial, losses(measured.metrics, names))
@@ -267,21 +267,21 @@ def _tell(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
         study.tell(trial, values)
 
 
-def _sampler(asked: Search, count: int) -> BaseSampler:
+def _sampler(settings: Search, count: int) -> BaseSampler:
     """Return the sampler after `count` points: reproducible, but different for each count."""
     from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
 
-    seed = random.Random(f"{asked.seed}/{count}").getrandbits(32)
-    if asked.sampler == "nsga2":
-        return NSGAIISampler(population_size=min(50, max(4, asked.trials // GENERATIONS)), seed=seed)
-    return RandomSampler(seed=seed) if asked.sampler == "random" else TPESampler(seed=seed)
+    seed = random.Random(f"{settings.seed}/{count}").getrandbits(32)
+    if settings.sampler == "nsga2":
+        return NSGAIISampler(population_size=min(50, max(4, settings.trials // GENERATIONS)), seed=seed)
+    return RandomSampler(seed=seed) if settings.sampler == "random" else TPESampler(seed=seed)
 
 
-def _other(asked: Search, known: Mapping[Point, Measured]) -> Point | None:
+def _other(settings: Search, results: Mapping[Point, Measured]) -> Point | None:
     """Return a random unmeasured point; None if none is found."""
-    generator = random.Random(f"{asked.seed}/{len(known)}")
-    if asked.size <= MANY:
-        grid = product(*([axis.at((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in asked.axes))
-        return generator.choice([point for point in grid if point not in known])
-    samples = (tuple(axis.at(generator.random()) for axis in asked.axes) for _ in range(MANY))
-    return next((point for point in samples if point not in known), None)
+    generator = random.Random(f"{settings.seed}/{len(results)}")
+    if settings.size <= MANY:
+        grid = product(*([axis.at((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in settings.axes))
+        return generator.choice([point for point in grid if point not in results])
+    samples = (tuple(axis.at(generator.random()) for axis in settings.axes) for _ in range(MANY))
+    return next((point for point in samples if point not in results), None)

@@ -111,9 +111,9 @@ def is_axis(override: str) -> bool:
 def spelled(command: Sequence[str]) -> list[str]:
     """Return the canonical form of a command: `sweep.repeats=3` becomes a leading `repeat=0,1,2`."""
     counts = [override for override in command if key_of(override) == REPEATS]
-    others = [override for override in command if override not in counts]
+    rest = [override for override in command if override not in counts]
     last = counts[-1].partition("=")[2] if counts else ""
-    return [repeated(int(last)), *others] if last.isdecimal() else others
+    return [repeated(int(last)), *rest] if last.isdecimal() else rest
 
 
 def repeated(count: int) -> str:

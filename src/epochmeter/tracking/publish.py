@@ -193,11 +193,11 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-    wanted = run_export.tags(record)
+    expected = run_export.tags(record)
     if SWEEPS not in run.data.tags:
-        wanted[SWEEPS] = record.run()["sweep_id"]
+        expected[SWEEPS] = record.run()["sweep_id"]
     params = [Param(*item) for item in run_export.params(record).items() if item[0] not in run.data.params]
-    tags = [RunTag(*item) for item in wanted.items() if item not in run.data.tags.items()]
+    tags = [RunTag(*item) for item in expected.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
         store.client.log_batch(run.info.run_id, params=batch)
         yield
@@ -205,7 +205,7 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
     # Tags of a premature end, and of deleted windows.
-    for outdated in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*wanted, WINDOWS, SWEEPS)]:
+    for outdated in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*expected, WINDOWS, SWEEPS)]:
         store.client.delete_tag(run.info.run_id, outdated)
         yield
     dataset = run_export.dataset(record)

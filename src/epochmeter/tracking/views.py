@@ -92,8 +92,8 @@ def saving(store: Store, record: Record | None = None, sweep: str | None = None)
         covers = covers_of(store, energy, record)
         yield
         tags = store.client.get_experiment(store.experiment_id).tags
-        wanted = {**views(energy, covers), **(views_of_sweep(sweep, energy) if sweep else {})}
-        for key, view in wanted.items():
+        expected = {**views(energy, covers), **(views_of_sweep(sweep, energy) if sweep else {})}
+        for key, view in expected.items():
             if tags.get(TAG + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, TAG + key, view)
                 yield

@@ -16,6 +16,7 @@ BEFORE = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
 
 
 def main(specs):
+    """Check specifications given as JSON, and print the problems."""
     for group, spec in json.loads(specs).items():
         try:
             check(group, spec)

@@ -76,10 +76,10 @@ def each(act, batch, method=None, *arguments):
     if isinstance(batch, (tuple, list)):
         return type(batch)([apply(part) for part in batch])
     if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
-        made = copy.copy(batch)
+        result = copy.copy(batch)
         for name in batch.__dataclass_fields__:
-            object.__setattr__(made, name, apply(getattr(batch, name)))  # works for frozen dataclasses too
-        return made
+            object.__setattr__(result, name, apply(getattr(batch, name)))  # works for frozen dataclasses too
+        return result
     return batch
 
 
@@ -87,9 +87,9 @@ def _like(mapping, items):
     """Return a mapping of the same type with other values; a `defaultdict` keeps its factory."""
     if not isinstance(mapping, dict):
         return type(mapping)(items)
-    made = copy.copy(mapping)
-    made.update(items)
-    return made
+    result = copy.copy(mapping)
+    result.update(items)
+    return result
 
 
 def count(batch):

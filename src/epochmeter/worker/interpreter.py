@@ -26,6 +26,7 @@ def torch_version():
 
 
 def main():
+    """Print the versions as JSON."""
     python = sys.version_info[:2]
     print(json.dumps({"python": python, "torch": torch_version() if python >= (3, 4) else None}))
 

@@ -85,16 +85,19 @@ class Parallel(Single):
         self._wanted = ranks
 
     def wrap(self, model, device):
+        """Return the model wrapped by `nn.DataParallel`, for training and for evaluation."""
         available = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(available, self._wanted or available)))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 
     def smallest(self, samples):
+        """Return the size of the last chunk of a batch."""
         per_gpu = -(-samples // max(1, len(self._gpus)))
         return samples % per_gpu or per_gpu
 
     def facts(self):
+        """Return the UUIDs of the GPUs."""
         return {"gpus": [named(torch.device("cuda", gpu)) for gpu in self._gpus]}
 
 
@@ -130,6 +133,7 @@ class Distributed(Single):
         return device
 
     def wrap(self, model, device):
+        """Return the model wrapped by DistributedDataParallel for training, and the bare one for evaluation."""
         only = [device] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=only), model
 
@@ -138,21 +142,25 @@ class Distributed(Single):
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, filled=shuffled is not None)
 
     def agree(self, model):
+        """Broadcast the buffers of rank 0's model."""
         for buffer in model.buffers():
             distributed.broadcast(buffer, 0)
 
     def gather(self, value):
+        """Return the values of all ranks, in rank order, over the gloo group."""
         values = [None] * self.ranks
         distributed.all_gather_object(values, value, group=self._words)
         return values
 
     def share(self, value):
+        """Wait for all ranks, and return rank 0's value."""
         distributed.monitored_barrier(self._words, self._timeout)
         holder = [value]
         distributed.broadcast_object_list(holder, 0, group=self._words)
         return holder[0]
 
     def facts(self):
+        """Return the ranks, the back end, and the UUIDs of all GPUs and of this node's."""
         used = [(self.node, named(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.gather(used) for gpu in gpus]
         return {
@@ -163,6 +171,7 @@ class Distributed(Single):
         }
 
     def leave(self):
+        """Destroy the process group."""
         distributed.destroy_process_group()
 
 

@@ -68,17 +68,20 @@ class Regression:
         self._loss = getattr(functional, loss)
 
     def example(self, dataset, count, numbers):
+        """Return random inputs (count, features) and targets (count, 1)."""
         inputs = torch.randn(count, dataset["features"], generator=numbers)
         return inputs, torch.randn(count, 1, generator=numbers)
 
     def loss(self, outputs, targets):
+        """Return the configured loss, a mean over the samples."""
         return self._loss(outputs, targets)
 
     def weight(self, targets):
+        """Return the number of samples."""
         return len(targets)
 
     def right(self, outputs, targets):
-        return None
+        """Return None: a regression has no accuracy."""
 
 
 class Translation:
@@ -89,15 +92,19 @@ class Translation:
     """
 
     def example(self, dataset, count, numbers):
+        """Return random ((source, shifted target), target), each (count, length)."""
         shape = (count, dataset["length"])
         source, shifted, target = (torch.randint(1, dataset["words"], shape, generator=numbers) for _ in range(3))
         return (source, shifted), target
 
     def loss(self, outputs, targets):
+        """Return the mean cross entropy per word, without padding."""
         return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=PAD)
 
     def weight(self, targets):
+        """Return the number of words, without padding, as a tensor on the device."""
         return (targets != PAD).sum()
 
     def right(self, outputs, targets):
+        """Return which words are correct, a boolean tensor; padding is not."""
         return (outputs.argmax(2) == targets) & (targets != PAD)

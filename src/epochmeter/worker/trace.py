@@ -34,10 +34,10 @@ class TorchTrace:
             profiler.export_chrome_trace(partial)
             os.replace(partial, path)
 
-        wanted = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
-        plan = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
-        activities = wanted & set(supported_activities())
-        with profile(activities=activities, schedule=plan, on_trace_ready=export) as profiler:
+        requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+        phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
+        activities = requested & set(supported_activities())
+        with profile(activities=activities, schedule=phases, on_trace_ready=export) as profiler:
             run(self._stepping(batches, profiler))
 
     def _stepping(self, batches, profiler):

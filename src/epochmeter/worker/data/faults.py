@@ -146,11 +146,11 @@ def killed(text):
     )
 
 
-def exhausted(wanted=""):
+def exhausted(requested=""):
     """Return the message for a DataLoader worker that ran out of memory, with the size of the request."""
     return (
         "a DataLoader worker ran out of memory{}. Use fewer workers, a smaller batch or prefetch, or workers=0.".format(
-            wanted and " ({})".format(wanted)
+            requested and " ({})".format(requested)
         )
     )
 

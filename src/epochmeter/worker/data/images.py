@@ -126,10 +126,10 @@ def _again(bad):
     return BadSampleError(str(bad), bad.name)
 
 
-def _names(folder, wanted):
+def _names(folder, is_wanted):
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and wanted(entry))
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and is_wanted(entry))
     except OSError as error:
         raise RuntimeError(
             "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}".format(

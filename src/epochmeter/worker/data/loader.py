@@ -39,12 +39,12 @@ def loaders(job, facts, task, strategy, cuda):
         orders = [_seeded(job), None]
         counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(splits, orders)]
         dropping = (job["drop_last"], False)
-        made = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
-        return _stepping(job, made)
+        created = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
+        return _stepping(job, created)
     samples = _opened(dataset, facts["folder"], splits)
     _check_counts(job, {split: len(part) for split, part in zip(splits, samples)}, strategy.ranks)
-    made = [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
-    return _stepping(job, made)
+    created = [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
+    return _stepping(job, created)
 
 
 def notes(job, training):
@@ -73,15 +73,15 @@ def train_loader(samples, job, strategy, cuda):
     The last batch is smaller, or dropped with `drop_last`. DataLoader workers persist between epochs if configured.
     """
     shuffled = _seeded(job)  # the same order on all ranks
-    order, how = strategy.shard(samples, shuffled), _how(job, strategy, cuda)
-    how["persistent_workers"] = job["persistent_workers"] and job["workers"] > 0
-    return batches(samples, order, job["batch"], job["drop_last"], [shuffled, how["generator"]], **how)
+    order, options = strategy.shard(samples, shuffled), _how(job, strategy, cuda)
+    options["persistent_workers"] = job["persistent_workers"] and job["workers"] > 0
+    return batches(samples, order, job["batch"], job["drop_last"], [shuffled, options["generator"]], **options)
 
 
 def val_loader(samples, job, strategy, cuda):
     """Return the loader for evaluation, in order. Its workers end with the window, so that none idles in training."""
-    how = _how(job, strategy, cuda)
-    return batches(samples, strategy.shard(samples, None), job["batch"], generators=[how["generator"]], **how)
+    options = _how(job, strategy, cuda)
+    return batches(samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options)
 
 
 def _opened(dataset, folder, splits):
@@ -114,15 +114,15 @@ def _check_counts(job, counts, ranks):
         )
 
 
-def _stepping(job, made):
+def _stepping(job, loaders):
     """Check that there is at least one training step, and return the loaders."""
-    training = made[0]
+    training = loaders[0]
     if not len(training):
         raise ValueError(
             "batch={} exceeds the {} training samples, and drop_last=true drops smaller batches: an epoch has no step. "
             "Set batch={} or less, or drop_last=false.".format(job["batch"], training.count, training.count)
         )
-    return made
+    return loaders
 
 
 def _how(job, strategy, cuda):

@@ -29,8 +29,8 @@ class ReadyBatches:
         size = min(self.batch, count)
         self._made = []
         while len(self._made) < min(len(self), MOST_BYTES // max(1, self._bytes())) or not self._made:
-            made = task.example(job["dataset"], size, numbers)
-            self._made.append(each(torch.Tensor.pin_memory, made, "pin_memory") if pinned else made)
+            batch = task.example(job["dataset"], size, numbers)
+            self._made.append(each(torch.Tensor.pin_memory, batch, "pin_memory") if pinned else batch)
 
     def __len__(self):
         steps = self.count // self.batch if self.drop_last else -(-self.count // self.batch)

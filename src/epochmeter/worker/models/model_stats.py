@@ -85,8 +85,8 @@ def convolved_back(out, inputs, weights, bias, stride, padding, dilation, transp
 
     torch's own formula ignores groups in the gradient of the weights: it overestimates a MobileNet nine times.
     """
-    wanted = rest[2]  # output mask: gradients of inputs, weights and bias; follows the output padding and the groups
-    return conv_flop_count(inputs, weights, out, transposed) * (wanted[0] + wanted[1])
+    output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
+    return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
 
 
 def batched(sample, count):

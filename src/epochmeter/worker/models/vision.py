@@ -93,7 +93,7 @@ def with_channels(model, channels):
 
 def _for_channels(convolution, channels):
     """Return the convolution with `channels` inputs, whose weights repeat those of the first three."""
-    made = nn.Conv2d(
+    adapted = nn.Conv2d(
         channels,
         convolution.out_channels,
         convolution.kernel_size,
@@ -103,7 +103,7 @@ def _for_channels(convolution, channels):
         bias=convolution.bias is not None,
     )
     with torch.no_grad():
-        made.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
-        if made.bias is not None:
-            made.bias.copy_(convolution.bias)
-    return made
+        adapted.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
+        if adapted.bias is not None:
+            adapted.bias.copy_(convolution.bias)
+    return adapted
