@@ -68,7 +68,7 @@ def test_a_run_begins_once_the_hottest_sensor_is_below_what_is_asked_for(weather
     rest = machine.rest(cool_below_c=50)
     assert rest.facts == {"waited_s": 14, "temperature_c": 49}
     assert rest.notes == ()
-    assert machine.said == ["The device is at 63 C: waiting for less than 50 C, 600 s at most."]
+    assert machine.said == ["Device temperature 63 C: waiting up to 600 s for less than 50 C."]
 
 
 def test_a_device_that_is_cool_is_not_waited_for(weather):
@@ -79,8 +79,8 @@ def test_a_device_that_does_not_cool_in_time_is_noted_and_the_run_begins(weather
     rest = weather(90).rest(cool_below_c=50, cool_wait_s=20)
     assert rest.facts == {"waited_s": 20, "temperature_c": 70}
     assert rest.notes == [
-        "it began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50: raise that, or "
-        "sweep.cool_wait_s=20."
+        "the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it or "
+        "`sweep.cool_wait_s=20`"
     ]
 
 

@@ -97,8 +97,8 @@ def test_the_gpus_of_other_nodes_are_metered_there():
     [
         (["1234", "5678"], None),
         ([None, None], None),
-        (["1234", "9999"], "9999 trains, but GPU-1234, GPU-5678 is metered.*VISIBLE_DEVICES=GPU-1234,GPU-9999"),
-        (["1234", "1234"], r"2 GPUs are metered, but 1 of them train\. Set strategy\.ranks=1"),
+        (["1234", "9999"], "9999 trains, but GPU-1234, GPU-5678 is metered\n.*VISIBLE_DEVICES=GPU-1234,GPU-9999"),
+        (["1234", "1234"], r"2 GPUs are metered, but 1 of them train\n  hint: set `strategy\.ranks=1`"),
     ],
 )
 def test_of_several_gpus_all_are_held_against_what_is_metered(trained, refusal):

@@ -72,7 +72,9 @@ def test_a_node_goes_by_the_address_that_slurm_has_for_it_or_else_by_its_name(tm
 def test_what_trains_on_one_node_is_refused_on_several():
     check(DDP, here())
     check(SINGLE, Node())
-    with pytest.raises(ValueError, match="strategy=single trains on one node, and srun started 2: give strategy=ddp"):
+    with pytest.raises(
+        ValueError, match="strategy=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"
+    ):
         check(SINGLE, here())
 
 
@@ -95,5 +97,7 @@ def test_a_sweep_on_several_nodes_is_refused():
 
 def test_a_whole_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
     check_alone(Node(), tmp_path)
-    with pytest.raises(ValueError, match=r"is whole, and 1 more of 2 nodes have begun .*leave out sweep\.resume=true"):
+    with pytest.raises(
+        ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume=true`"
+    ):
         check_alone(Node(nodes=2), tmp_path)

@@ -55,7 +55,7 @@ def rest(
     below_c, most_s = sweep.cool_below_c, sweep.cool_wait_s
     temperature_c, cooling_s = gauges.now(HEAT), clock()
     if below_c is not None and temperature_c is not None and temperature_c >= below_c:
-        say(f"The device is at {temperature_c:.0f} C: waiting for less than {below_c:g} C, {most_s:g} s at most.")
+        say(f"Device temperature {temperature_c:.0f} C: waiting up to {most_s:g} s for less than {below_c:g} C.")
         while temperature_c is not None and temperature_c >= below_c and clock() - cooling_s < most_s:
             pause(LOOK_S)
             temperature_c = gauges.now(HEAT)
@@ -68,6 +68,6 @@ def rest(
         return Rest(waited_s, reason=why, notes=unseen)
     if below_c is not None and temperature_c >= below_c:
         waited = f"after {clock() - cooling_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
-        hot = [f"it began at {temperature_c:.0f} C, {waited}: raise that, or sweep.cool_wait_s={most_s:g}."]
+        hot = [f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"]
         return Rest(waited_s, temperature_c, notes=hot)
     return Rest(waited_s, temperature_c)

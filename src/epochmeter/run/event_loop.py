@@ -126,8 +126,8 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         return
     if training["accelerator"] == "cpu":
         raise RuntimeError(
-            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU. Install one that "
-            "does, name the interpreter that has it by device.python, or ask for device=cpu."
+            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU\n"
+            "  hint: set `device.python=` to an interpreter whose torch finds it, or set `device=cpu`"
         )
     told = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
     trained = {uuid for uuid in told if uuid}  # an old torch tells none
@@ -135,10 +135,12 @@ def check_metered(plan: Plan, meter: Meter) -> None:
     if strangers:
         names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
         metered = ", ".join(plan.gpus)
-        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered. Name one: CUDA_VISIBLE_DEVICES={names}")
+        hint = f"select the GPUs that train: CUDA_VISIBLE_DEVICES={names}"
+        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered\n  hint: {hint}")
     if trained and len(trained) < len(plan.gpus):
         raise RuntimeError(
-            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train. Set strategy.ranks={len(trained)}."
+            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train\n"
+            f"  hint: set `strategy.ranks={len(trained)}`"
         )
 
 

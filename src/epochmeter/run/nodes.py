@@ -78,8 +78,8 @@ def check(strategy: Strategy, here: Node) -> None:
     """Refuses several nodes to what trains on one; ValueError."""
     if here.nodes > 1 and not strategy.has_processes:
         raise ValueError(
-            f"strategy={strategy.name} trains on one node, and srun started {here.nodes}: "
-            "give strategy=ddp, or srun -N1."
+            f"strategy={strategy.name} trains on one node, and srun started {here.nodes}\n"
+            "  hint: set `strategy=ddp`, or use srun -N1"
         )
 
 
@@ -87,8 +87,8 @@ def check_alone(here: Node, folder: Path) -> None:
     """Refuses to leave out a whole run that other nodes have begun to make; ValueError."""
     if here.nodes > 1:
         raise ValueError(
-            f"{folder} is whole, and {here.nodes - 1} more of {here.nodes} nodes have begun to make it anew: leave out "
-            "sweep.resume=true to have that done. srun --kill-on-bad-exit ends them with this one."
+            f"{folder} is completed, and {here.nodes - 1} more of {here.nodes} nodes have begun to measure it again\n"
+            "  hint: omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
         )
 
 
