@@ -120,7 +120,7 @@ def test_a_device_that_this_machine_is_not_is_rehearsed_and_says_so_first_and_la
 def test_rehearse_false_makes_each_run_of_such_a_sweep_an_error_and_leaves_no_run(project):
     done = project.run("train", "-m", "batch=8,16,32", "device=nano,nx", "rehearse=false")
     assert done.returncode == 1
-    failures = r"^runs (.*) failed: device=(\w+) asked for, this machine is device=.*refuses"
+    failures = r"^error: runs (.*) failed: device=(\w+) requested, this machine is device="
     assert re.findall(failures, done.stdout, re.MULTILINE) == [("0, 2, 4", "nano"), ("1, 3, 5", "nx")]
     assert project.records() == []
 

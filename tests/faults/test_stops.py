@@ -86,7 +86,7 @@ def test_ctrl_c_ends_a_sweep_with_the_table_of_its_runs(project):
     out, _ = command.communicate(timeout=60)
     assert command.returncode == 130
     assert record.summary()["state"] == "killed"
-    assert re.search(r"^run 0 killed: stopped by Ctrl-C$", out, re.MULTILINE)
+    assert re.search(r"^error: run 0 killed: stopped by Ctrl-C$", out, re.MULTILINE)
     assert len(project.records()) == 1
 
 

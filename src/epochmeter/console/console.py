@@ -292,8 +292,8 @@ class Terminal:
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
     def _no_energy(self, reason: str) -> None:
-        if reason.startswith("meter=none"):
-            self.say("Energy was not measured (meter=none).", style="dim")
+        if reason.startswith(("meter=none", "meter=estimate")):  # as requested
+            self.say(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
         else:
             self.warn(errors.line(reason).replace("error: ", "warning: energy was not measured: ", 1))
 
