@@ -46,7 +46,7 @@ class Voice(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.warn(record.getMessage())
+        self._terminal.warn(with_severity(record.getMessage(), "warning: "))
 
 
 class Terminal:
@@ -94,9 +94,8 @@ class Terminal:
             self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
-        """Print a warning; texts that begin with another severity keep it."""
-        if text:
-            self.say(text if text.startswith(SEVERITIES) else f"warning: {text}", style="yellow")
+        """Print a text that needs attention."""
+        self.say(text, style="yellow")
 
     def begun(
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
@@ -115,7 +114,7 @@ class Terminal:
         self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
         self.say(forecast, style="dim")
         for warning in warnings:
-            self.warn(warning)
+            self.warn(with_severity(warning, "warning: "))
 
     def was_whole(self, folder: Path, of_sweep: bool) -> None:
         """Print that a run is completed already; the table of a sweep lists it."""
@@ -215,7 +214,7 @@ class Terminal:
             self.say(tables.throughput(outcome.metrics))
             self.say(tables.target(windows, outcome.metrics), style="green")
         for note in outcome.notes:
-            self.warn(note if note.startswith(SEVERITIES) else f"note: {note}")
+            self.warn(with_severity(note, "note: "))
         self.failed(outcome)
         if not of_sweep:
             self._closing([outcome])
@@ -296,6 +295,11 @@ class Terminal:
             self.say(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
         else:
             self.warn(errors.line(reason).replace("error: ", "warning: energy was not measured: ", 1))
+
+
+def with_severity(text: str, severity: str) -> str:
+    """Return a message that begins with its severity, or with the given one if it has none."""
+    return text if text.startswith(SEVERITIES) else severity + text
 
 
 def commit_of(record: Record) -> str | None:
