@@ -83,9 +83,9 @@ def find(number: str, folder: Path, root: Path) -> Disk:
     return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
 
 
-def serves(asked: str, disk: Disk) -> bool:
+def serves(medium: str, disk: Disk) -> bool:
     """Whether a disk satisfies the medium that `storage=` configures."""
-    return disk.medium in SERVED.get(asked, {asked})
+    return disk.medium in SERVED.get(medium, {medium})
 
 
 def reads(disk: Disk) -> Reads | None:

@@ -165,24 +165,24 @@ def ticks(stat: Path) -> tuple[int, int]:
     return busy, busy + idle + iowait + steal
 
 
-def rises(path: Path, cause: str, said: str) -> Callable[[], Slowed]:
+def rises(path: Path, cause: str, label: str) -> Callable[[], Slowed]:
     """Return a function that reports a cause if a counter has increased since the last call.
 
     Args:
         path: The counter's file.
         cause: The cause of lowered clocks.
-        said: The text about the device.
+        label: The text about the device.
     """
     last: int | None = None
 
     def read() -> Slowed:
         nonlocal last
         before, last = last, int(path.read_text())
-        return {cause: [said] if before is not None and last > before else []}
+        return {cause: [label] if before is not None and last > before else []}
 
     return read
 
 
-def in_force(path: Path, cause: str, said: str) -> Slowed:
+def in_force(path: Path, cause: str, label: str) -> Slowed:
     """Report a cause if a cooling device is active."""
-    return {cause: [said] if number(path) > 0 else []}
+    return {cause: [label] if number(path) > 0 else []}

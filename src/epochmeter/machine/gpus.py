@@ -124,16 +124,16 @@ def name_of(gpu: Gpu) -> str | None:
     return gpu.get("uuid") or (gpu.get("bus") if gpu["vendor"] == "amd" else None)
 
 
-def is_named(told: str, name: str) -> bool:
+def is_named(uuid: str, name: str) -> bool:
     """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address.
 
     ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
 
     Args:
-        told: The UUID from torch.
+        uuid: The UUID from torch.
         name: The GPU's name, as `name_of` returns it.
     """
     if not name.startswith("GPU-"):
         return True
     digits = name.removeprefix("GPU-").replace("-", "")
-    return told.removeprefix("GPU-").replace("-", "") in (digits, digits.encode().hex())
+    return uuid.removeprefix("GPU-").replace("-", "") in (digits, digits.encode().hex())

@@ -70,21 +70,21 @@ def prepare(cache: str, folder: Path, epoch: int = 0) -> str | None:
     return None
 
 
-def missed(asked: str | None, share: float | None, medium: str = "unknown") -> list[str]:
+def missed(expected: str | None, share: float | None, medium: str = "unknown") -> list[str]:
     """Return a note if the cached fraction is not the expected one, or unknown.
 
     Args:
-        asked: The expected state, `cold` or `warm`; None: any.
+        expected: The expected state, `cold` or `warm`; None: any.
         share: The cached fraction; None: unknown.
         medium: The dataset's storage medium.
     """
-    if asked == "cold" and medium == "ram":
+    if expected == "cold" and medium == "ram":
         return ["page cache: cold is not possible, since the dataset is in memory."]
-    if asked and share is None:
-        return [f"page cache: cannot check that the dataset is {asked}."]
-    if asked == "cold" and share and share > STAYED:
+    if expected and share is None:
+        return [f"page cache: cannot check that the dataset is {expected}."]
+    if expected == "cold" and share and share > STAYED:
         return [f"page cache: {share:.0%} of the dataset is cached instead of none (cold)."]
-    if asked == "warm" and share is not None and share < FITS:
+    if expected == "warm" and share is not None and share < FITS:
         return [f"page cache: only {share:.0%} of the dataset is cached instead of all (warm); more does not fit."]
     return []
 

@@ -126,26 +126,26 @@ def ask(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
-def lacking(constraint: str | int, there: Sequence[Machine]) -> list[str]:
+def lacking(constraint: str | int, nodes: Sequence[Machine]) -> list[str]:
     """The features of a constraint, such as `nano&nvme|agx`, that no node has.
 
     Args:
         constraint: A constraint in Slurm's syntax.
-        there: The nodes.
+        nodes: The nodes.
     """
-    available = {feature for node in there for feature in node.features}
+    available = {feature for node in nodes for feature in node.features}
     return [feature for feature in named(constraint) if feature not in available]
 
 
-def serving(constraint: str | int | None, there: Sequence[Machine]) -> list[Machine]:
+def serving(constraint: str | int | None, nodes: Sequence[Machine]) -> list[Machine]:
     """The nodes with any feature of a constraint; at least those that Slurm would select.
 
     Args:
         constraint: A constraint in Slurm's syntax; None: all nodes.
-        there: The nodes.
+        nodes: The nodes.
     """
     features = {*named(constraint)} if constraint else set()
-    return [node for node in there if not features or features & node.features]
+    return [node for node in nodes if not features or features & node.features]
 
 
 def named(constraint: str | int) -> list[str]:

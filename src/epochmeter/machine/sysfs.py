@@ -19,9 +19,9 @@ def texts(root: Path, pattern: str) -> list[str]:
     return [content for path in sorted(root.glob(pattern)) if (content := text(path))]
 
 
-def found(pattern: str, said: str) -> str:
+def found(pattern: str, content: str) -> str:
     """The first group of the first match of a regular expression in a text; empty if there is none."""
-    match = re.search(pattern, said, re.MULTILINE)
+    match = re.search(pattern, content, re.MULTILINE)
     return match[1].strip() if match else ""
 
 

@@ -131,7 +131,7 @@ class Series:
         self._pace_s = pace_s
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
-        self._asked_ns = array("q")
+        self._read_at_ns = array("q")
         """Times of the energy readings, up to which the power of the last sample was extrapolated."""
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._lines}
@@ -177,7 +177,7 @@ class Series:
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
         with self._lock:
-            self._asked_ns.append(at_ns)
+            self._read_at_ns.append(at_ns)
             energy = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
         return {name: joules for name, joules in energy.items() if joules is not None}
 
@@ -192,7 +192,7 @@ class Series:
             reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
             around = slice(max(0, first - 1), last + 1)
             near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
-            read_s = [at_ns * NANOSECOND for at_ns in self._asked(opened_ns, closed_ns)]
+            read_s = [at_ns * NANOSECOND for at_ns in self._read_times(opened_ns, closed_ns)]
         counts = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
         total_w = np.sum([watts[name] for name in self._total], axis=0)
         borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
@@ -238,12 +238,12 @@ class Series:
         random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
         return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
 
-    def _asked(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
+    def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
         """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""
-        opening, closing = bisect_right(self._asked_ns, opened_ns) - 1, bisect_left(self._asked_ns, closed_ns)
+        opening, closing = bisect_right(self._read_at_ns, opened_ns) - 1, bisect_left(self._read_at_ns, closed_ns)
         return (
-            self._asked_ns[opening] if opening >= 0 else opened_ns,
-            self._asked_ns[closing] if closing < len(self._asked_ns) else closed_ns,
+            self._read_at_ns[opening] if opening >= 0 else opened_ns,
+            self._read_at_ns[closing] if closing < len(self._read_at_ns) else closed_ns,
         )
 
     def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
@@ -265,7 +265,7 @@ class Series:
             old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._handed)
             self._times_ns, self._handed = self._times_ns[old:], self._handed - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
-            self._asked_ns = self._asked_ns[bisect_left(self._asked_ns, before_ns) :]
+            self._read_at_ns = self._read_at_ns[bisect_left(self._read_at_ns, before_ns) :]
             for line in self._lines.values():
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]

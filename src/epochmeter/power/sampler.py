@@ -51,7 +51,7 @@ class Sampler:
             steps_w={name: domain.step for name, domain in self.domains.items()},
             responses={name: domain.response for name, domain in self.domains.items()},
         )
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
         self._watch = Rounds(self._look, period_s=LOOK_S, patience_s=PATIENCE_S, name="sampler's watch")
         self._rounds.now()  # on a busy machine a border that takes no sample itself might find none at all
@@ -103,9 +103,9 @@ class Sampler:
         """Warn once of each domain that is unavailable. It has its own thread, since the sampling thread may hang."""
         self._series.bridge_s = bridge_s(self._rounds.pace_s)
         lost = self._series.lost(time.monotonic_ns())
-        for name in lost.keys() - self._told:
+        for name in lost.keys() - self._reported:
             log.warning("the power of %s is no longer available: %s", name, lost[name])
-        self._told = set(lost)
+        self._reported = set(lost)
 
 
 def bridge_s(pace_s: float) -> float:

@@ -65,9 +65,9 @@ class Fan:
     def choices(self) -> str:
         return "max"
 
-    def wish(self, asked: Any) -> Wish:
-        if asked != "max":
-            raise ValueError(f"fan={asked} is not valid\nhint: use keep or {self.choices()}")
+    def wish(self, value: Any) -> Wish:
+        if value != "max":
+            raise ValueError(f"fan={value} is not valid\nhint: use keep or {self.choices()}")
         return Wish(f"{MANUAL} {FULL}")
 
     def by_hand(self, setting: str) -> str:

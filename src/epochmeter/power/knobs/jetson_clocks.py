@@ -71,9 +71,9 @@ class JetsonClocks:
     def choices(self) -> str:
         return LOCKED
 
-    def wish(self, asked: Any) -> Wish:
-        if asked != LOCKED:
-            raise ValueError(f"clocks={asked} is not valid\nhint: use keep or {self.choices()}")
+    def wish(self, value: Any) -> Wish:
+        if value != LOCKED:
+            raise ValueError(f"clocks={value} is not valid\nhint: use keep or {self.choices()}")
         return Wish(LOCKED)
 
     def by_hand(self, setting: str) -> str:

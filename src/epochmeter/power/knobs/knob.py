@@ -70,7 +70,7 @@ class Knob(Protocol):
     def choices(self) -> str:
         """The possible settings, as text."""
 
-    def wish(self, asked: Any) -> Wish:
+    def wish(self, value: Any) -> Wish:
         """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
 
     def by_hand(self, setting: str) -> str:
@@ -210,20 +210,20 @@ def undo(knob: Knob, was: str) -> None:
             raise
 
 
-def settled(knob: Knob, setting: str, said: str) -> None:
+def settled(knob: Knob, setting: str, output: str) -> None:
     """Wait until a requested setting can be read back.
 
     Args:
         knob: The device's setting.
         setting: The requested value.
-        said: The output of the program that was asked to set it, for the error.
+        output: The output of the program that was asked to set it, for the error.
 
     Raises:
         RuntimeError: The device has another setting after `SETTLES_S` seconds.
     """
     knob.pending = True
     if not within_time(lambda: knob.same(knob.get(), setting)):
-        detail = f" {' '.join(said.split())}" if said else ""
+        detail = f" {' '.join(output.split())}" if output else ""
         raise RuntimeError(f"cannot set {knob.name} to {setting}: the device is at {knob.get()}.{detail}")
     knob.pending = False
 

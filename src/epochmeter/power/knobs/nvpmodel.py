@@ -64,23 +64,23 @@ class Nvpmodel:
                 return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
-    def wish(self, asked: Any) -> Wish:
+    def wish(self, value: Any) -> Wish:
         """Select a mode by name, `id:n` or watts.
 
         Raises:
             ValueError: There is no such mode.
             RuntimeError: The change needs a reboot.
         """
-        candidates, rule = self._fitting(asked)
+        candidates, rule = self._fitting(value)
         mode = max(candidates, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
         note = None
         if rule or len(candidates) > 1:
             alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
-            note = f"power_limit={asked} selects {mode}{alternatives}: {rule}."
+            note = f"power_limit={value} selects {mode}{alternatives}: {rule}."
         current = self._current()
         if current.number in self._modes and needs_reboot(current, mode):
             raise RuntimeError(
-                f"power_limit={asked}: changing from {current} to {mode} needs a reboot, since it switches parts of "
+                f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
                 f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
             )
         return Wish(str(mode), mode.watts, note, self._most_w())
@@ -93,9 +93,9 @@ class Nvpmodel:
         watts = [mode.watts for mode in self._modes.values()]
         return None if None in watts else max(filter(None, watts), default=None)
 
-    def _fitting(self, asked: Any) -> tuple[list[Mode], str]:
+    def _fitting(self, value: Any) -> tuple[list[Mode], str]:
         """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
-        text = str(asked).upper()
+        text = str(value).upper()
         modes = self._modes.values()
         if matching := [mode for mode in modes if text in (mode.name.upper(), f"ID:{mode.number}")]:
             return matching, ""
@@ -104,7 +104,7 @@ class Nvpmodel:
         watts = re.fullmatch(r"(\d+(?:\.\d+)?)W?", text)
         if watts and (matching := [mode for mode in modes if mode.watts == float(watts[1])]):
             return matching, "the most CPU cores, then the board's default, then the lowest id" * (len(matching) > 1)
-        raise ValueError(f"power_limit={asked} is not a power mode of this board\nhint: it has {self.choices()}")
+        raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
 
     def _current(self) -> Mode:
         """The current mode, from its status file, else from `nvpmodel -q`."""
@@ -142,6 +142,8 @@ def turn(mode: Mode) -> str:
     )
 
 
-def meant(said: str, mode: Mode) -> str:
+def meant(output: str, mode: Mode) -> str:
     """Return nvpmodel's output, replaced by a hint if it prompted for a reboot."""
-    return f"It needs a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", said, re.I) else said
+    return (
+        f"It needs a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", output, re.I) else output
+    )

@@ -100,17 +100,17 @@ class WattLimit:
             return f"{upper} (lowest limit unknown{source and f': {source}'})"
         return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
 
-    def wish(self, asked: Any) -> Wish:
+    def wish(self, value: Any) -> Wish:
         choices = self.choices()
-        if isinstance(asked, str):
+        if isinstance(value, str):
             raise ValueError(
-                f"power_limit={asked} is a power mode, which only a Jetson has\n"
+                f"power_limit={value} is a power mode, which only a Jetson has\n"
                 f"hint: {self.name} has a limit in watts: {choices}"
             )
         low, high = self._bounds()
-        if (low and asked < low) or (high and asked > high):
-            raise ValueError(f"power_limit={asked} is out of the range of {self.name}: {choices}")
-        return Wish(spelled(asked), asked, most_w=high)
+        if (low and value < low) or (high and value > high):
+            raise ValueError(f"power_limit={value} is out of the range of {self.name}: {choices}")
+        return Wish(spelled(value), value, most_w=high)
 
     def by_hand(self, setting: str) -> str:
         limits = zip(self._dials, self._limits(setting), strict=True)
@@ -127,9 +127,9 @@ class WattLimit:
         return max(lows, default=None), min(highs, default=None)
 
 
-def close(watts: float, asked: float) -> bool:
+def close(watts: float, requested_w: float) -> bool:
     """Whether a limit is the requested one except for rounding by the device."""
-    return abs(watts - asked) <= TOLERANCE * asked
+    return abs(watts - requested_w) <= TOLERANCE * requested_w
 
 
 def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:

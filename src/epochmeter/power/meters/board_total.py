@@ -26,20 +26,20 @@ class Total(NamedTuple):
     reason: str | None
 
 
-def total_of(found: Sequence[str], table: Mapping[str, Any]) -> Total:
+def total_of(available: Sequence[str], table: Mapping[str, Any]) -> Total:
     """Select the rails of the total: from the board's table, else the input rail, else all rails.
 
     Args:
-        found: The rails that the board has.
+        available: The rails that the board has.
         table: The board's table (`device.rails`); empty for an unknown board.
     """
     if table.get("total"):
         return Total(list(table["total"]), table.get("covers", MODULE), None)
-    if inputs := [name for name in INPUTS if name in found]:
+    if inputs := [name for name in INPUTS if name in available]:
         covers = INPUTS[inputs[0]]
         return Total(inputs[:1], covers, f"{UNTABLED}: {inputs[0]} is assumed to be the {covers}, by its name.")
-    rule = f"{UNTABLED}: the sum of {', '.join(found)} may count a rail twice"
-    return Total(list(found), ALL, f"{rule}. Name the rails of the total: device.rails.total=[...]")
+    rule = f"{UNTABLED}: the sum of {', '.join(available)} may count a rail twice"
+    return Total(list(available), ALL, f"{rule}. Name the rails of the total: device.rails.total=[...]")
 
 
 def covered(name: str, total: Total, table: Mapping[str, Any]) -> str:

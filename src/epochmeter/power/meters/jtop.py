@@ -144,18 +144,18 @@ def open_jtop(
         )
 
 
-def unfit(found: Iterable[str], total: Sequence[str]) -> str | None:
+def unfit(available: Iterable[str], total: Sequence[str]) -> str | None:
     """Why the service's samples do not measure the total; None if they do.
 
     Args:
-        found: The rails that the service reports.
+        available: The rails that the service reports.
         total: The rails of the total.
     """
-    if not found:
+    if not available:
         return "jtop's service finds no power sensor on this board."
-    if missing := set(total) - set(found):
+    if missing := set(total) - set(available):
         names = ", ".join(sorted(missing))
-        return f"jtop's service does not report {names}, which the total needs. It reports {', '.join(found)}."
+        return f"jtop's service does not report {names}, which the total needs. It reports {', '.join(available)}."
     return None
 
 

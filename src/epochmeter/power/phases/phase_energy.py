@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochmeter.shared.units import NANOSECOND
 
-if TYPE_CHECKING:  # numpy is imported where it is needed: it takes longer than all other imports of a start
+if TYPE_CHECKING:  # numpy is imported when needed, since it takes longer than all other imports at startup
     import numpy as np
 
     from epochmeter.power.phases.sensor_model import Search, Sensor
@@ -50,7 +50,7 @@ class PhaseEnergy(NamedTuple):
     """Energy by phase.
 
     Attributes:
-        energy_j: Joules of each phase whose energy is known well enough. They sum to gross if all phases are there.
+        energy_j: Joules of each phase whose energy is precise enough. They sum to the gross energy if none is missing.
         half_width_j: Half-widths of their 95 % confidence intervals.
         averaging_s: Averaging time of the sensor.
         lag_s: Lag of the sensor.
@@ -96,7 +96,7 @@ def phase_energy(
         opened_ns: Start of the window, monotonic clock.
         closed_ns: End of the window.
         times_ns: Times of the samples, from about the window's start to about its end.
-        watts: Sampled total power; NaN where it was not read.
+        watts: Sampled total power; NaN if it was not read.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
         response: The response of the power sensor, from the device's table. It is estimated from the samples if it is
