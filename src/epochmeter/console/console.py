@@ -197,7 +197,7 @@ class Terminal:
         seconds = left_s(self._opened_s, time.monotonic(), epochs)
         return f"; {about(seconds)} left" if seconds else ""
 
-    def concluded(self, windows: Sequence[Mapping], job: Job, outcome: Outcome, of_sweep: bool) -> None:
+    def concluded(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: Outcome, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
         Args:

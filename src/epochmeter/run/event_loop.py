@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from epochmeter.config.schema import Job
@@ -144,13 +144,13 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         )
 
 
-def warming(job: Job, run: dict, window: dict) -> dict[str, bool]:
+def warming(job: Job, run: Mapping[str, Any], window: dict[str, Any]) -> dict[str, bool]:
     """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
     starts = [start["epoch"] for start in run.get("resumed", [])]
     warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
     return {"warmup": True} if warm else {}
 
 
-def ends(job: Job, window: dict) -> bool:
+def ends(job: Job, window: dict[str, Any]) -> bool:
     """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
     return decides(window, job.evaluate) and reached(window, job.target_accuracy, job.target_loss)

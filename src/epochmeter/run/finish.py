@@ -120,8 +120,10 @@ def told(record: Record, job: Job, run: Mapping[str, Any], outcome: Outcome) -> 
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(known(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
-    summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
-    return redacted_tree(summary)
+    summary: dict[str, Any] = redacted_tree(
+        {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
+    )
+    return summary
 
 
 def resumable(plan: Plan) -> list[str]:

@@ -191,10 +191,10 @@ def threads(ranks: int) -> int:
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+        return int(free.getsockname()[1])
 
 
-def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen:
+def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children; so does
     # Ctrl-Z, which lets it train on.
     return subprocess.Popen(
@@ -218,7 +218,7 @@ def _seeing(gpus: Sequence[str]) -> dict[str, str]:
     return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
 
 
-def _end_of(process: subprocess.Popen) -> int:
+def _end_of(process: subprocess.Popen[bytes]) -> int:
     """A descriptor that becomes readable when the process ends.
 
     The socket's end alone would not do: loader processes inherit it, and outlive a worker that is killed. A thread

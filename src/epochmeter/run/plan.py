@@ -67,7 +67,9 @@ class Plan:
     @property
     def whole_already(self) -> bool:
         """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
-        return self.record.is_whole(self.run["identity"]) and self.record.run()["rehearsal"] == self.run["rehearsal"]
+        if not self.record.is_whole(self.run["identity"]):
+            return False
+        return bool(self.record.run()["rehearsal"] == self.run["rehearsal"])
 
     @property
     def completed_elsewhere(self) -> Record | None:

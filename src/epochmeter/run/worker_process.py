@@ -90,7 +90,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        process: subprocess.Popen,
+        process: subprocess.Popen[bytes],
         log: Path,
         ended: int,
         oom_kills: int,
@@ -308,8 +308,8 @@ def innermost_frame(stacks: str) -> str:
 
 def peer_pid(connection: socket.socket) -> int:
     """Return the process ID at the other end of a Unix socket."""
-    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return pid
+    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", answer)[0])
 
 
 def oom_kills() -> int:
