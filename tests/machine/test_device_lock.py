@@ -39,64 +39,67 @@ def waiting(tmp_path):
     """Function of devices: start a thread that locks them; returns its messages, and events for message and lock."""
 
     def begin(*devices):
-        said, spoke, got = [], threading.Event(), threading.Event()
+        messages, waits, locked = [], threading.Event(), threading.Event()
 
         def want():
-            with device_lock.held(devices, str(tmp_path), "me", lambda text: (said.append(text), spoke.set())):
-                got.set()
+            with device_lock.held(devices, str(tmp_path), "me", lambda text: (messages.append(text), waits.set())):
+                locked.set()
 
         threading.Thread(target=want, daemon=True).start()
-        return said, spoke, got
+        return messages, waits, locked
 
     return begin
 
 
 def test_free_device_is_locked_without_a_message(tmp_path):
-    said = []
-    with device_lock.held(["cpu"], str(tmp_path), "me", said.append):
+    messages = []
+    with device_lock.held(["cpu"], str(tmp_path), "me", messages.append):
         assert (tmp_path / "epochmeter-cpu.lock").read_text() == "me"
-    assert said == []
+    assert messages == []
 
 
 def test_second_run_names_the_holder_and_waits_for_it(tmp_path, waiting):
     with another_process_holds(tmp_path, "cpu") as holder:
-        said, spoke, got = waiting("cpu")
-        assert spoke.wait(10)
-        assert said == ["Waiting for cpu, in use by pid 7 since noon: python train.py."]
-        assert not got.wait(0.1)
+        messages, waits, locked = waiting("cpu")
+        assert waits.wait(10)
+        assert messages == ["Waiting for cpu, in use by pid 7 since noon: python train.py."]
+        assert not locked.wait(0.1)
         holder.stdin.close()
-        assert got.wait(10)
+        assert locked.wait(10)
 
 
 def test_lock_of_a_killed_process_is_released(tmp_path, waiting):
     with another_process_holds(tmp_path, "cpu") as holder:
-        _, spoke, got = waiting("cpu")
-        assert spoke.wait(10)
+        _, waits, locked = waiting("cpu")
+        assert waits.wait(10)
         holder.kill()
-        assert got.wait(10)
+        assert locked.wait(10)
 
 
 def test_locks_of_other_devices_are_independent(tmp_path):
-    said = []
-    with another_process_holds(tmp_path, "GPU-1"), device_lock.held(["GPU-2", "cpu"], str(tmp_path), "me", said.append):
-        assert said == []
+    messages = []
+    with (
+        another_process_holds(tmp_path, "GPU-1"),
+        device_lock.held(["GPU-2", "cpu"], str(tmp_path), "me", messages.append),
+    ):
+        assert messages == []
 
 
 def test_devices_are_locked_in_sorted_order_to_avoid_deadlock(tmp_path, waiting):
     with another_process_holds(tmp_path, "a"):
-        said, spoke, _ = waiting("b", "a")
-        assert spoke.wait(10)
-        assert said[0].startswith("Waiting for a,")
+        messages, waits, _ = waiting("b", "a")
+        assert waits.wait(10)
+        assert messages[0].startswith("Waiting for a,")
         assert waiting("b")[2].wait(10)  # b is still free: who wants both takes a first
 
 
 def test_lock_is_released_after_an_exception(tmp_path):
-    said = []
-    with pytest.raises(KeyboardInterrupt), device_lock.held(["cpu"], str(tmp_path), "first", said.append):
+    messages = []
+    with pytest.raises(KeyboardInterrupt), device_lock.held(["cpu"], str(tmp_path), "first", messages.append):
         raise KeyboardInterrupt
-    with device_lock.held(["cpu"], str(tmp_path), "second", said.append):
+    with device_lock.held(["cpu"], str(tmp_path), "second", messages.append):
         assert (tmp_path / "epochmeter-cpu.lock").read_text() == "second"
-    assert said == []
+    assert messages == []
 
 
 def test_holder_text_is_replaced_completely(tmp_path):

@@ -207,7 +207,7 @@ def test_loop_device_with_a_deleted_file_has_an_unknown_medium(tree):
 
 
 @pytest.mark.parametrize(
-    ("asked", "served"),
+    ("medium", "satisfying"),
     [
         ("nvme", {"nvme"}),
         ("ssd", {"nvme", "ssd"}),
@@ -217,9 +217,9 @@ def test_loop_device_with_a_deleted_file_has_an_unknown_medium(tree):
         ("emmc", {"emmc"}),
     ],
 )
-def test_media_that_satisfy_a_configured_storage(asked, served):
+def test_media_that_satisfy_a_configured_storage(medium, satisfying):
     media = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
-    assert {medium for medium in media if serves(asked, Disk((), medium, "ext4"))} == served
+    assert {found for found in media if serves(medium, Disk((), found, "ext4"))} == satisfying
 
 
 def test_description_has_the_properties_of_the_physical_disks(tree):

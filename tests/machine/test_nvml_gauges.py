@@ -28,21 +28,21 @@ def window(with_nvml):
 
 
 def test_gpus_used_have_utilization_clock_and_temperature(window):
-    told = window("GPU-aaaa", "bbbb")
-    assert told["metrics"] == {
+    result = window("GPU-aaaa", "bbbb")
+    assert result["metrics"] == {
         "gpu_utilization": 0.87,
         "gpu_clock_mean_hz": 1410e6,
         "temperature_max_c": 61,
         "power_capped_fraction": 0,
         "thermal_throttled_fraction": 0,
     }
-    assert told["throttled"] == []
+    assert result["throttled"] == []
 
 
 def test_power_capped_and_thermal_throttling_are_distinguished(window):
-    told = window("GPU-bbbb", stub="throttled")
-    assert told["throttled"] == ["gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"]
-    assert (told["metrics"]["power_capped_fraction"], told["metrics"]["thermal_throttled_fraction"]) == (1, 1)
+    result = window("GPU-bbbb", stub="throttled")
+    assert result["throttled"] == ["gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"]
+    assert (result["metrics"]["power_capped_fraction"], result["metrics"]["thermal_throttled_fraction"]) == (1, 1)
     capped = window("GPU-bbbb", stub="capped")["metrics"]
     assert (capped["power_capped_fraction"], capped["thermal_throttled_fraction"]) == (1, 0)
 
@@ -56,6 +56,6 @@ def test_power_capped_and_thermal_throttling_are_distinguished(window):
     ],
 )
 def test_quantities_without_nvml_are_missing_with_the_reason(window, gpu, stub, why):
-    told = window(gpu, stub=stub)
-    assert told["metrics"] == {}
-    assert told["missing"]["gpu_utilization"] == told["missing"]["gpu_clock_mean_hz"] == why
+    result = window(gpu, stub=stub)
+    assert result["metrics"] == {}
+    assert result["missing"]["gpu_utilization"] == result["missing"]["gpu_clock_mean_hz"] == why

@@ -132,20 +132,22 @@ def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("cache", "said"),
+    ("cache", "states"),
     [("keep", [None, None]), ("cold", ["cold", None]), ("cold_each_epoch", ["cold", "cold"]), ("warm", ["warm", None])],
 )
-def test_prepare_returns_the_expected_state(folder, cache, said):
-    assert [prepare(cache, folder, epoch) for epoch in (0, 1)] == said
-
-
-@pytest.mark.parametrize(("asked", "share"), [("cold", 0.0), ("cold", 0.01), ("warm", 1.0), (None, 0.5), (None, None)])
-def test_expected_cache_state_has_no_note(asked, share):
-    assert missed(asked, share) == []
+def test_prepare_returns_the_expected_state(folder, cache, states):
+    assert [prepare(cache, folder, epoch) for epoch in (0, 1)] == states
 
 
 @pytest.mark.parametrize(
-    ("asked", "share", "said"),
+    ("expected", "share"), [("cold", 0.0), ("cold", 0.01), ("warm", 1.0), (None, 0.5), (None, None)]
+)
+def test_expected_cache_state_has_no_note(expected, share):
+    assert missed(expected, share) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "share", "text"),
     [
         ("cold", 0.42, " 42% of the dataset is cached"),
         ("warm", 0.62, "only 62% of the dataset is cached"),
@@ -153,9 +155,9 @@ def test_expected_cache_state_has_no_note(asked, share):
         ("warm", None, "cannot check that the dataset is warm"),
     ],
 )
-def test_unexpected_or_unknown_cache_state_has_a_note(asked, share, said):
-    (note,) = missed(asked, share)
-    assert said in note
+def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, text):
+    (note,) = missed(expected, share)
+    assert text in note
 
 
 def test_dataset_in_memory_cannot_be_cold():
@@ -196,12 +198,12 @@ def test_sample_of_few_files_is_all_of_them():
 class Sudo:
     """A stub of `sudo -n tee`."""
 
-    def __init__(self, code, said=""):
-        self.returncode, self.stderr = code, said
-        self.asked = None
+    def __init__(self, code, stderr=""):
+        self.returncode, self.stderr = code, stderr
+        self.command = None
 
     def __call__(self, command, **how):
-        self.asked = (command, how["input"])
+        self.command = (command, how["input"])
         return self
 
 
@@ -215,7 +217,7 @@ def test_caches_are_dropped_by_sudo_for_an_ordinary_user(monkeypatch, unwritable
     sudo = Sudo(0)
     monkeypatch.setattr(page_cache.subprocess, "run", sudo)
     drop_caches()
-    assert sudo.asked == (["sudo", "-n", "tee", unwritable], "3")
+    assert sudo.command == (["sudo", "-n", "tee", unwritable], "3")
 
 
 def test_refused_drop_caches_is_an_error_with_a_hint(monkeypatch, unwritable):
@@ -225,6 +227,6 @@ def test_refused_drop_caches_is_an_error_with_a_hint(monkeypatch, unwritable):
 
 
 def test_stop_during_mincore_is_not_replaced_by_an_error(folder, monkeypatch):
-    monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(mincore=lambda *asked: sys.exit(143)))
+    monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(mincore=lambda *_: sys.exit(143)))
     with pytest.raises(SystemExit):
         share(folder)

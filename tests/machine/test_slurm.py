@@ -125,7 +125,7 @@ def test_energy_of_a_shared_node_is_refused(program):
 
 
 @pytest.mark.parametrize(
-    ("told", "limit"),
+    ("config", "limit"),
     [
         ("MaxArraySize            = 4001", 4001),
         ("MaxArraySize            = 4001\nSchedulerParameters     = bf_continue,max_array_tasks=500", 500),
@@ -133,8 +133,8 @@ def test_energy_of_a_shared_node_is_refused(program):
         ("", 1001),
     ],
 )
-def test_array_limit_is_that_of_the_slurm_configuration(program, told, limit):
-    program("scontrol", f"echo '{told}'")
+def test_array_limit_is_that_of_the_slurm_configuration(program, config, limit):
+    program("scontrol", f"echo '{config}'")
     assert slurm.array_limit() == limit
 
 
