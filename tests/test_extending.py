@@ -67,5 +67,5 @@ def test_the_example_is_admitted_probed_and_learns(plain):
 def test_a_model_that_does_not_fit_the_example_is_refused(plain):
     strategy, task = build(plain["strategy"]), build(plain["task"])
     wrong = {**plain, "model": {**plain["model"], "size": 8}}
-    with pytest.raises(ValueError, match="model net cannot take the images, 1 x 16 x 16, of dataset squares"):
+    with pytest.raises(ValueError, match="images, 1 x 16 x 16, of dataset squares"):
         Learner(wrong, task, strategy, torch.device("cpu"))
