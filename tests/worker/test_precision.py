@@ -56,13 +56,13 @@ def test_autocast_is_entered_for_every_step():
 
 @pytest.mark.parametrize("name", ["tf32", "fp16"])
 def test_cpu_rejects_unsupported_precisions(name):
-    with pytest.raises(ValueError, match=f"precision={name} asked for, and a CPU computes in fp32, bf16"):
+    with pytest.raises(ValueError, match=f"precision={name} is not supported by a CPU, which supports fp32, bf16"):
         precise(name, CPU)
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16"])
 def test_gpu_before_ampere_rejects_tf32_and_bf16(gpu, name):
-    with pytest.raises(ValueError, match=f"precision={name} asked for, and Some GPU computes in fp32, fp16"):
+    with pytest.raises(ValueError, match=f"precision={name} is not supported by Some GPU, which supports fp32, fp16"):
         precise(name, gpu((7, 0)))
 
 
