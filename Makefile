@@ -35,7 +35,7 @@ sweep: setup ## train once for each combination of values (ARGS="batch=8,16,32 w
 	$(PYTHON) src/train.py -m $(or $(ARGS),$(SWEEP))
 
 # One server process and no job execution: 2 processes in place of 15.
-ui: setup $(call extra,ui) ## show the runs in MLflow
+ui: setup $(if $(JETSON),$(call extra,ui)) ## show the runs in MLflow
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/mlflow ui --workers 1 $(ARGS)
 
 tensorboard: setup $(call extra,tensorboard) ## show the runs made with tracking.tensorboard=true in TensorBoard
@@ -120,7 +120,7 @@ mlflow.db: | .venv/.synced
 
 lock: | $(UV) ## upgrade the locked versions of all dependencies
 	$(call compile,--upgrade --all-extras,requirements-dev.lock)
-	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report,requirements.lock)
+	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report --extra ui,requirements.lock)
 	$(call compile,--constraint requirements-dev.lock,requirements-board.lock)
 
 compile = $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \

@@ -32,10 +32,10 @@ def test_a_board_gets_neither_torch_nor_pandas_but_what_the_steward_imports():
     assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
 
 
-def test_training_installs_no_packages_of_tests_and_servers():
+def test_training_installs_mlflow_with_its_pages_and_no_packages_of_tests():
     packages = locked(ROOT / "requirements.lock")
-    assert {"torch", "torchvision", "mlflow-skinny", "zeus", "plotly"} <= packages.keys()
-    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "mlflow", "tensorboard"} & packages.keys()
+    assert {"torch", "torchvision", "mlflow", "zeus", "plotly"} <= packages.keys()
+    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & packages.keys()
 
 
 def versions(locks: dict[str, list[str]], names: Iterable[str]) -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ def dry_run(*goals: str, jetson: bool) -> str:
 
 @pytest.mark.parametrize(
     ("goal", "extra"),
-    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("ui", "ui"), ("tensorboard", "tensorboard"),
+    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("tensorboard", "tensorboard"),
      ("jtop", "jetson"), ("slurm", "slurm"), ("optuna", "optuna")],
 )  # fmt: skip
 @pytest.mark.parametrize("jetson", [True, False])
@@ -70,6 +70,11 @@ def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson)
     extras = "--all-extras" if extra == "dev" and not jetson else rf"--extra {extra}\b"
     install = rf"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*{extras}"
     assert re.search(install, dry_run(goal, jetson=jetson).replace("\\\n", ""))
+
+
+def test_only_a_jetson_installs_the_pages_of_mlflow_apart():
+    assert "--extra ui" in dry_run("ui", jetson=True)
+    assert "--extra" not in dry_run("ui", jetson=False)
 
 
 def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
