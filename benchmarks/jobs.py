@@ -19,7 +19,7 @@ def composed(*overrides: str) -> dict[str, Any]:
     """A job as `src/train.py` would compose it."""
     job.register(lambda command, many, again: Path())
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return job.plain(compose("train", overrides=list(overrides)))
+        return job.to_plain(compose("train", overrides=list(overrides)))
 
 
 def trained(*arguments: str) -> list[Record]:

@@ -15,13 +15,13 @@ from pairs import COLUMNS, ratio
 from torch.utils.data import DataLoader
 
 from epochmeter.config.job import ROOT
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import build
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split, val_loader
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.loop import Tally, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.loop import EpochStats, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Single
 
 WITHIN, MOST = 0.004, 150
@@ -30,19 +30,19 @@ WITHIN, MOST = 0.004, 150
 def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
     """An epoch over timed samples, and one over the same samples by torch's loader alone; in the samples' own order,
     the loader's processes started anew each time, both computing the same."""
-    folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
+    folder = prepare_dataset(job["dataset"], job["storage"], ROOT, print)["folder"]
     asked = {**job, "workers": workers}
     timed = val_loader(open_split(job["dataset"], folder, "train"), asked, Single(1), False)
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))
     how = {"prefetch_factor": job["prefetch"]} if workers else {}
     bare = DataLoader(plain, batch_size=job["batch"], num_workers=workers, **how)
-    model = build(job["model"])
-    optimizer = build(job["optimizer"], model.parameters())
-    task = build(job["task"])
+    model = instantiate_spec(job["model"])
+    optimizer = instantiate_spec(job["optimizer"], model.parameters())
+    task = instantiate_spec(job["task"])
 
     def epoch(batches: Iterable) -> float:
         begun = time.perf_counter()
-        train(model, batches, task, optimizer, Tally(task, torch.device("cpu")), AsIs(), Plain())
+        train(model, batches, task, optimizer, EpochStats(task, torch.device("cpu")), NullContext(), NullScaler())
         return time.perf_counter() - begun
 
     return lambda: epoch(timed), lambda: epoch(bare)

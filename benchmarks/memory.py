@@ -12,19 +12,19 @@ WORKER = """
 import sys, torch
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.loop import Tally, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.loop import EpochStats, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import Classification
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(2, 4), torch.tensor([0, 1])
 task, steps = Classification(auxiliary=0), int(sys.argv[1])
-tally = Tally(task, torch.device("cpu"))
+tally = EpochStats(task, torch.device("cpu"))
 clock = Clock(HostTimeline())
 clock.open()
 loader = (batch for _ in range(steps))
-train(model, clock.batches(loader, lambda batch: batch), task, optimizer, tally, AsIs(), Plain())
+train(model, clock.batches(loader, lambda batch: batch), task, optimizer, tally, NullContext(), NullScaler())
 clock.close()
 clock.parts()
 print(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)

@@ -21,18 +21,18 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
 from epochmeter.config.job import ROOT
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import build
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening, decode, encode
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import ControllerConnection
 from epochmeter.worker.data.loader import open_split, train_loader
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.loop import Tally, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.loop import EpochStats, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.trainer import Learner
+from epochmeter.worker.trainer import Trainer
 
 CPU = torch.device("cpu")
 OPENING, CLOSED = WindowOpening("epoch", 0, 1), WindowClosed(0, 1)
@@ -53,16 +53,18 @@ class Bench:
     """One model and loader, trained for an epoch in each of several ways; each returns what it took in seconds."""
 
     def __init__(self, job: dict, steps: int, connection: ControllerConnection) -> None:
-        folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
-        self.task = build(job["task"])
+        folder = prepare_dataset(job["dataset"], job["storage"], ROOT, print)["folder"]
+        self.task = instantiate_spec(job["task"])
         self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, Single(1), False)
-        self.loader.cut(steps)
-        self.learner = Learner(job, self.task, Single(1), CPU)
+        self.loader.limit(steps)
+        self.learner = Trainer(job, self.task, Single(1), CPU)
         self.connection = connection
         self.clock = Clock(HostTimeline(), observe=connection.progress)
         # One for all ways: where in memory its weights and what is learned by lie makes up to 8 % of a step.
         self.model, self.optimizer = self.learner.model, self.learner._optimizer
-        samples = build(job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train"))
+        samples = instantiate_spec(
+            job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train")
+        )
         order = RandomSampler(samples, num_samples=min(len(samples), steps * job["batch"]))
         self.by_hand_loader = DataLoader(samples, batch_size=job["batch"], sampler=order)
 
@@ -102,7 +104,7 @@ class Bench:
 
     def bare(self) -> float:
         """The same loop, losses kept and what is right added up, without marks or steward."""
-        return self._timed(Tally(self.task, CPU))
+        return self._timed(EpochStats(self.task, CPU))
 
     def unsummed(self) -> float:
         """Bare, and nothing added up."""
@@ -110,13 +112,13 @@ class Bench:
 
     def _marked(self) -> None:
         self.clock.open()
-        self.learner.learn(self.clock.batches(self.loader, self.learner.move))
+        self.learner.train_epoch(self.clock.batches(self.loader, self.learner.move))
         self.clock.close()
 
-    def _timed(self, tally: Tally | NoTally) -> float:
+    def _timed(self, tally: EpochStats | NoTally) -> float:
         begun = time.perf_counter()
         batches = map(self.learner.move, self.loader)
-        train(self.model, batches, self.task, self.optimizer, tally, AsIs(), Plain())
+        train(self.model, batches, self.task, self.optimizer, tally, NullContext(), NullScaler())
         return time.perf_counter() - begun
 
 

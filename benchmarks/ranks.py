@@ -25,13 +25,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from epochmeter.config.job import ROOT
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import build
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.loader import open_split, train_loader
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.trainer import Learner
+from epochmeter.worker.trainer import Trainer
 
 RANKS, WITHIN, MOST = 2, 0.005, 120
 RECIPES = {
@@ -44,16 +44,18 @@ class Bench:
     """One recipe trained for an epoch in each of two ways; both return what it took the slower rank, in seconds."""
 
     def __init__(self, job: dict, strategy, device: torch.device) -> None:
-        folder = ready(job["dataset"], job["storage"], ROOT, print)["folder"]
-        task = build(job["task"])
+        folder = prepare_dataset(job["dataset"], job["storage"], ROOT, print)["folder"]
+        task = instantiate_spec(job["task"])
         self.strategy = strategy
         self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
-        self.learner = Learner(job, task, strategy, device)
+        self.learner = Trainer(job, task, strategy, device)
         self.clock = Clock(HostTimeline())
         torch.manual_seed(job["seed"])
-        self.model = DistributedDataParallel(build(job["model"]))
+        self.model = DistributedDataParallel(instantiate_spec(job["model"]))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        samples = build(job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train"))
+        samples = instantiate_spec(
+            job["dataset"]["open"]["files"], folder, "train", preprocessing(job["dataset"], "train")
+        )
         self.sampler = DistributedSampler(samples)
         self.by_hand = DataLoader(samples, batch_size=job["batch"], sampler=self.sampler)
         self.epochs = 0
@@ -61,7 +63,7 @@ class Bench:
     def ours(self) -> float:
         begun = self._begin()
         self.clock.open()
-        self.learner.learn(self.clock.batches(self.loader, self.learner.move))
+        self.learner.train_epoch(self.clock.batches(self.loader, self.learner.move))
         self.clock.close()
         return self._slower(time.perf_counter() - begun)
 
@@ -82,18 +84,18 @@ class Bench:
         return self._slower(time.perf_counter() - begun)
 
     def _begin(self) -> float:
-        self.strategy.share(None)
+        self.strategy.broadcast(None)
         return time.perf_counter()
 
     def _slower(self, seconds: float) -> float:
-        return max(self.strategy.gather(seconds))
+        return max(self.strategy.all_gather(seconds))
 
 
 def rank(path: str) -> None:
     """What each rank does; the first leaves the ratios at `path`."""
     torch.set_num_threads(1)
     jobs = {name: composed("strategy=ddp", "workers=0", *recipe) for name, recipe in RECIPES.items()}
-    strategy = build(next(iter(jobs.values()))["strategy"])
+    strategy = instantiate_spec(next(iter(jobs.values()))["strategy"])
     device = strategy.device("cpu")
     rows = {}
     for name, job in jobs.items():
@@ -104,7 +106,7 @@ def rank(path: str) -> None:
         rows[name] = (step_s, ratio(bench.ours, bench.bare, WITHIN, MOST))
     if strategy.rank == 0:
         Path(path).write_text(json.dumps(rows))
-    strategy.leave()
+    strategy.close()
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from output import ARGUMENTS, print_table, sized
 from pairs import ratio
 
 from epochmeter.datasets import manifest
-from epochmeter.datasets.ready import SOURCES
+from epochmeter.datasets.ready import SOURCE_ROOT
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20
@@ -43,7 +43,7 @@ def filled(home: Path, count: int, size: int) -> Path:
             path.parent.mkdir(parents=True)
         path.write_bytes(number.to_bytes(8, "big") + body[8:])
     facts = {"splits": {"train": count, "val": 0}, "classes": CLASSES, "channels": 3, "source": "random bytes"}
-    manifest.write(home / manifest.NAME, manifest.made(home, DATASET, facts))
+    manifest.write(home / manifest.MANIFEST_NAME, manifest.describe_made(home, DATASET, facts))
     os.sync()
     return home
 
@@ -87,7 +87,7 @@ def _taken_s(command: list[str], place: Path) -> float:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCES}
+    return {**os.environ, "PYTHONPATH": SOURCE_ROOT}
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int) -> list[tuple[Part, ...]]:
     """Stall, reading and preprocessing of each epoch but the first."""
-    samples = timed_dataset.Timed(
+    samples = timed_dataset.TimedDataset(
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
     )
@@ -67,7 +67,7 @@ def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int)
 
 def parts(known: Truth, found: dict[str, float]) -> tuple[Part, ...]:
     pairs = (
-        (known.stall_s, found["fetch_stall_s"]),
+        (known.stall_s, found["data_stall_s"]),
         (known.read_s, found["loader_read_s"]),
         (known.preprocess_s, found["loader_preprocess_s"]),
     )

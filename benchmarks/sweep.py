@@ -107,8 +107,8 @@ def watched(arguments: Sequence[str]) -> None:
     watch.around(worker_process.select, "select", "worker")
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
-    watch.around(preflight, "check_points", "checking", then=watch.clear)
-    watch.around(job, "order", "ours")
+    watch.around(preflight, "validate_sweep", "checking", then=watch.clear)
+    watch.around(job, "current_request", "ours")
     watch.around(experiment, "run", "ours", then=ended)
     sys.argv = ["src/train.py", *arguments]
     with suppress(SystemExit):

@@ -21,7 +21,7 @@ import yaml
 
 from epochmeter.config.job import ROOT
 from epochmeter.power.meter import Meter, open_meter
-from epochmeter.power.window_energy import Reading, consumption, reading
+from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = yaml.safe_load((ROOT / "conf/meter/rails.yaml").read_text())["period_s"]
@@ -78,13 +78,13 @@ class Ours:
         self._open: dict[str, tuple[Reading, int]] = {}
 
     def begin(self, key: str) -> None:
-        self._open[key] = reading(self._meter), time.monotonic_ns()
+        self._open[key] = take_reading(self._meter), time.monotonic_ns()
 
     def end(self, key: str) -> Energy:
         closed_ns = time.monotonic_ns()
-        (before, opened_ns), after = self._open.pop(key), reading(self._meter)
+        (before, opened_ns), after = self._open.pop(key), take_reading(self._meter)
         window_s = (closed_ns - opened_ns) * NANOSECOND
-        metrics = consumption(before, after, self._meter, window_s).metrics
+        metrics = energy_of_window(before, after, self._meter, window_s).metrics
         return Energy(metrics.get("energy_j"), metrics.get("energy_uncertainty_j"))
 
 

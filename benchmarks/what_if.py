@@ -57,7 +57,7 @@ def counted(workers: int) -> str:
 
 def measured(job: Job) -> dict[str, float]:
     """Return the mean epoch of a job, all its workers started: medians of the metrics of some epochs."""
-    samples = timed_dataset.Timed(
+    samples = timed_dataset.TimedDataset(
         lambda _: Slow(STEPS * BATCH, job.fetch_s / BATCH, job.prep_s / BATCH / 2),
         slow_transform(job.prep_s / BATCH / 2),
     )

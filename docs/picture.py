@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from epochmeter.tracking import views  # noqa: E402
-from epochmeter.tracking.client import LOCAL, Store, open_store  # noqa: E402
+from epochmeter.tracking.client import LOCAL_URI, Store, open_store  # noqa: E402
 
 PICTURE, REPORT = ROOT / "docs" / "mlflow.png", ROOT / "docs" / "report.png"
 START_LIMIT_S = 60
@@ -60,7 +60,7 @@ def main() -> None:
     if options.url:
         shown = photograph(options.url, options.output)
     else:
-        runs(open_store(uri=LOCAL))  # create a missing database here: a server would put its artifacts elsewhere
+        runs(open_store(uri=LOCAL_URI))  # create a missing database here: a server would put its artifacts elsewhere
         with server(ROOT) as url:
             shown = photograph(url, options.output)
     print(f"{options.output}: the newest of {shown} runs, {SIZE['width']} x {SIZE['height']}")
@@ -108,7 +108,7 @@ def free_port() -> int:
 
 def runs(store: Store) -> int:
     """Return the number of completed runs in the view."""
-    count = len(store.client.search_runs([store.experiment_id], views.SHOWN))
+    count = len(store.client.search_runs([store.experiment_id], views.RUN_FILTER))
     if not count:
         raise SystemExit(f"error: {store.uri} has no completed run to show\n  hint: run `make sweep` first")
     return count
@@ -118,8 +118,8 @@ def photograph(url: str, picture: Path) -> int:
     """Take the screenshot of MLflow's view; return the number of runs in the view."""
     store = open_store(uri=url)
     count = runs(store)
-    views.save(store)
-    with page(views.link(store)) as shown:
+    views.save_views(store)
+    with page(views.results_link(store)) as shown:
         shown.screenshot(path=picture)
     return count
 

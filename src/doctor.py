@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.config import interpreter
 
-if interpreter.lack():
-    sys.exit(interpreter.lack())
+if interpreter.missing_requirements():
+    sys.exit(interpreter.missing_requirements())
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.job import matches, of_board
+from epochmeter.config.job import device_matches, value_for_board
 
 if TYPE_CHECKING:
     from epochmeter.doctor import Row
@@ -42,38 +42,38 @@ SECTIONS = {
 def main(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.config.schema import Examination
-    from epochmeter.doctor import examine
+    from epochmeter.doctor import examine_machine
     from epochmeter.machine import host
 
     try:
-        validation.check_each({"format": config.format, "machine": plain(config.machine)})
-        found = host.detect(matches(), host.facts(config.machine.root))
-        keys = on(config, found)
-        validation.check_each(keys)
-        rows = list(examine(Examination.from_dict(keys), found))
+        validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
+        found = host.detect_device(device_matches(), host.device_facts(config.machine.root))
+        keys = with_device(config, found)
+        validation.check_all_values(keys)
+        rows = list(examine_machine(Examination.from_dict(keys), found))
     except ValueError as error:
-        sys.exit(errors.line(error))
+        sys.exit(errors.format_error(error))
     if config.format == "json":
         print(json.dumps([row._asdict() for row in rows], indent=2))
     else:
-        show(rows)
+        print_table(rows)
 
 
-def on(config: DictConfig, found: str) -> dict[str, Any]:
+def with_device(config: DictConfig, found: str) -> dict[str, Any]:
     """Return the configuration as plain values, composed again for the detected device if `device=auto`."""
     chosen = HydraConfig.get()
     if chosen.runtime.choices["device"] == "auto":
         others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
         config = hydra.compose("doctor", overrides=[*others, f"device={found}"])
-    return plain(config)
+    return to_plain(config)
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig) -> dict[str, Any]:
     """Return a configuration as plain values."""
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
-def show(rows: Iterable["Row"]) -> None:
+def print_table(rows: Iterable["Row"]) -> None:
     """Print the table, in sections; the last column wraps, so that it fits a narrow terminal."""
     from rich.console import Console
     from rich.markup import escape
@@ -105,11 +105,11 @@ def details(row: "Row") -> str:
         row.choices and f"possible values {row.choices}",
     ]
     known = "; ".join(fact.removesuffix(".") for fact in facts if fact)
-    why = errors.line(row.why).removeprefix("error: ").replace("\n  hint:", "\nhint:") if row.why else ""
+    why = errors.format_error(row.why).removeprefix("error: ").replace("\n  hint:", "\nhint:") if row.why else ""
     hint = f"hint: {row.remedy}" if row.remedy else ""
     return "\n".join(filter(None, (known, why, hint)))
 
 
 if __name__ == "__main__":
-    OmegaConf.register_new_resolver("of_board", of_board)
+    OmegaConf.register_new_resolver("of_board", value_for_board)
     app.run("doctor", main, __doc__)

@@ -18,19 +18,27 @@ from pathlib import Path
 
 from epochmeter.config import interpreter
 
-if interpreter.lack():
-    sys.exit(interpreter.lack())
+if interpreter.missing_requirements():
+    sys.exit(interpreter.missing_requirements())
 
-from epochmeter.cluster.submissions import Ledger
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.config.job import ROOT
-from epochmeter.results.run_status import RUNNING, said, state
-from epochmeter.run.finish import close_dead
+from epochmeter.results.run_status import RUNNING, recorded_status, status_of
+from epochmeter.run.finish import close_orphans
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import is_sent
+from epochmeter.sweep.sweep_folder import is_remote
 from epochmeter.tracking import queue, tensorboard, views
-from epochmeter.tracking.client import EXPERIMENT, PATIENT_S, Place, Store, open_store, place, tracking_uri
-from epochmeter.tracking.publish import publish, reap, records_below
-from epochmeter.tracking.publisher import reason
+from epochmeter.tracking.client import (
+    EXPERIMENT,
+    LONG_TIMEOUT_S,
+    Destination,
+    Store,
+    destination_of,
+    open_store,
+    tracking_uri,
+)
+from epochmeter.tracking.publish import close_dead_runs, publish, records_below
+from epochmeter.tracking.publisher import error_reason
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,88 +49,90 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tensorboard", action="store_true", help="write their event files for TensorBoard as well")
     asked = parser.parse_args(arguments)
     try:
-        tensorboard.check({"tensorboard": asked.tensorboard})
+        tensorboard.check_installed({"tensorboard": asked.tensorboard})
     except ValueError as error:
         parser.error(str(error))
-    close_dead(ROOT / "multirun", print)
+    close_orphans(ROOT / "multirun", print)
     folders = asked.folders or [ROOT / "multirun"]
     records = [record for folder in folders for record in records_below(folder)]
     empty = [folder for folder in asked.folders if not records_below(folder)]
     for folder in empty:
         print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
         print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
-    left = [] if asked.uri else [record for record in records if is_awaited(record)]
+    left = [] if asked.uri else [record for record in records if is_pending_on_cluster(record)]
     for sweep in dict.fromkeys(record.folder.parent for record in left):
         count = sum(record.folder.parent == sweep for record in left)
         print(f"{sweep}: skipped {count} submitted runs, which the submitting command publishes")
-    by_place: dict[Place, list[Record]] = {}
+    by_place: dict[Destination, list[Record]] = {}
     for record in [record for record in records if record not in left]:
-        own = place_of(record)
-        where = Place(asked.experiment or own.experiment, asked.uri or own.uri)
+        own = destination_of_record(record)
+        where = Destination(asked.experiment or own.experiment, asked.uri or own.uri)
         by_place.setdefault(where, []).append(record)
-    shown = [show(there, where, asked.tensorboard) for where, there in by_place.items()]
+    shown = [publish_records(there, where, asked.tensorboard) for where, there in by_place.items()]
     return 0 if all(shown) and not empty else 1
 
 
-def place_of(record: Record) -> Place:
+def destination_of_record(record: Record) -> Destination:
     """Where a record is meant to be shown; the usual place where it was not meant to be, or cannot be read."""
     asked = None
-    with suppress(*queue.UNREADABLE):
-        asked = place(record.job()["tracking"])
-    return asked or Place(EXPERIMENT, tracking_uri())
+    with suppress(*queue.READ_ERRORS):
+        asked = destination_of(record.job()["tracking"])
+    return asked or Destination(EXPERIMENT, tracking_uri())
 
 
-def is_awaited(record: Record) -> bool:
+def is_pending_on_cluster(record: Record) -> bool:
     """Whether a node makes the run, or made it, and who sent it has yet to tell how it ended, and to write into its
     record where it is shown.
 
     One that was set aside before it had an end is told of by nobody.
     """
-    with suppress(*queue.UNREADABLE):
+    with suppress(*queue.READ_ERRORS):
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
-        if is_sent(multirun / sweep) and place(record.job()["tracking"]) is None:
-            return not (said(record) if attempt else Ledger(multirun / sweep)[int(number)].get("told"))
+        if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
+            return not (
+                recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].get("told")
+            )
     return False
 
 
-def show(records: Sequence[Record], where: Place, events: bool) -> bool:
+def publish_records(records: Sequence[Record], where: Destination, events: bool) -> bool:
     """Publishes the records to one place; whether all are shown there."""
     try:
-        store = open_store(*where, patience_s=PATIENT_S)
+        store = open_store(*where, patience_s=LONG_TIMEOUT_S)
     except Exception as error:
-        print(f"error: MLflow at {where} is not there: {reason(error)}", file=sys.stderr)
+        print(f"error: MLflow at {where} is not there: {error_reason(error)}", file=sys.stderr)
         return False
-    shown = [show_one(record, store, where, events) for record in records]
-    ended = end_dead(store, where)
-    views.save(store)
+    shown = [publish_record(record, store, where, events) for record in records]
+    ended = end_dead_runs(store, where)
+    views.save_views(store)
     # The view compares what is whole: of other runs alone it would be an empty page.
-    compared = f": {views.link(store)}" if any(record.is_whole() for record in records) else ""
+    compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
     print(f"{sum(shown)} of {len(records)} runs published{compared}")
     return all(shown) and ended
 
 
-def end_dead(store: Store, where: Place) -> bool:
+def end_dead_runs(store: Store, where: Destination) -> bool:
     """Ends the runs whose process is gone; whether the server answered to that."""
     try:
-        reap(store)
+        close_dead_runs(store)
     except Exception as error:
-        print(f"error: cannot read the states of runs from MLflow at {where}: {reason(error)}", file=sys.stderr)
+        print(f"error: cannot read the states of runs from MLflow at {where}: {error_reason(error)}", file=sys.stderr)
         return False
     return True
 
 
-def show_one(record: Record, store: Store, where: Place, events: bool) -> bool:
+def publish_record(record: Record, store: Store, where: Destination, events: bool) -> bool:
     """Publishes a record and says so on a line; one that fails keeps no other from being shown."""
     try:
         if events:
-            tensorboard.write(record)
+            tensorboard.write_events(record)
         print(f"{record.folder}: {views.run_link(publish(record, store))}")
     except Exception as error:
-        print(f"error: cannot publish {record.folder}: {reason(error)}", file=sys.stderr)
+        print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
         return False
-    if state(record) != RUNNING and where == place_of(record):  # elsewhere it is yet to be shown
-        queue.drop(record)
+    if status_of(record) != RUNNING and where == destination_of_record(record):  # elsewhere it is yet to be shown
+        queue.dequeue(record)
     return True
 
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.config import interpreter
 
-if interpreter.lack():
-    sys.exit(interpreter.lack())
+if interpreter.missing_requirements():
+    sys.exit(interpreter.missing_requirements())
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -55,10 +55,10 @@ def main(config: DictConfig) -> None:
 
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
-        validation.check_each(keys)
+        validation.check_all_values(keys)
         report(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
-        sys.exit(errors.line(error))
+        sys.exit(errors.format_error(error))
 
 
 def report(keys: dict[str, Any], console: "Console") -> None:
@@ -85,7 +85,7 @@ def report(keys: dict[str, Any], console: "Console") -> None:
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
     """Says what was written, and shows it in MLflow, as far as that is there."""
-    from epochmeter.console.console import SERVED
+    from epochmeter.console.console import UI_HINT
     from epochmeter.report import words
     from epochmeter.tracking.report_artifacts import log_report
     from epochmeter.tracking.views import LOCAL
@@ -101,7 +101,7 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
     else:
         words.say(console, address or "Not shown in MLflow: tracking=none.")
         if address and address.startswith(LOCAL):
-            words.say(console, SERVED)
+            words.say(console, UI_HINT)
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
@@ -109,9 +109,9 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     from epochmeter.report.sources import found
 
     def of_mlflow() -> Sequence[Any]:
-        from epochmeter.tracking.load import runs
+        from epochmeter.tracking.load import load_runs
 
-        return runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
+        return load_runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
     return found(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, of_mlflow)
 
@@ -125,12 +125,12 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
     if len(sweep.rows) > MOST_LINKED:
         say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
-    from epochmeter.tracking.load import links
+    from epochmeter.tracking.load import run_links
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
         return linked(
-            sweep, links({row.name.partition("/")[0] for row in sweep.rows}, asked["experiment"], asked.get("uri"))
+            sweep, run_links({row.name.partition("/")[0] for row in sweep.rows}, asked["experiment"], asked.get("uri"))
         )
     return sweep
 

@@ -19,59 +19,59 @@ from typing import TYPE_CHECKING
 
 from epochmeter.config import interpreter
 
-if interpreter.lack():
-    sys.exit(interpreter.lack())
+if interpreter.missing_requirements():
+    sys.exit(interpreter.missing_requirements())
 
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, job
-from epochmeter.config.secrets import redacted
+from epochmeter.config.secrets import redact
 from epochmeter.machine import signals
 from epochmeter.run import nodes
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
-    from epochmeter.results.run_result import Outcome
-    from epochmeter.sweep.progress import Course
+    from epochmeter.results.run_result import RunResult
+    from epochmeter.sweep.progress import SweepProgress
 
 
 def main() -> int:
-    orders: list[job.Order] = []
-    outcomes: list[Outcome] = []
+    orders: list[job.RunRequest] = []
+    outcomes: list[RunResult] = []
     last_words: list[str] = []
 
     def task(config: DictConfig) -> None:
         # Imported late: --help, --cfg and the completion of a key answer at once.
-        from epochmeter.cluster.collect import learned
+        from epochmeter.cluster.collect import collect_result
         from epochmeter.console.console import Terminal
         from epochmeter.run import experiment
-        from epochmeter.run.finish import close_dead
-        from epochmeter.sweep.progress import Course
+        from epochmeter.run.finish import close_orphans
+        from epochmeter.sweep.progress import SweepProgress
 
         try:
-            order = job.order(config)
+            order = job.current_request(config)
         except ValueError as error:
-            sys.exit(errors.line(redacted(str(error))))
+            sys.exit(errors.format_error(redact(str(error))))
         if not orders:
-            close_dead(order.folder.parents[1], Terminal().warn)
+            close_orphans(order.folder.parents[1], Terminal().warn)
             # Hydra's own account of a sweep: the records tell the same, without what is a secret.
             (order.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         orders.append(order)
-        course = Course(sweep_folder.points(order.folder.parent), outcomes)
-        run = learned if order.elsewhere else partial(experiment.run, course=course)
+        course = SweepProgress(sweep_folder.read_points(order.folder.parent), outcomes)
+        run = collect_result if order.remote else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
         if outcome.stop and not (outcome.state == "whole" and is_last(order, course)):
             raise outcome.stop
-        ended = course.ending(order.job.sweep.max_failures)
+        ended = course.stop_reason(order.job.sweep.max_failures)
         if ended:
             last_words.append(ended)
             sys.exit(1)
 
     signals.Stop().install()
-    made = partial(sweep_folder.folder, job.ROOT / "multirun", datetime.now())
-    job.register(nodes.folders(made, os.environ), device_of)
+    made = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
+    job.register(nodes.run_folder_factory(made, os.environ), device_of)
     try:
         app.run("train", task, __doc__)
         include_reused(orders, outcomes)
@@ -79,18 +79,18 @@ def main() -> int:
         return 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        show(outcomes, last_words)
+        print_sweep(outcomes, last_words)
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
-        catch_up(orders[-1])
+        publish_pending(orders[-1])
     return int(any(outcome.state != "whole" for outcome in outcomes))
 
 
-def is_last(order: job.Order, course: "Course") -> bool:
+def is_last(order: job.RunRequest, course: "SweepProgress") -> bool:
     """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
     return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
 
 
-def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]") -> None:
+def include_reused(orders: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
     """Include reused runs in the sweep's view in MLflow."""
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
@@ -103,21 +103,21 @@ def include_reused(orders: "Sequence[job.Order]", outcomes: "Sequence[Outcome]")
         Terminal().warn(shown)
     elif shown:
         for outcome in outcomes:
-            link = views.link(shown, reused[0].parent.name)
+            link = views.results_link(shown, reused[0].parent.name)
             outcome.compare_link = link if outcome.reused else outcome.compare_link
 
 
-def catch_up(order: job.Order) -> None:
+def publish_pending(order: job.RunRequest) -> None:
     """Shows what earlier runs have left untold, as where the last one was killed while it was shown."""
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
-    left = publisher.catch_up(order.folder.parents[1], order.job.tracking.to_dict())
+    left = publisher.publish_pending(order.folder.parents[1], order.job.tracking.to_dict())
     if left:
         Terminal().warn(left)
 
 
-def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
+def print_sweep(outcomes: "list[RunResult]", last_words: "Sequence[str]" = ()) -> None:
     """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
     if any(outcome.of_sweep for outcome in outcomes):
         from epochmeter.console.console import Terminal
@@ -141,5 +141,5 @@ def show(outcomes: "list[Outcome]", last_words: "Sequence[str]" = ()) -> None:
 
 if __name__ == "__main__":
     code = main()
-    signals.default()
+    signals.restore_defaults()
     sys.exit(code)

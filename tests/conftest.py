@@ -161,10 +161,10 @@ def set_up(root: Path) -> None:
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
         "from hydra import compose, initialize_config_dir; from epochmeter.config import job;"
-        "from epochmeter.datasets.ready import ready; from epochmeter.tracking.client import open_store;"
+        "from epochmeter.datasets.ready import prepare_dataset; from epochmeter.tracking.client import open_store;"
         "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
-        "job.register(None); wanted = job.plain(compose('train'));"
-        "ready(wanted['dataset'], wanted['storage'], job.ROOT, print)"
+        "job.register(None); wanted = job.to_plain(compose('train'));"
+        "prepare_dataset(wanted['dataset'], wanted['storage'], job.ROOT, print)"
     )
     subprocess.run([sys.executable, "-c", made], env={**OURS, "PYTHONPATH": str(root / "src")}, check=True)
 
@@ -214,16 +214,16 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
 
 
 @pytest.fixture
-def order(composed, tmp_path) -> Callable[..., job.Order]:
+def order(composed, tmp_path) -> Callable[..., job.RunRequest]:
     """order("batch=8", ...) -> the order that the command line makes, on a PC that has no GPU and no power limit."""
 
-    def made(*typed: str, of_sweep: bool = False) -> job.Order:
+    def made(*typed: str, of_sweep: bool = False) -> job.RunRequest:
         (pc := tmp_path / "pc").mkdir(exist_ok=True)
         overrides = [f"machine.root={pc}", *typed]
         (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True, exist_ok=True)
         config = compose("train", overrides=overrides, return_hydra_config=True)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
         composed = job.composed_job(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
-        return job.Order(composed, choices, overrides, folder, of_sweep)
+        return job.RunRequest(composed, choices, overrides, folder, of_sweep)
 
     return made

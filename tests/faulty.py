@@ -25,7 +25,7 @@ import slurm
 from conftest import Project
 from controls import Board
 
-from epochmeter.results.run_status import state
+from epochmeter.results.run_status import status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking.publish import is_superseded
 
@@ -115,7 +115,7 @@ class Scene:
 
     def was_ended(self) -> None:
         """Looks whether what was done did end the run."""
-        assert not self.record().is_whole(), "the run ended whole: nothing has hurt it"
+        assert not self.record().is_completed(), "the run ended whole: nothing has hurt it"
 
     def small_disk(self, path: Path, size: str) -> Path:
         """That folder on a file system of its own, of so many bytes."""
@@ -412,7 +412,7 @@ class Measured(NamedTuple):
 
 def measured(project: Project) -> dict[Path, Measured]:
     return {
-        record.folder: Measured(record.run()["record_id"], len(record.windows()), record.is_whole())
+        record.folder: Measured(record.run()["record_id"], len(record.windows()), record.is_completed())
         for record in project.records()
     }
 
@@ -427,7 +427,7 @@ def shown_wrongly(scene: Scene) -> int:
         shown = sorted(database.execute(query).fetchall())
     records = [each for record in scene.project.records() for each in (record, *record.attempts())]
     current = [record for record in records if not is_superseded(record)]
-    expected = sorted((record.run()["record_id"], SHOWN[state(record)]) for record in current)
+    expected = sorted((record.run()["record_id"], SHOWN[status_of(record)]) for record in current)
     return len(set(shown) ^ set(expected)) + len(shown) - len(set(shown))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epochmeter.power.phases.sensor_model import OFF_S, OFF_SHARE
+from epochmeter.power.phases.sensor_model import TOLERANCE_FRACTION, TOLERANCE_S
 from epochmeter.power.uncertainty import Response
 
 LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}
@@ -208,6 +208,6 @@ def read(
 def facts(sensor: Sensor, seed: int) -> Response:
     """The response of a sensor as a datasheet states it: not exactly, and a fading mean as a plain one."""
     averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s
-    off_s = OFF_SHARE * (averaging_s or sensor.held_s) + OFF_S
+    off_s = TOLERANCE_FRACTION * (averaging_s or sensor.held_s) + TOLERANCE_S
     wider_s, later_s = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * off_s
     return Response(max(0.0, averaging_s + wider_s), max(0.0, sensor.lag_s + later_s), sensor.held_s)

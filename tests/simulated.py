@@ -14,10 +14,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from epochmeter.machine.periodic_thread import pauses
-from epochmeter.power.meter import Counter, Domain, Instruments
-from epochmeter.power.power_series import Sampling, Series
-from epochmeter.power.sampler import LONGEST_SILENCE_S
+from epochmeter.machine.periodic_thread import jittered_intervals
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.power.power_series import PowerSeries, Sampling
+from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.units import NANOSECOND
 
@@ -214,7 +214,7 @@ def moments(case: Case, window_s: float, until_s: float, chance: Random) -> Iter
     pace_s = max(case.period_s, 1.5 * case.read_s)
     hole_s = chance.uniform(0.0, window_s - HOLE_S) if case.hole else math.inf
     next_s, borders_s = -LEAD_S, [0.0, window_s]
-    for pause_s in (next(pauses(pace_s, chance, took_s=case.read_s)) for _ in count()):
+    for pause_s in (next(jittered_intervals(pace_s, chance, took_s=case.read_s)) for _ in count()):
         while borders_s and borders_s[0] <= next_s:
             yield borders_s.pop(0)
         if next_s > until_s:
@@ -229,7 +229,7 @@ def sampled(case: Case, load: Load, window_s: float, chance: Random) -> tuple[fl
     sensor = case.beside or case.response
     known = sensor if case.known is None else case.known
     responses, steps_w = {"rail": known}, {"rail": STEP_W}
-    made = Series(["rail"], total=["rail"], bridge_s=LONGEST_SILENCE_S, steps_w=steps_w, responses=responses)
+    made = PowerSeries(["rail"], total=["rail"], bridge_s=MAX_SILENCE_S, steps_w=steps_w, responses=responses)
     reader, at_close_j, at_open_j = Reader(load, sensor, chance), 0.0, 0.0
     closed_ns = round(window_s / NANOSECOND)
     until_s = window_s + made.settled_s + 1.5 * case.period_s
@@ -250,7 +250,9 @@ def counted(case: Case, reader: Reader, window_s: float, told: Sampling) -> tupl
     renewal_s = case.response.renewal_s or 0.0
     domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response.averaging_s, case.response.lag_s)
     joules = {"gpu0": reader.counted_j(0.0, window_s)}
-    meter = Instruments(counters={"gpu0": Counter(domain, float)}, powers=beside(case), total=["gpu0"], covers="all")
+    meter = InstrumentMeter(
+        counters={"gpu0": Counter(domain, float)}, powers=beside(case), total=["gpu0"], covers="all"
+    )
     return joules["gpu0"], meter.half_width_j(joules, window_s, told)
 
 

@@ -72,7 +72,7 @@ def trained(epoch: int, record: Record, connection: ControllerConnection) -> Pro
     record.append_steps(array("f", [0.0, 0.0, 0.0, e2e_s / STEPS] * STEPS))
     record.append_losses(array("f", [1.0] * STEPS))
     assert len(INTERVALS) == 4
-    parts = dict.fromkeys(("fetch_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
+    parts = dict.fromkeys(("data_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
     parts |= {"e2e_s": e2e_s, "compute_s": e2e_s, "steps": STEPS, "samples": SAMPLES}
     measured = RankWindow(opened_ns, closed_ns, 0, parts, [], False, SAMPLES, SAMPLES, SAMPLES / 2)
     return connection.request(WindowMeasured([measured], []))

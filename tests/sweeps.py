@@ -7,9 +7,9 @@ from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
 SUPPLIES = {
-    "tensors": {"ready_batches": True, "cache": "cold"},
-    "warm": {"ready_batches": False, "cache": "warm"},
-    "cold": {"ready_batches": False, "cache": "cold_each_epoch"},
+    "tensors": {"synthetic_batches": True, "cache": "cold"},
+    "warm": {"synthetic_batches": False, "cache": "warm"},
+    "cold": {"synthetic_batches": False, "cache": "cold_each_epoch"},
 }
 SHARES = {"tensors": {}, "warm": {"cached_share_before": 1.0}, "cold": {"cached_share_before": 0.0}}
 
@@ -84,5 +84,5 @@ def write(sweep, of, rehearsal=(), state="whole", energy=None):
     for number, metrics in of.epochs.items():
         record.append({"window": "epoch", "epoch": number, "metrics": dict(metrics)})
     write_json(folder / "host.json", {"cpu": {"cores": of.cores}})
-    record.conclude({"state": state, "metrics": dict(of.metrics), "notes": [], "failure": None}, run["identity"])
+    record.write_summary({"state": state, "metrics": dict(of.metrics), "notes": [], "failure": None}, run["identity"])
     return record

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from epochmeter.config.job import ROOT
-from epochmeter.machine.power_modes import CONF
+from epochmeter.machine.power_modes import CONF_FILE
 
 dockerfile_parse = pytest.importorskip(
     "dockerfile_parse", reason="needs dockerfile-parse: pip install dockerfile-parse"
@@ -117,7 +117,7 @@ def test_the_jetsons_environment_is_the_light_one_beside_nvidias_torch():
 
 def test_a_jetsons_container_is_shown_what_its_power_modes_and_clocks_are_known_by():
     text = (ROOT / "docs" / "containers.md").read_text()
-    for path in (f"/{CONF}", "/var/lib/nvpmodel", "/usr/bin/jetson_clocks"):
+    for path in (f"/{CONF_FILE}", "/var/lib/nvpmodel", "/usr/bin/jetson_clocks"):
         assert text.count(f"-v {path}:{path}:ro") == 1
 
 

@@ -19,9 +19,9 @@ from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
 from epochmeter.config.schema import Examination
-from epochmeter.doctor import examine, periods_s
-from epochmeter.power.knobs.restore_journal import Desk
-from epochmeter.power.power_series import Powers
+from epochmeter.doctor import examine_machine, periods_s
+from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.power_series import PowerSamples
 
 ROOT = Path(__file__).parents[1]
 ALWAYS = {
@@ -72,7 +72,7 @@ def examined(tmp_path):
 
         def told(*typed):
             config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *typed])
-            rows = examine(Examination.from_dict(OmegaConf.to_container(config, resolve=True)), "cpu")
+            rows = examine_machine(Examination.from_dict(OmegaConf.to_container(config, resolve=True)), "cpu")
             return by_quantity([row._asdict() for row in rows])
 
         yield told
@@ -160,7 +160,7 @@ def test_the_sampling_period_of_a_domain_is_that_of_its_own_samples():
     nan = math.nan
     watts = {"gpu0": [9.0, nan, 9.0, nan, 9.0], "cpu0": [nan, 5.0, nan, 5.0, nan]}
     times_ns = array("q", [0, 30_000_000, 50_000_000, 50_000_001, 100_000_000])
-    powers = Powers(times_ns, {name: array("d", read) for name, read in watts.items()}, array("d", watts["gpu0"]))
+    powers = PowerSamples(times_ns, {name: array("d", read) for name, read in watts.items()}, array("d", watts["gpu0"]))
     assert periods_s(powers, "gpu0", 0) == pytest.approx([0.05, 0.05])
     assert periods_s(powers, "cpu0", 0) == pytest.approx([0.02])
     assert periods_s(powers, "gpu0", 1) == pytest.approx([0.05])
@@ -247,10 +247,10 @@ def test_a_device_that_this_machine_is_not_would_be_a_rehearsal(tmp_path, examin
 
 def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "nano")
-    desk = Desk(
+    desk = RestoreJournal(
         str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
     )
-    desk.keep(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
+    desk.update(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
     left = examined(f"machine.root={tree.root}", "device=nano")["not restored: nvpmodel"]
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert "train.py device=nano" in left["why"]

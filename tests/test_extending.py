@@ -9,14 +9,14 @@ from hydra import compose
 
 from epochmeter.config import job
 from epochmeter.config.schema import Job
-from epochmeter.datasets.ready import ready
+from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.run import preflight
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: nothing can be trained")
 
-from epochmeter.shared.instantiate import build  # noqa: E402
-from epochmeter.worker.data.loader import loaders  # noqa: E402
-from epochmeter.worker.trainer import Learner  # noqa: E402
+from epochmeter.shared.instantiate import instantiate_spec  # noqa: E402
+from epochmeter.worker.data.loader import make_loaders  # noqa: E402
+from epochmeter.worker.trainer import Trainer  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,28 +44,28 @@ def plain(written, composed):
         "workers=0",
         "optimizer.lr=0.1",
     ]
-    return job.plain(compose("train", overrides=typed))
+    return job.to_plain(compose("train", overrides=typed))
 
 
 def test_the_example_is_admitted_probed_and_learns(plain):
     choices = {group: plain[group]["name"] for group in ("dataset", "task", "model")}
     assert choices == {"dataset": "squares", "task": "attributes", "model": "net"}
-    preflight.admit(Job.from_dict(plain), choices, [])
+    preflight.validate_job(Job.from_dict(plain), choices, [])
     torch.manual_seed(0)
-    strategy, task = build(plain["strategy"]), build(plain["task"])
-    facts = ready(plain["dataset"], plain["storage"], ROOT, print)
-    training, validation = loaders(plain, facts, task, strategy, cuda=False)
-    learner = Learner(plain, task, strategy, torch.device("cpu"))
+    strategy, task = instantiate_spec(plain["strategy"]), instantiate_spec(plain["task"])
+    facts = prepare_dataset(plain["dataset"], plain["storage"], ROOT, print)
+    training, validation = make_loaders(plain, facts, task, strategy, cuda=False)
+    learner = Trainer(plain, task, strategy, torch.device("cpu"))
     assert learner.facts()["flops_per_sample"] == 2 * (3 * (256 * 32 + 32 * 2) - 256 * 32)
-    tallies = [learner.learn(training).sums() for _ in range(plain["epochs"])]
-    judged = learner.judge(validation).sums()
+    tallies = [learner.train_epoch(training).totals() for _ in range(plain["epochs"])]
+    judged = learner.evaluate_epoch(validation).totals()
     assert [tally["weight"] for tally in tallies] == [2 * 400] * 2
     assert tallies[1]["loss_sum"] < tallies[0]["loss_sum"]
     assert judged["right"] / judged["weight"] > 0.9
 
 
 def test_a_model_that_does_not_fit_the_example_is_refused(plain):
-    strategy, task = build(plain["strategy"]), build(plain["task"])
+    strategy, task = instantiate_spec(plain["strategy"]), instantiate_spec(plain["task"])
     wrong = {**plain, "model": {**plain["model"], "size": 8}}
     with pytest.raises(ValueError, match="images, 1 x 16 x 16, of dataset squares"):
-        Learner(wrong, task, strategy, torch.device("cpu"))
+        Trainer(wrong, task, strategy, torch.device("cpu"))

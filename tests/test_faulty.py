@@ -74,6 +74,6 @@ def test_a_run_that_is_whole_all_the_same_was_not_ended(scene):
     next(steps)
     next(steps)
     scene.record().describe({}, {})
-    scene.record().conclude({"state": "whole"}, "1d")
+    scene.record().write_summary({"state": "whole"}, "1d")
     with pytest.raises(AssertionError, match="the run ended whole: nothing has hurt it"):
         next(steps)

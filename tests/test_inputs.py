@@ -8,16 +8,16 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
 from epochmeter.config import interpreter
-from epochmeter.config.app import composing
+from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
-from epochmeter.config.validation import check_each
+from epochmeter.config.validation import check_all_values
 from epochmeter.datasets import ready
-from epochmeter.machine.signals import ONE_STOP_S, Stop
+from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run import capacity
-from epochmeter.run.preflight import admit
+from epochmeter.run.preflight import validate_job
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
-from hydra_plugins.grid import MOST_POINTS, MOST_RUNS, check_size, check_sweeper, count  # noqa: E402
+from hydra_plugins.grid import MAX_POINTS, MAX_RUNS, check_size, check_sweeper, value_count  # noqa: E402
 
 REFUSED = {
     # what Hydra would take for something else, or not take at all
@@ -80,10 +80,10 @@ REFUSED = {
 
 def admitted(order, overrides, root):
     """Composes and checks a job, as a command does before it makes anything."""
-    with composing(overrides, "train"):
+    with friendly_hydra_errors(overrides, "train"):
         asked = order(*overrides)
-        admit(asked.job, asked.choices, asked.overrides)
-        capacity.check(asked.job, root)
+        validate_job(asked.job, asked.choices, asked.overrides)
+        capacity.check_capacity(asked.job, root)
 
 
 @pytest.mark.parametrize("typed", REFUSED, ids=lambda typed: typed[:40])
@@ -132,8 +132,12 @@ def test_an_error_in_a_users_file_names_file_and_position(tmp_path, text, says):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     job.register(lambda command, many, again: tmp_path)
-    with pytest.raises(SystemExit) as end, composing([], "train"), initialize_config_dir(str(job.ROOT / "conf"), "1.3"):
-        job.plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
+    with (
+        pytest.raises(SystemExit) as end,
+        friendly_hydra_errors([], "train"),
+        initialize_config_dir(str(job.ROOT / "conf"), "1.3"),
+    ):
+        job.to_plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
     assert str(end.value).startswith("error: ")
     assert says in str(end.value)
     assert "  hint: " in str(end.value)
@@ -141,7 +145,7 @@ def test_an_error_in_a_users_file_names_file_and_position(tmp_path, text, says):
 
 def test_an_error_after_composing_is_raised_unchanged():
     def fail():
-        with composing([], "train") as composed:
+        with friendly_hydra_errors([], "train") as composed:
             composed()
             raise OSError("disk")
 
@@ -151,12 +155,12 @@ def test_an_error_after_composing_is_raised_unchanged():
 
 def test_all_errors_are_raised_where_traces_are_asked_for(monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    with pytest.raises(InputError), composing(["=5"], "train"):
+    with pytest.raises(InputError), friendly_hydra_errors(["=5"], "train"):
         pass
 
 
 def test_the_value_of_a_flag_is_no_override():
-    with composing(["--config-dir", "=folder", "-m"], "train"):
+    with friendly_hydra_errors(["--config-dir", "=folder", "-m"], "train"):
         pass
 
 
@@ -169,13 +173,13 @@ def test_the_value_of_a_flag_is_no_override():
 def test_the_keys_of_other_commands_have_rules_too(typed, key):
     group, _, name = typed.rpartition(".")
     with pytest.raises(InputError, match=f"`{typed}="):
-        check_each({group: {name: key}} if group else {name: key})
+        check_all_values({group: {name: key}} if group else {name: key})
 
 
 def test_other_commands_sweep_over_nothing():
     with (
         pytest.raises(SystemExit, match=r"^error: `-m` is only for src/train\.py"),
-        composing(["-m", "sweep=a,b"], "report"),
+        friendly_hydra_errors(["-m", "sweep=a,b"], "report"),
     ):
         pass
 
@@ -200,17 +204,21 @@ def test_a_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(typ
 
 
 def test_a_sample_of_a_large_grid_is_accepted_and_of_an_absurd_one_refused():
-    size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000})", sample=10)
+    size("batch=range(0,1000)", f"seed=range(0,{MAX_POINTS // 1000})", sample=10)
     with pytest.raises(InputError):
-        size("batch=range(0,1000)", f"seed=range(0,{MOST_POINTS // 1000 + 1})", sample=10)
+        size("batch=range(0,1000)", f"seed=range(0,{MAX_POINTS // 1000 + 1})", sample=10)
     with pytest.raises(InputError):
-        size("repeat=0,1", f"batch=range(0,{MOST_RUNS})", sample=MOST_RUNS, repeats=2)
+        size("repeat=0,1", f"batch=range(0,{MAX_RUNS})", sample=MAX_RUNS, repeats=2)
 
 
 def test_values_are_counted_as_the_sweep_expands_them():
     typed = ["a=1,2,3", "a=choice(1,2)", "a=range(1,10,4)", "a=range(5,1,-2)", "a=range(0,1,0.25)"]
     parsed = OverridesParser.create().parse_overrides(typed)
-    assert [count(each) for each in parsed] == [len(list(each.sweep_iterator())) for each in parsed] == [3, 2, 3, 2, 4]
+    assert (
+        [value_count(each) for each in parsed]
+        == [len(list(each.sweep_iterator())) for each in parsed]
+        == [3, 2, 3, 2, 4]
+    )
 
 
 @pytest.mark.parametrize("keys", [{"sample": 0}, {"repeats": -1}, {"repeats": 10**9}, {"seed": -1}])
@@ -240,9 +248,9 @@ def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
 
 def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
     asked = order("dataset=jpeg", "dataset.count=1000000000000").job
-    monkeypatch.setattr(capacity, "known", lambda *_: {"digest": "d"})
-    capacity.check_room(asked.dataset, asked.storage, tmp_path)
-    assert ready.known(asked.dataset.to_dict(), asked.storage.to_dict(), tmp_path) is None
+    monkeypatch.setattr(capacity, "peek_manifest", lambda *_: {"digest": "d"})
+    capacity.check_dataset_fits(asked.dataset, asked.storage, tmp_path)
+    assert ready.peek_manifest(asked.dataset.to_dict(), asked.storage.to_dict(), tmp_path) is None
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):
@@ -251,10 +259,10 @@ def test_signals_within_a_second_are_one_stop(monkeypatch):
     stop = Stop()
     with pytest.raises(KeyboardInterrupt):
         stop(2, None)
-    now[0] += ONE_STOP_S / 2
+    now[0] += REPEATED_SIGNAL_S / 2
     stop(2, None)
     stop(3, None)
-    now[0] += ONE_STOP_S
+    now[0] += REPEATED_SIGNAL_S
     with pytest.raises(SystemExit) as end:
         stop(3, None)
     assert end.value.code == 131

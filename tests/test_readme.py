@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.config.suggestions import check_names
-from epochmeter.config.validation import check
+from epochmeter.config.validation import check_values
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -31,7 +31,7 @@ def test_a_command_of_the_readme_composes_to_a_valid_configuration(order, comman
     searched = [each for each in typed if "(" not in each and not each.startswith(("hydra/", "hydra."))]
     composed = order(*searched)
     check_names(composed.overrides, composed.choices)
-    check(composed.job)
+    check_values(composed.job)
 
 
 def test_the_make_targets_of_the_readme_exist():

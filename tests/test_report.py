@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 from sweeps import rows, trained, write
 
-from epochmeter.config.help import commented
-from epochmeter.config.suggestions import known
-from epochmeter.results.run_result import Outcome
+from epochmeter.config.help import commented_keys
+from epochmeter.config.suggestions import entry_keys
+from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
 from report import show_files
-from train import show
+from train import print_sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,14 +63,14 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
 
 
 def test_each_of_its_keys_can_be_typed(report):
-    keys = dict(commented((ROOT / "conf/report.yaml").read_text()))
+    keys = dict(commented_keys((ROOT / "conf/report.yaml").read_text()))
     ended = report("--cfg", "job", *(f"{key}={value}" for key, (value, _) in keys.items()))
     assert ended.returncode == 0, ended.stderr
     assert "study: null" in ended.stdout
 
 
 def test_no_key_of_its_own_is_a_folder_of_choices_which_hydra_would_look_into():
-    _, keys = known("report")
+    _, keys = entry_keys("report")
     assert [key for key in keys if key != "hydra" and (ROOT / "conf" / key).is_dir()] == []
 
 
@@ -224,17 +224,21 @@ def test_a_link_to_this_machines_own_mlflow_says_what_serves_it(shown):
 
 def test_a_sweep_ends_with_what_its_runs_tell_beside_each_other(tmp_path, capsys):
     found = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
-    ended = [Outcome(each.number, ["strategy=x"], of_sweep=True, folder=write(tmp_path, each).folder) for each in found]
-    show(ended)
+    ended = [
+        RunResult(each.number, ["strategy=x"], of_sweep=True, folder=write(tmp_path, each).folder) for each in found
+    ]
+    print_sweep(ended)
     assert "1.90 times the samples/s of one device" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "scaling.md").exists()
 
 
 def test_a_single_run_and_a_plain_sweep_end_without(tmp_path, capsys):
-    alone = Outcome(0, [], folder=write(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)).folder)
-    show([alone])
+    alone = RunResult(0, [], folder=write(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)).folder)
+    print_sweep([alone])
     assert capsys.readouterr().out == ""
     found = [trained(0, 100.0), trained(1, 190.0, batch=128)]
-    show([Outcome(each.number, [], of_sweep=True, folder=write(tmp_path / "plain", each).folder) for each in found])
+    print_sweep(
+        [RunResult(each.number, [], of_sweep=True, folder=write(tmp_path / "plain", each).folder) for each in found]
+    )
     assert "samples/s of one device" not in capsys.readouterr().out
     assert not list((tmp_path / "plain").glob("*.md"))

@@ -106,7 +106,7 @@ def test_an_entry_checks_its_python_before_it_imports_libraries(name):
     body = TREES[name].body
     check = next(number for number, node in enumerate(body) if isinstance(node, ast.If))
     before = imported(ast.Module(body[:check], []))
-    assert "interpreter.lack()" in ast.unparse(body[check])
+    assert "interpreter.missing_requirements()" in ast.unparse(body[check])
     assert packages(before) - sys.stdlib_module_names == {"epochmeter"}
     assert {other for other in before if other.startswith("epochmeter")} == {"epochmeter.config.interpreter"}
 

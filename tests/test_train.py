@@ -30,7 +30,7 @@ def epochs(record):
 
 def test_a_run_that_is_whole_exits_with_0_and_nothing_on_stderr(whole):
     assert (whole.done.returncode, whole.done.stderr) == (0, "")
-    assert whole.record().is_whole(whole.record().run()["identity"])
+    assert whole.record().is_completed(whole.record().run()["identity"])
     assert whole.record().summary()["failure"] is None
 
 
@@ -54,7 +54,7 @@ def test_a_record_is_all_its_files_and_nothing_half_written(whole):
 def test_the_clock_accounts_for_every_epoch_to_a_thousandth(whole):
     assert len(epochs(whole.record())) == 2
     for metrics in epochs(whole.record()):
-        names = ("fetch_stall_s", "copy_s", "compute_s", "overhead_s", "clock_residual_s")
+        names = ("data_stall_s", "copy_s", "compute_s", "overhead_s", "clock_residual_s")
         assert sum(metrics[f"epoch/{name}"] for name in names) == pytest.approx(metrics["epoch/e2e_s"])
         assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]
 
@@ -126,7 +126,7 @@ def test_rehearse_false_makes_each_run_of_such_a_sweep_an_error_and_leaves_no_ru
 
 
 def test_a_second_run_waits_for_the_device_and_says_for_whom(project):
-    with device_lock.held(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
+    with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
         waiting = project.start("train", *project.quick(device="cpu", **{"storage.root": "/nowhere"}))
         lines = iter(waiting.stdout.readline, "")
         said = next(line for line in lines if line.startswith("Waiting"))

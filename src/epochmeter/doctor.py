@@ -15,26 +15,26 @@ from typing import NamedTuple
 from epochmeter.config.errors import InputError
 from epochmeter.config.job import ROOT
 from epochmeter.config.schema import Device, Examination, Storage
-from epochmeter.datasets.ready import place
+from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
-from epochmeter.machine.disk import describe, disk_of, serves
-from epochmeter.machine.gpus import Gpu, find_gpus, name_of, used
-from epochmeter.machine.page_cache import cached_share, files
+from epochmeter.machine.disk import describe, disk_of, satisfies
+from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
+from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.machine.process_identity import boot_id
 from epochmeter.machine.utilization import open_gauges
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
-from epochmeter.power.knobs.requests import ABSENT, power_limit
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, power_limit_knob
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Meter, open_meter, shortest_s
-from epochmeter.power.power_series import Powers
-from epochmeter.power.window_energy import consumption, reading
+from epochmeter.power.power_series import PowerSamples
+from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
 from epochmeter.shared.units import NANOSECOND
 
-LOOK_S, LONGEST_LOOK_S = 0.6, 2.5
+OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
 """How long the meter is sampled, in seconds; the longer time is for sensors with a longer averaging time."""
 QUANTITIES = {
     "cpu_utilization": ("CPU utilization", "all cores"),
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     """How to make it available."""
 
 
-def examine(asked: Examination, found: str) -> Iterator[Row]:
+def examine_machine(asked: Examination, found: str) -> Iterator[Row]:
     """Check every quantity and setting for a configuration.
 
     Args:
@@ -75,27 +75,27 @@ def examine(asked: Examination, found: str) -> Iterator[Row]:
         found: The name of the device that this machine is.
     """
     root, device = asked.machine.root, asked.device
-    facts = host.facts(root)
-    here = host.fits(device.match, facts)
+    facts = host.device_facts(root)
+    here = host.is_match(device.match, facts)
     accelerator = device.accelerator if here else "auto"
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
-    gpus = used(find_gpus(Path(root)), os.environ) if on_gpu else []
-    names = [name for gpu in gpus if (name := name_of(gpu))]
-    desk = Desk(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
+    gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
+    names = [name for gpu in gpus if (name := meter_id(gpu))]
+    desk = RestoreJournal(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
     yield device_row(device, found, here, gpus)
-    yield from left(desk)
+    yield from unrestored_rows(desk)
     with closing(open_meter(asked.meter.to_dict(), gpus=names, root=root)) as meter:
-        yield from energy(meter, asked.meter.name)
-    yield knob("power limit", lambda: power_limit(on_gpu, gpus, root), ABSENT["power_limit"])
-    yield knob("clocks", lambda: open_jetson_clocks(root, desk.folder), ABSENT["clocks"])
-    yield knob("fan", lambda: open_fan(root), ABSENT["fan"])
-    yield from gauges(names, root)
-    folder = place(asked.dataset.to_dict(), asked.storage.to_dict(), ROOT)
+        yield from energy_rows(meter, asked.meter.name)
+    yield knob_row("power limit", lambda: power_limit_knob(on_gpu, gpus, root), NO_KNOB_MESSAGES["power_limit"])
+    yield knob_row("clocks", lambda: open_jetson_clocks(root, desk.folder), NO_KNOB_MESSAGES["clocks"])
+    yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
+    yield from gauge_rows(names, root)
+    folder = training_folder(asked.dataset.to_dict(), asked.storage.to_dict(), ROOT)
     if folder:
-        yield storage(folder, asked.storage)
-        yield page_cache(folder)
-        yield disk_reads(folder)
-    yield trace(device.python if here else None)
+        yield storage_row(folder, asked.storage)
+        yield page_cache_row(folder)
+        yield disk_reads_row(folder)
+    yield trace_row(device.python if here else None)
 
 
 def device_row(device: Device, found: str, here: bool, gpus: list[Gpu]) -> Row:
@@ -108,30 +108,30 @@ def device_row(device: Device, found: str, here: bool, gpus: list[Gpu]) -> Row:
     return Row("device", True, f"device={device.name}", covers=title)
 
 
-def left(desk: Desk) -> Iterator[Row]:
+def unrestored_rows(desk: RestoreJournal) -> Iterator[Row]:
     """The settings that killed runs did not restore."""
     for number, text in enumerate(desk.damaged(), 1):
         why, _, remedy = text.partition("\nhint: ")
         yield Row(f"not restored ({number})", False, why=why, remedy=remedy)
-    for memo in desk.left():
+    for memo in desk.unrestored():
         why = f"a killed run left it at {memo.ours or 'an unknown setting'} ({memo.when}: {memo.command})"
         remedy = f"the next run restores {memo.was}; to restore it now: {memo.by_hand}"
         yield Row(f"not restored: {memo.knob}", False, why=why, remedy=remedy)
 
 
-def energy(meter: Meter, name: str) -> Iterator[Row]:
+def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     """The total energy and the power of each domain, from sampling the meter for a moment."""
     source, covers, reason = (meter.energy[key] or "" for key in ("source", "covers", "reason"))
     if source == "none":
         yield Row("energy", False, why=reason)
         return
     sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
-    before, begun_s, used_s = reading(meter), time.monotonic(), time.process_time()
-    time.sleep(min(LONGEST_LOOK_S, max([LOOK_S, *(1.05 * shortest for shortest in sampled_s)])))
+    before, begun_s, used_s = take_reading(meter), time.monotonic(), time.process_time()
+    time.sleep(min(MAX_OBSERVE_S, max([OBSERVE_S, *(1.05 * shortest for shortest in sampled_s)])))
     cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
-    after = reading(meter)
+    after = take_reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
-    used = consumption(before, after, meter, seconds)
+    used = energy_of_window(before, after, meter, seconds)
     powers = meter.drain(after.at_ns)
 
     def row(quantity: str, joules: float | None, names: Sequence[str], source: str, covers: str, why: str) -> Row:
@@ -153,18 +153,22 @@ def energy(meter: Meter, name: str) -> Iterator[Row]:
     yield whole._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
     for domain, part in meter.domains.items():
         joules = used.joules.get(domain)
-        lacking = "" if joules is not None else used.lost.get(domain, "the counter does not advance, or cannot be read")
+        lacking = (
+            ""
+            if joules is not None
+            else used.unavailable.get(domain, "the counter does not advance, or cannot be read")
+        )
         yield row(f"power: {domain}", joules, [domain], part.source, part.covers, lacking)
 
 
-def periods_s(powers: Powers, name: str, since_ns: int) -> list[float]:
+def periods_s(powers: PowerSamples, name: str, since_ns: int) -> list[float]:
     """Return the times between successive samples of a domain since a moment, in seconds."""
     moments = zip(powers.times_ns, powers.watts.get(name, ()), strict=False)  # a counter has no samples
     times_ns = [at_ns for at_ns, watts in moments if at_ns >= since_ns and math.isfinite(watts)]
     return [(after - before) * NANOSECOND for before, after in pairwise(times_ns)]
 
 
-def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
+def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
     """A device setting: its current value, its possible values, and whether this user may change it."""
     try:
         found = find()
@@ -185,10 +189,10 @@ def knob(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
         return Row(quantity, False, why=why, remedy=remedy or None)
 
 
-def gauges(gpus: list[str], root: str) -> Iterator[Row]:
+def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
     """Utilization, clock, memory, temperature and throttling."""
     with closing(open_gauges(gpus=gpus, root=root)) as opened:
-        sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.missing()}
+        sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.unavailable()}
     for quantity, (name, covers) in QUANTITIES.items():
         if absent := missing.get(quantity):
             yield Row(name, False, why=absent.why, remedy=absent.remedy or None)
@@ -197,29 +201,29 @@ def gauges(gpus: list[str], root: str) -> Iterator[Row]:
             yield Row(name, True, ", ".join(source.source for source in own), own[0].period_s, covers)
 
 
-def page_cache(folder: Path) -> Row:
+def page_cache_row(folder: Path) -> Row:
     """Whether Linux reports the page-cache residency of the dataset: only for files that this user may write."""
-    first = next(files(folder), None)
-    if first and cached_share([first]) is None:
+    first = next(iter_files(folder), None)
+    if first and resident_fraction([first]) is None:
         why = f"Linux does not report which pages of another user's files are cached: {folder}"
         return Row("page cache", False, why=why, remedy=f"take ownership: sudo chown -R $USER {folder}")
     return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
-def storage(folder: Path, asked: Storage) -> Row:
+def storage_row(folder: Path, asked: Storage) -> Row:
     """The storage device of the dataset, and whether it is the requested one."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
     covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
-    if asked.medium and not serves(asked.medium, disk):
+    if asked.medium and not satisfies(asked.medium, disk):
         why = f"storage={asked.name} requested, but this is {disk.medium}: runs are rehearsals"
         remedy = "set `storage.root=` to a folder on that storage"
         return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
     return Row("storage", True, disk.medium, covers=covers)
 
 
-def disk_reads(folder: Path) -> Row:
+def disk_reads_row(folder: Path) -> Row:
     """The block device whose reads are counted."""
     disk = disk_of(folder)
     if disk.reason:
@@ -227,11 +231,11 @@ def disk_reads(folder: Path) -> Row:
     return Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
 
 
-def trace(python: str | None) -> Row:
+def trace_row(python: str | None) -> Row:
     """Whether the interpreter that trains has torch, whose profiler records the trace. Torch is not imported here."""
     try:
         check_interpreter(python)
     except InputError as error:
         (problem,) = error.problems
-        return Row("trace", False, why=f"training is not possible: {problem.what}", remedy=problem.hint)
+        return Row("trace", False, why=f"training is not possible: {problem.message}", remedy=problem.hint)
     return Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")

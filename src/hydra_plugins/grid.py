@@ -25,15 +25,22 @@ from omegaconf import DictConfig
 
 from epochmeter.config import errors
 from epochmeter.config.errors import InputError, Problem, input_error
-from epochmeter.config.secrets import redacted, redacted_tree
+from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader, device_of
-from epochmeter.sweep.sweep_folder import IN_ROUNDS, REPEAT, is_axis, keep_points, key_of, repeated
+from epochmeter.sweep.sweep_folder import (
+    RECOMMENDED_REPEATS,
+    REPEAT,
+    is_sweep_override,
+    key_of,
+    repeats_override,
+    write_points,
+)
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 """Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
-MOST_POINTS = 1_000_000
+MAX_POINTS = 1_000_000
 """Maximum number of configurations that a sample is drawn from."""
 Point = list[str]
 """The overrides of a run."""
@@ -59,7 +66,7 @@ class GridSweeper(BasicSweeper):
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        context = loading(hydra_context, config)
+        context = with_sweep_loader(hydra_context, config)
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> object:
@@ -71,51 +78,51 @@ class GridSweeper(BasicSweeper):
             raise input_error(
                 f"`{twice[0]}` and `sweep.repeats={self.repeats}` both set the repeats", "give only one of them"
             )
-        return super().sweep([repeated(self.repeats), *arguments])
+        return super().sweep([repeats_override(self.repeats), *arguments])
 
     def _warn_of_repeats(self, arguments: Sequence[str]) -> None:
         """Warn of a list of repeats in grid order: drift over time may then look like a difference."""
-        typed = next((each for each in arguments if key_of(each) == REPEAT and is_axis(each)), None)
+        typed = next((each for each in arguments if key_of(each) == REPEAT and is_sweep_override(each)), None)
         if typed and self.order != "random":
             from epochmeter.console.console import Terminal
 
             Terminal().warn(
                 f"warning: `{typed}` may run the repeats of a configuration one after another, so that drift over "
-                f"time looks like a difference between configurations\n  hint: use {IN_ROUNDS} instead"
+                f"time looks like a difference between configurations\n  hint: use {RECOMMENDED_REPEATS} instead"
             )
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
         """The points in batches, all of them checked before the first run is started."""
         check_size(overrides, self.sample, self.repeats)
         (grid,) = BasicSweeper.split_arguments(overrides, None)
-        some = drawn(grid, self.sample, self.seed)
-        points = shuffled(some, self.seed) if self.order == "random" else some
+        some = draw_sample(grid, self.sample, self.seed)
+        points = shuffle_points(some, self.seed) if self.order == "random" else some
         self._print_completed(points)
         if self.sample is not None:
-            there, taken = len(bare(grid)), len(bare(points))
+            there, taken = len(unique_points(grid)), len(unique_points(points))
             which = f"{taken} of the grid's {there}" if taken < there else f"all {there} of the grid's"
             print(f"sweep.sample={self.sample}: {which} configurations.", flush=True)
         assert self.config is not None
-        check(points, self)
-        keep_points(Path(self.config.hydra.sweep.dir), points)
+        check_configurations(points, self)
+        write_points(Path(self.config.hydra.sweep.dir), points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
 
     def _print_completed(self, points: Sequence[Point]) -> None:
         """Print how many runs an earlier start of the same command completed; changes are checked later."""
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
-        before = sweep_folder.points(folder)
-        sweep_folder.points.cache_clear()
-        if before.whole and list(before.typed) == redacted_tree(points):
-            left = len(points) - len(before.whole)
+        before = sweep_folder.read_points(folder)
+        sweep_folder.read_points.cache_clear()
+        if before.completed and list(before.overrides) == redact_tree(points):
+            left = len(points) - len(before.completed)
             what = f"{left} left to run" if left else "nothing to do unless a default or the dataset has changed"
-            print(f"{len(before.whole)} of {len(points)} runs are completed in {folder.name}: {what}.", flush=True)
+            print(f"{len(before.completed)} of {len(points)} runs are completed in {folder.name}: {what}.", flush=True)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """All points have been checked."""
 
 
-def loading(context: HydraContext, config: DictConfig) -> HydraContext:
+def with_sweep_loader(context: HydraContext, config: DictConfig) -> HydraContext:
     """Hydra's context with a loader made for a sweep.
 
     On a cluster, each node resolves `device=auto` itself.
@@ -126,16 +133,16 @@ def loading(context: HydraContext, config: DictConfig) -> HydraContext:
     return HydraContext(config_loader=loader, callbacks=context.callbacks)
 
 
-def check(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
+def check_configurations(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
     """Ends a command for configurations that cannot be run, as Hydra's own check of each batch would."""
-    from epochmeter.run.preflight import check_points
+    from epochmeter.run.preflight import validate_sweep
 
     assert sweeper.config is not None
     assert sweeper.hydra_context is not None
     try:
-        check_points(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
+        validate_sweep(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
     except ValueError as error:
-        sys.exit(errors.line(redacted(str(error))))
+        sys.exit(errors.format_error(redact(str(error))))
 
 
 def check_sweeper(max_batch_size: Any, keys: dict[str, Any]) -> None:
@@ -153,7 +160,7 @@ def check_size(overrides: Sequence[Override], sample: int | None, repeats: int |
     The configurations are counted without enumerating them: a range may have a billion values.
     """
     last = {override.get_key_element(): override for override in overrides}
-    counts = {key: count(override) for key, override in last.items() if override.is_sweep_override()}
+    counts = {key: value_count(override) for key, override in last.items() if override.is_sweep_override()}
     for key, values in counts.items():
         typed = last[key].input_line
         if values == 0:
@@ -166,15 +173,15 @@ def check_size(overrides: Sequence[Override], sample: int | None, repeats: int |
             )
     size = math.prod(counts.values())
     runs = min(size, sample * (repeats or 1)) if sample else size
-    if runs > MOST_RUNS or size > MOST_POINTS:
+    if runs > MAX_RUNS or size > MAX_POINTS:
         raise input_error(
-            f"The sweep has {size:,.0f} configurations; at most {MOST_RUNS:,} runs are possible",
-            f"give fewer values; draw a random sample of up to {MOST_POINTS:,} with sweep.sample=100; or search with "
+            f"The sweep has {size:,.0f} configurations; at most {MAX_RUNS:,} runs are possible",
+            f"give fewer values; draw a random sample of up to {MAX_POINTS:,} with sweep.sample=100; or search with "
             "hydra/sweeper=optuna and interval(low, high)",
         )
 
 
-def count(override: Override) -> float:
+def value_count(override: Override) -> float:
     """Return the number of values that an override sweeps over; infinite for an interval."""
     values = override.value()
     if isinstance(values, IntervalSweep):
@@ -188,19 +195,19 @@ def count(override: Override) -> float:
     return sum(1 for _ in override.sweep_string_iterator())
 
 
-def drawn(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
+def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
     """`sample` of the grid's points, in its order; all of them where there are no more, or none is asked for.
 
     A point that is drawn is drawn with all of its repeats.
     """
-    points = bare(grid)
+    points = unique_points(grid)
     if sample is None or sample >= len(points):
         return list(grid)
     chosen = {points[index] for index in random.Random(seed).sample(range(len(points)), sample)}
-    return [point for point in grid if _bare(point) in chosen]
+    return [point for point in grid if _without_repeat(point) in chosen]
 
 
-def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
+def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
     """The points at random, so that no drift of the machine or of the room poses as an effect of what varies.
 
     Repeats make whole blocks, one after another, each a permutation of all points of its own: a randomized complete
@@ -213,10 +220,10 @@ def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
     return [point for block in blocks.values() for point in chance.sample(block, len(block))]
 
 
-def bare(points: Sequence[Point]) -> list[tuple[str, ...]]:
+def unique_points(points: Sequence[Point]) -> list[tuple[str, ...]]:
     """The different points that there are, whatever their repeat."""
-    return list(dict.fromkeys(map(_bare, points)))
+    return list(dict.fromkeys(map(_without_repeat, points)))
 
 
-def _bare(point: Point) -> tuple[str, ...]:
+def _without_repeat(point: Point) -> tuple[str, ...]:
     return tuple(override for override in point if key_of(override) != REPEAT)

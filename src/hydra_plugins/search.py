@@ -21,14 +21,23 @@ from omegaconf import DictConfig
 from epochmeter.results.reuse import read_reference, record_of
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
-from epochmeter.sweep.search import SAMPLERS, SEARCH, Measured, Point, Search, SearchError, chosen, search
-from epochmeter.sweep.search_space import Axis, Interval, WholeInterval, choices
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
-from hydra_plugins.grid import MOST_RUNS, check, count, loading
+from epochmeter.sweep.search import (
+    SAMPLERS,
+    SEARCH_FILE,
+    Point,
+    SearchError,
+    SearchSpec,
+    TrialResult,
+    resolve_objectives,
+    run_search,
+)
+from epochmeter.sweep.search_space import FloatDimension, IntDimension, SearchDimension, categorical_dimension
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from hydra_plugins.grid import MAX_RUNS, check_configurations, value_count, with_sweep_loader
 
-OF_A_GRID = {
+GRID_ONLY_KEYS = {
     "sample": "give hydra.sweeper.trials, the points to measure",
-    "repeats": f"Measure its best points again in a grid: -m {IN_ROUNDS} with their overrides",
+    "repeats": f"Measure its best points again in a grid: -m {RECOMMENDED_REPEATS} with their overrides",
 }
 """Keys that say nothing of a search, and what to do in their place."""
 
@@ -53,7 +62,7 @@ class SearchSweeper(Sweeper):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config
-        self.hydra_context = loading(hydra_context, config)
+        self.hydra_context = with_sweep_loader(hydra_context, config)
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.hydra_context, task_function=task_function, config=config
         )
@@ -66,22 +75,24 @@ class SearchSweeper(Sweeper):
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(typed)
         last = {override.get_key_element(): override for override in parsed}
         fixed = [f"{key}={one.get_value_element_as_str()}" for key, one in last.items() if not one.is_sweep_override()]
-        asked = self.asked(self.config, [axis(override) for override in last.values() if override.is_sweep_override()])
+        asked = self.search_spec(
+            self.config, [make_dimension(override) for override in last.values() if override.is_sweep_override()]
+        )
         if not asked.axes:
             raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
-        check(probes(asked.axes, fixed), self)
+        check_configurations(probe_points(asked.axes, fixed), self)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / SEARCH, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
+        write_json(folder / SEARCH_FILE, {"objectives": list(asked.objectives), "optional": list(asked.optional)})
 
-        def measure(number: int, point: Point) -> Measured:
+        def measure(number: int, point: Point) -> TrialResult:
             (done,) = launcher.launch([[*fixed, *point]], initial_job_idx=number)
             _ = done.return_value  # raises an error that the run did not handle itself
-            return measured(folder / str(number))
+            return trial_result(folder / str(number))
 
-        search(asked, tried(folder, asked), measure, say)
+        run_search(asked, earlier_points(folder, asked), measure, print_line)
 
-    def asked(self, config: DictConfig, axes: Sequence[Axis]) -> Search:
+    def search_spec(self, config: DictConfig, axes: Sequence[SearchDimension]) -> SearchSpec:
         """What is searched; SearchError for what cannot be."""
         if find_spec("optuna") is None:
             raise SearchError("Optuna is not installed", "make optuna, or pip install 'optuna>=5'")
@@ -93,24 +104,24 @@ class SearchSweeper(Sweeper):
             raise SearchError(
                 f"`hydra.sweeper.sampler={self.sampler}` is not valid", f"give one of {', '.join(SAMPLERS)}"
             )
-        for key, instead in OF_A_GRID.items():
+        for key, instead in GRID_ONLY_KEYS.items():
             if config.sweep.get(key) is not None:
                 raise SearchError(f"`sweep.{key}={config.sweep[key]}` is for a grid", instead)
         to_target = any(config[key] is not None for key in ("target_accuracy", "target_loss"))
-        objectives, optional = chosen(self.objectives, to_target)
-        return Search(axes, objectives, optional, self.trials, self.sampler, self.seed)
+        objectives, optional = resolve_objectives(self.objectives, to_target)
+        return SearchSpec(axes, objectives, optional, self.trials, self.sampler, self.seed)
 
 
-def axis(override: Override) -> Axis:
+def make_dimension(override: Override) -> SearchDimension:
     """The axis that a sweep over one key is; SearchError for an interval that is none."""
-    key, swept, values = override.get_key_element(), override.value(), count(override)
-    if not 0 < values <= MOST_RUNS and not isinstance(swept, IntervalSweep):
+    key, swept, values = override.get_key_element(), override.value(), value_count(override)
+    if not 0 < values <= MAX_RUNS and not isinstance(swept, IntervalSweep):
         raise SearchError(
             f"`{override.input_line}` has {values:,} values",
-            f"give 1 to {MOST_RUNS:,} values, or {key}=interval(low, high)",
+            f"give 1 to {MAX_RUNS:,} values, or {key}=interval(low, high)",
         )
     if not isinstance(swept, IntervalSweep):
-        return choices(key, override.sweep_string_iterator())
+        return categorical_dimension(key, override.sweep_string_iterator())
     low, high, log = swept.start, swept.end, "log" in swept.tags
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
@@ -121,43 +132,43 @@ def axis(override: Override) -> Axis:
             f"give a lower end{least} and an upper end that is not below it",
         )
     if isinstance(low, int) and isinstance(high, int):
-        return WholeInterval(key, low, high, log)
-    return Interval(key, float(low), float(high), log)
+        return IntDimension(key, low, high, log)
+    return FloatDimension(key, float(low), float(high), log)
 
 
-def probes(axes: Sequence[Axis], fixed: Sequence[str]) -> list[tuple[str, ...]]:
+def probe_points(axes: Sequence[SearchDimension], fixed: Sequence[str]) -> list[tuple[str, ...]]:
     """Points that tell whether a job can be made of each value: one axis is gone through, the others stay."""
-    first = [axis.probes()[0] for axis in axes]
+    first = [axis.boundary_values()[0] for axis in axes]
     points = [(*fixed, *first[:place], probe, *first[place + 1 :])
-              for place, axis in enumerate(axes) for probe in axis.probes()]  # fmt: skip
+              for place, axis in enumerate(axes) for probe in axis.boundary_values()]  # fmt: skip
     return list(dict.fromkeys(points))
 
 
-def tried(folder: Path, asked: Search) -> dict[int, Point | None]:
+def earlier_points(folder: Path, asked: SearchSpec) -> dict[int, Point | None]:
     """What the runs that have a number are of, in the order of these; None of what is no point of this search."""
     runs = [run for run in folder.iterdir() if run.name.isdecimal()]
     numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or read_reference(run))
     return {number: point_of(folder / str(number), asked) for number in numbers}
 
 
-def point_of(folder: Path, asked: Search) -> Point | None:
+def point_of(folder: Path, asked: SearchSpec) -> Point | None:
     try:
         return asked.point_of((read_reference(folder) or Record(folder).run())["overrides"])
     except (OSError, ValueError, KeyError):  # it was cut short, or is of another form
         return None
 
 
-def measured(folder: Path) -> Measured:
+def trial_result(folder: Path) -> TrialResult:
     """What the run of a folder tells."""
     record = record_of(folder)
     summary = record.summary()
     if summary is None or summary["state"] != "whole":
-        return Measured()
+        return TrialResult()
     metrics = summary["metrics"]
-    return Measured(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])
+    return TrialResult(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     from epochmeter.console.console import Terminal
 
-    Terminal().say(text)
+    Terminal().info(text)

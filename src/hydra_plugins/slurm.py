@@ -29,9 +29,9 @@ class SlurmLauncher(Launcher):
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from epochmeter.cluster.collect import learned
-        from epochmeter.cluster.task import errand
-        from epochmeter.cluster.wait import carry_out
+        from epochmeter.cluster.collect import collect_result
+        from epochmeter.cluster.task import make_run_task
+        from epochmeter.cluster.wait import run_on_cluster
         from epochmeter.config import job
         from epochmeter.console.console import Terminal
         from epochmeter.tracking.client import check
@@ -40,25 +40,27 @@ class SlurmLauncher(Launcher):
         # Hydra's own account of a sweep, with what is a secret: the first run is told of hours later.
         (sweep / "multirun.yaml").unlink(missing_ok=True)
         setup_globals()
-        configs = {number: self._composed(number, typed) for number, typed in enumerate(job_overrides, initial_job_idx)}
+        configs = {number: self._compose(number, typed) for number, typed in enumerate(job_overrides, initial_job_idx)}
         told: dict[int, JobReturn] = {}
 
         def learn(number: int) -> None:
-            learned(orders[number], Terminal())
+            collect_result(orders[number], Terminal())
 
         def tell(number: int) -> None:
             told[number] = self._run(configs[number], self.task)
 
         try:
-            orders = {number: self._run(config, job.order).return_value for number, config in configs.items()}
+            orders = {number: self._run(config, job.current_request).return_value for number, config in configs.items()}
             for order in orders.values():
                 check(order.job.tracking.to_dict())  # which no node is told
-            carry_out([errand(order, self.keys) for order in orders.values()], sweep, self.keys, learn, tell)
+            run_on_cluster(
+                [make_run_task(order, self.keys) for order in orders.values()], sweep, self.keys, learn, tell
+            )
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
         return [told[number] for number in configs]
 
-    def _composed(self, number: int, typed: Sequence[str]) -> DictConfig:
+    def _compose(self, number: int, typed: Sequence[str]) -> DictConfig:
         config = self.context.config_loader.load_sweep_config(self.config, list(typed))
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = number

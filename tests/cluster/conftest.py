@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from epochmeter.cluster.submissions import Ledger
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import Job, Machine
+from epochmeter.machine.slurm import SlurmJob, SlurmNode
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def cluster(monkeypatch):
     """Slurm as a test has it: its nodes, its jobs by their ids, how many an array may have, what was canceled, and what
     that made of a job."""
     there = SimpleNamespace(
-        machines=[Machine("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[], array_limit=1001
+        machines=[SlurmNode("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[], array_limit=1001
     )
-    monkeypatch.setattr(slurm, "machines", lambda partition: there.machines)
-    monkeypatch.setattr(slurm, "jobs", lambda name: dict(there.jobs))
+    monkeypatch.setattr(slurm, "list_nodes", lambda partition: there.machines)
+    monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(there.jobs))
     monkeypatch.setattr(slurm, "array_limit", lambda: there.array_limit)
 
     def have(job_id, state, node="b1", why="None"):
-        there.jobs[job_id] = Job(job_id, state, node, why)
+        there.jobs[job_id] = SlurmJob(job_id, state, node, why)
 
     def cancel(job_ids):
         there.canceled.extend(job_ids)
@@ -43,4 +43,4 @@ def cluster(monkeypatch):
 @pytest.fixture
 def ledger(tmp_path):
     (tmp_path / "multirun" / "sweep").mkdir(parents=True)
-    return Ledger(tmp_path / "multirun" / "sweep")
+    return SubmissionLog(tmp_path / "multirun" / "sweep")

@@ -7,10 +7,10 @@ import pytest
 from default_jobs import job_keys, job_of
 
 from epochmeter.cluster import collect
-from epochmeter.cluster.collect import learned
-from epochmeter.config.job import Order
+from epochmeter.cluster.collect import collect_result
+from epochmeter.config.job import RunRequest
 from epochmeter.console.console import Terminal
-from epochmeter.results.run_result import Outcome, stopped_by
+from epochmeter.results.run_result import RunResult, stop_reason
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 
@@ -25,15 +25,15 @@ def run(ledger):
     """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
 
     def made(slurm_state, begun=True, earlier=False, tracking=NOWHERE, **summary):
-        of = Order(job_of(tracking=tracking), {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
+        of = RunRequest(job_of(tracking=tracking), {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
         record = Record(of.folder)
         record.folder.mkdir(exist_ok=True)
         if begun:
             facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
             record.describe(job_keys(tracking=NOWHERE, epochs=1), {**facts, **LIMITS})
         if summary:
-            record.conclude({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
-        ledger.note({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
+            record.write_summary({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
+        ledger.update({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
         return of, record
 
     return made
@@ -41,7 +41,7 @@ def run(ledger):
 
 def test_a_run_ended_as_its_record_says(run, ledger, capsys):
     order, _ = run("COMPLETED", state="whole", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
     assert outcome.no_energy == "no meter here"
     assert ledger[0]["told"]
@@ -51,7 +51,7 @@ def test_a_run_ended_as_its_record_says(run, ledger, capsys):
 def test_a_failure_is_told_as_the_node_told_it(run):
     failure = {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
     order, _ = run("FAILED", state="failed", failure=failure)
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "oom", "CUDA out of memory in epoch 2")
 
 
@@ -69,12 +69,12 @@ def test_a_failure_is_told_as_the_node_told_it(run):
 )
 def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, ended, kind, why):
     order, record = run(state)
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.kind) == (ended, kind)
     assert why in outcome.failure
     assert outcome.failure.endswith(f"(Slurm job 17_0: {state})")
     assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
@@ -85,7 +85,7 @@ def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
     line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
     record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
     record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert outcome.metrics == record.summary()["metrics"]
     told = {
         "total/e2e_s": 4.0,
@@ -99,17 +99,17 @@ def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
 
 
 def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
-    monkeypatch.setattr(collect, "publisher", lambda *_, **__: pytest.fail("published again"))
+    monkeypatch.setattr(collect, "make_tracker", lambda *_, **__: pytest.fail("published again"))
     order, _ = run("COMPLETED", earlier=True, state="whole", metrics={"steady/e2e_s": 2.0})
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.earlier, outcome.metrics) == (True, {"steady/e2e_s": 2.0})
     assert capsys.readouterr().out == ""
 
 
 def test_a_run_that_slurm_asks_to_end_says_so_and_how_it_gets_more_time(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    outcome = Outcome(0, [])
-    outcome.stops(SystemExit(128 + signal.SIGTERM))
+    outcome = RunResult(0, [])
+    outcome.set_stopped(SystemExit(128 + signal.SIGTERM))
     assert (outcome.state, outcome.kind) == ("killed", "stopped")
     assert outcome.failure.startswith("stopped by Slurm, which ends job 17: its time is nearly up")
     assert "hydra.launcher.time=" in outcome.failure
@@ -118,9 +118,9 @@ def test_a_run_that_slurm_asks_to_end_says_so_and_how_it_gets_more_time(monkeypa
 
 def test_what_else_stops_a_run_is_told_as_anywhere():
     job, term, hangup = {"SLURM_JOB_ID": "17"}, SystemExit(128 + signal.SIGTERM), SystemExit(128 + signal.SIGHUP)
-    assert stopped_by(KeyboardInterrupt(), job) == "stopped by Ctrl-C"
-    assert stopped_by(hangup, job) == "stopped by a signal"
-    assert stopped_by(term, {}) == "stopped by a signal"
+    assert stop_reason(KeyboardInterrupt(), job) == "stopped by Ctrl-C"
+    assert stop_reason(hangup, job) == "stopped by a signal"
+    assert stop_reason(term, {}) == "stopped by a signal"
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def sent_again(run, ledger):
     def made(slurm_state, **summary):
         failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
         order, record = run(slurm_state, **{"state": "killed", "failure": failure, **summary})
-        ledger.note({0: {"job": "18", "left": "r0.0"}})
+        ledger.update({0: {"job": "18", "left": "r0.0"}})
         return order, record
 
     return made
@@ -139,7 +139,7 @@ def sent_again(run, ledger):
 
 def test_a_job_that_ended_before_it_went_on_is_told_by_its_own_end_and_not_by_that_of_the_one_before(sent_again):
     order, record = sent_again("NODE_FAIL")
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.kind) == ("failed", "node")
     assert outcome.failure == "before the run began, its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17", (
@@ -151,7 +151,7 @@ def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
     order, record = sent_again("NODE_FAIL")
     record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
     (record.folder / "summary.json").unlink()
-    assert learned(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
+    assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
     assert ledger[0]["told"]
 
@@ -159,12 +159,12 @@ def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
 def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
     order, record = sent_again("NODE_FAIL")
     (record.folder / "summary.json").unlink()
-    assert learned(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
+    assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
 
 
 def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_before(sent_again, ledger, capsys):
     order, _ = sent_again("COMPLETED", state="whole", failure=None, metrics={"steady/e2e_s": 2.0})
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
     assert ledger[0]["told"]
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
@@ -172,15 +172,15 @@ def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_b
 
 def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
     order, record = sent_again("NODE_FAIL", state="whole", failure=None)
-    assert learned(order, Terminal()).failure.startswith("before the run began, its node b1 failed")
-    assert record.is_whole()
+    assert collect_result(order, Terminal()).failure.startswith("before the run began, its node b1 failed")
+    assert record.is_completed()
 
 
 def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
     order, record = run("FAILED", begun=False)
     said = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
     (ledger.folder / "17_0_0_log.out").write_text(said)
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.kind) == ("failed", "job")
     assert outcome.failure.startswith(
         "error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: see its log, "
@@ -190,12 +190,12 @@ def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
 
 def test_a_job_without_a_log_points_at_a_folder_that_is_not_shared(run):
     order, _ = run("FAILED", begun=False)
-    assert "is shared with its node" in learned(order, Terminal()).failure
+    assert "is shared with its node" in collect_result(order, Terminal()).failure
 
 
 def test_a_job_that_was_canceled_before_it_began_says_so(run):
     order, _ = run("CANCELLED", begun=False)
-    outcome = learned(order, Terminal())
+    outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.failure) == (
         "killed",
         "before the run began, it was canceled (Slurm job 17_0: CANCELLED)",
@@ -208,16 +208,16 @@ def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_t
             return "MLflow does not show all of this run: no answer"
 
     monkeypatch.setattr(collect, "load_mlflow", lambda patience_s: None)
-    monkeypatch.setattr(collect, "publisher", lambda record, **tracking: Away())
+    monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Away())
     order, record = run("COMPLETED", tracking=SERVER, state="whole")
-    assert learned(order, Terminal()).unpublished == "MLflow does not show all of this run: no answer"
+    assert collect_result(order, Terminal()).publish_error == "MLflow does not show all of this run: no answer"
     assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"
-    (waiting,) = queue.waiting(ledger.folder.parents[1])
+    (waiting,) = queue.pending_runs(ledger.folder.parents[1])
     assert waiting.folder == record.folder
 
 
 def test_a_run_that_is_to_be_shown_nowhere_waits_for_nothing(run, ledger):
     order, _ = run("COMPLETED", state="whole")
-    learned(order, Terminal())
-    assert list(queue.waiting(ledger.folder.parents[1])) == []
+    collect_result(order, Terminal())
+    assert list(queue.pending_runs(ledger.folder.parents[1])) == []

@@ -7,7 +7,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from epochmeter.cluster import wait
-from epochmeter.config.job import Order
+from epochmeter.config.job import RunRequest
 from epochmeter.machine import slurm
 from hydra_plugins.slurm import SlurmLauncher
 
@@ -25,10 +25,10 @@ def launch(launcher, ledger, monkeypatch):
             config=OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}),
         )
         orders = [
-            Order(job_of(tracking=tracking), {}, [], sweep / str(number), of_sweep=True)
+            RunRequest(job_of(tracking=tracking), {}, [], sweep / str(number), of_sweep=True)
             for number, tracking in enumerate(trackings)
         ]
-        monkeypatch.setattr(made, "_composed", lambda number, typed: number)
+        monkeypatch.setattr(made, "_compose", lambda number, typed: number)
         monkeypatch.setattr(
             made, "_run", lambda number, task: JobReturn(status=JobStatus.COMPLETED, _return_value=orders[number])
         )
@@ -45,12 +45,12 @@ def test_hydras_own_account_of_a_sweep_with_its_secrets_is_gone_before_anything_
         assert not account.exists()
         raise RuntimeError("no program sinfo")
 
-    monkeypatch.setattr(slurm, "machines", away)
+    monkeypatch.setattr(slurm, "list_nodes", away)
     with pytest.raises(CompactHydraException, match="no program sinfo"):
         launch()
 
 
 def test_where_runs_are_shown_which_no_node_is_told_is_checked_before_they_are_sent(launch, monkeypatch):
-    monkeypatch.setattr(wait, "carry_out", lambda *_: pytest.fail("sent"))
+    monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("sent"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: the password"):
         launch({"name": "server", "uri": "http://ann:hunter2@board"})

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from epochmeter.cluster import submit
-from epochmeter.cluster.submissions import has_begun
-from epochmeter.cluster.submit import refusal, taken_up
-from epochmeter.cluster.task import Errand
-from epochmeter.machine.slurm import Machine
-from epochmeter.results.run_status import said as said_of
+from epochmeter.cluster.submissions import has_started
+from epochmeter.cluster.submit import submission_error, submit_missing
+from epochmeter.cluster.task import RunTask
+from epochmeter.machine.slurm import SlurmNode
+from epochmeter.results.run_status import recorded_status as said_of
 from epochmeter.shared.record import CHECKPOINT, Record
 
 SBATCH = """#!/bin/sh
@@ -41,7 +41,7 @@ def asked(ledger):
         constraint = {} if device == "cpu" else {"constraint": device}
         folder = ledger.folder.parent / str(number)
         options = {"exclusive": True, **constraint}
-        return Errand(number, folder, (f"device={device}",), device, options, "python3", digest, dataset)
+        return RunTask(number, folder, (f"device={device}",), device, options, "python3", digest, dataset)
 
     return made
 
@@ -54,11 +54,11 @@ def take(cluster, ledger, launcher):
     def settle(over):
         folder = ledger.folder.parent
         up.settled += [(number, job, said_of(Record(folder / str(number)))) for number, job in over.items()]
-        ledger.note({number: {"told": True} for number in over})
+        ledger.update({number: {"told": True} for number in over})
 
     def up(*errands, said=None):
         said = [] if said is None else said
-        return taken_up(errands, ledger, launcher, settle, said.append), said
+        return submit_missing(errands, ledger, launcher, settle, said.append), said
 
     up.settled = []
     return up
@@ -71,7 +71,7 @@ def left(errand, state, **run):
     """A record as a run leaves it that ended so."""
     errand.folder.mkdir(parents=True, exist_ok=True)
     Record(errand.folder).describe({}, {**RUN, **run})
-    Record(errand.folder).conclude({"state": state}, "of the node")
+    Record(errand.folder).write_summary({"state": state}, "of the node")
 
 
 def whole(errand, **run):
@@ -83,7 +83,7 @@ def options(script):
 
 
 def test_runs_of_a_kind_are_an_array_of_which_each_node_makes_one_at_a_time(asked, cluster, take, scripts):
-    cluster.machines.append(Machine("b2", frozenset({"nano"}), "idle"))
+    cluster.machines.append(SlurmNode("b2", frozenset({"nano"}), "idle"))
     jobs, said = take(*(asked(number=n) for n in range(5)))
     (script,) = scripts()
     found = options(script)
@@ -94,7 +94,7 @@ def test_runs_of_a_kind_are_an_array_of_which_each_node_makes_one_at_a_time(aske
 
 
 def test_each_kind_of_node_has_an_array_of_its_own(asked, cluster, take, scripts):
-    cluster.machines.append(Machine("b2", frozenset({"agx"}), "down*"))
+    cluster.machines.append(SlurmNode("b2", frozenset({"agx"}), "down*"))
     nano, agx = asked(number=0), asked("agx", number=1)
     jobs, said = take(nano, agx)
     assert jobs == {0: "17", 1: "18"}
@@ -129,7 +129,7 @@ def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, sc
     first, second = asked(number=0), asked(number=1)
     take(first, second)
     whole(first)
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     assert take(first, second)[0] == {1: "18"}
     assert (ledger[0]["earlier"], ledger[1]["earlier"]) == (True, False)
 
@@ -148,9 +148,9 @@ def test_what_is_whole_but_perhaps_not_what_would_be_measured_now_is_for_its_nod
 ):
     take(asked(dataset="of digits"))
     whole(asked(), **run)
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     assert take(asked(dataset=known))[0] == {0: "18"}
-    assert Record(asked().folder).is_whole(), "or its node had nothing to judge"
+    assert Record(asked().folder).is_completed(), "or its node had nothing to judge"
     assert ledger[0]["left"] == "r0.0"
     assert take.settled == []
 
@@ -161,7 +161,7 @@ def test_what_is_whole_stands_where_its_dataset_is_what_it_was_or_is_not_known_h
 ):
     take(asked(dataset=known))
     whole(asked())
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     assert take(asked(dataset=known))[0] == {}
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cl
     take(run)
     cluster.have("17", "FAILED")
     left(run, "failed")
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     assert take(run)[0] == {0: "18"}
     assert not (run.folder / "summary.json").exists()
     assert (run.folder / "attempt1" / "summary.json").exists()
@@ -204,12 +204,12 @@ def test_a_run_that_may_go_on_keeps_what_it_goes_on_from_and_its_end_is_not_that
     cluster.have("17", "FAILED")
     left(run, "killed")
     (run.folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     assert take(run)[0] == {0: "18"}
     assert (run.folder / CHECKPOINT).exists()
-    assert not has_begun(Record(run.folder), ledger[0])
+    assert not has_started(Record(run.folder), ledger[0])
     Record(run.folder).describe({}, {**RUN, "resumed": [{"epoch": 3}]})
-    assert has_begun(Record(run.folder), ledger[0])
+    assert has_started(Record(run.folder), ledger[0])
 
 
 def test_a_job_that_ended_before_it_began_while_no_one_waited_has_nothing_to_tell_and_one_that_had_begun_has(
@@ -219,7 +219,7 @@ def test_a_job_that_ended_before_it_began_while_no_one_waited_has_nothing_to_tel
     take(run)
     left(run, "killed")
     (run.folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     take(run)
     cluster.have("18", "NODE_FAIL")
     assert take(run)[0] == {0: "19"}
@@ -234,7 +234,7 @@ def test_what_another_partition_has_begun_is_not_gone_on_with(asked, take, ledge
     take(asked(digest="of one"))
     left(asked(), "killed")
     (asked().folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.note({0: {"told": True}})
+    ledger.update({0: {"told": True}})
     take(asked(digest="of another"))
     assert Record(asked().folder).attempts()
     assert not (asked().folder / CHECKPOINT).exists()
@@ -292,7 +292,7 @@ def test_a_canceled_job_has_ended_before_its_run_is_sent_again(asked, cluster, t
 
 
 def test_beside_a_canceled_job_that_does_not_end_nothing_is_sent(asked, cluster, take, scripts, monkeypatch):
-    monkeypatch.setattr(submit, "LEAVING_S", 0.0)
+    monkeypatch.setattr(submit, "CANCEL_LIMIT_S", 0.0)
     cluster.have("99", "RUNNING")
     cluster.canceled_is = "COMPLETING"
     with pytest.raises(RuntimeError, match=r"did not end: 99 is COMPLETING\n.*squeue --name=epochmeter-sweep"):
@@ -310,7 +310,7 @@ def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, c
     refuses = 'case "$(cat $1)" in *constraint=agx*) echo "sbatch: error: no" >&2; exit 1;; esac'
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.write_text(sbatch.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{refuses}\n"))
-    cluster.machines.append(Machine("b2", frozenset({"agx"}), "idle"))
+    cluster.machines.append(SlurmNode("b2", frozenset({"agx"}), "idle"))
     with pytest.raises(RuntimeError, match=r"(?s)Slurm refuses the runs for device=agx: .*sbatch: error: no"):
         take(asked(), asked("agx", number=1))
     assert cluster.canceled == ["17"]
@@ -326,7 +326,7 @@ def test_what_slurm_refuses_is_told_and_what_it_took_before_is_canceled(asked, c
     ],
 )
 def test_where_slurm_takes_no_more_jobs_at_once_the_way_out_is_told(why):
-    told = refusal(f"sbatch: error: {why}")
+    told = submission_error(f"sbatch: error: {why}")
     assert told.startswith(f"sbatch: error: {why}\n  hint: ")
     assert "`hydra.launcher.account=` or `hydra.launcher.qos=`, or split the sweep" in told
 
@@ -345,7 +345,7 @@ def test_what_is_stopped_while_it_sends_ends_by_that_though_slurm_does_not_answe
             raise KeyboardInterrupt
         return ["17"]
 
-    monkeypatch.setattr(submit, "submitted", stop)
+    monkeypatch.setattr(submit, "submit_array", stop)
     monkeypatch.setattr(submit.slurm, "cancel", away)
     with pytest.raises(KeyboardInterrupt):
         take(asked(number=0), asked(number=1), said=said)

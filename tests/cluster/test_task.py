@@ -8,9 +8,9 @@ from default_jobs import job_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from epochmeter.cluster.task import check, errand
-from epochmeter.config.job import ROOT, Order
-from epochmeter.machine.slurm import Machine
+from epochmeter.cluster.task import check_constraint, make_run_task
+from epochmeter.config.job import ROOT, RunRequest
+from epochmeter.machine.slurm import SlurmNode
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
 
@@ -24,8 +24,8 @@ def asked(launcher):
         dataset = {"name": "tensors", "layout": "tensors", "count": count}
         job = job_of(device=of_device, batch=batch, tracking={"tensorboard": True}, dataset=dataset)
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
-        return errand(
-            Order(job, {"device": device}, [*usual, *typed], Path(folder), of_sweep=True), {**launcher, **keys}
+        return make_run_task(
+            RunRequest(job, {"device": device}, [*usual, *typed], Path(folder), of_sweep=True), {**launcher, **keys}
         )
 
     return made
@@ -73,8 +73,8 @@ def test_a_folder_of_any_name_comes_through_hydras_grammar(asked, name):
 
 
 def test_slurm_is_asked_for_the_whole_node_of_a_devices_kind(asked):
-    assert asked("nano").asked == {"constraint": "nano", "exclusive": True, "mem": 0}
-    assert asked("cpu").asked == {"exclusive": True, "mem": 0}
+    assert asked("nano").options == {"constraint": "nano", "exclusive": True, "mem": 0}
+    assert asked("cpu").options == {"exclusive": True, "mem": 0}
 
 
 @pytest.mark.parametrize("device", sorted(name for name, file in DEVICES.items() if file.get("rails")))
@@ -84,11 +84,11 @@ def test_a_boards_feature_is_its_name(device):
 
 def test_what_a_device_asks_for_goes_before_what_the_launcher_does(asked):
     found = asked("cuda", slurm={"gres": "gpu:2"}, gres="gpu:8", time=60, options={"hint": "nomultithread"})
-    assert found.asked == {"exclusive": True, "mem": 0, "gres": "gpu:2", "time": 60, "hint": "nomultithread"}
+    assert found.options == {"exclusive": True, "mem": 0, "gres": "gpu:2", "time": 60, "hint": "nomultithread"}
 
 
 def test_a_node_that_may_be_shared_is_asked_for_by_leaving_the_rest_out(asked):
-    assert asked(exclusive=False, mem=None).asked == {}
+    assert asked(exclusive=False, mem=None).options == {}
 
 
 def test_the_python_is_this_one_unless_the_launcher_or_the_device_names_another(asked):
@@ -96,7 +96,7 @@ def test_the_python_is_this_one_unless_the_launcher_or_the_device_names_another(
     assert asked(python="/opt/a/bin/python").python == "/opt/a/bin/python"
     found = asked(slurm={"python": "/opt/b/bin/python"}, python="/opt/a/bin/python")
     assert found.python == "/opt/b/bin/python"
-    assert "python" not in found.asked
+    assert "python" not in found.options
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_what_its_dataset_is_goes_with_it_where_that_is_known_here(asked):
 
 
 def test_a_feature_that_no_node_has_is_refused_with_those_there_are(asked):
-    there = [Machine("b1", frozenset({"nano", "sd"}), "idle"), Machine("b2", frozenset({"agx"}), "idle")]
-    check(asked("nano"), there)
-    check(asked("cpu"), there)
+    there = [SlurmNode("b1", frozenset({"nano", "sd"}), "idle"), SlurmNode("b2", frozenset({"agx"}), "idle")]
+    check_constraint(asked("nano"), there)
+    check_constraint(asked("cpu"), there)
     with pytest.raises(ValueError, match=r"device=nx needs a node with the feature nx, and no node has it: 2 nodes, "
                                          r"their features: agx, nano, sd\. .*device\.slurm\.constraint="):  # fmt: skip
-        check(asked("nx"), there)
+        check_constraint(asked("nx"), there)
     with pytest.raises(ValueError, match="their features: none"):
-        check(asked("nx"), [Machine("n1", frozenset(), "idle")])
+        check_constraint(asked("nx"), [SlurmNode("n1", frozenset(), "idle")])

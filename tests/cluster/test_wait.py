@@ -5,30 +5,30 @@ from pathlib import Path
 import pytest
 
 from epochmeter.cluster import wait
-from epochmeter.cluster.task import Errand
-from epochmeter.cluster.wait import carry_out, ended, recall
+from epochmeter.cluster.task import RunTask
+from epochmeter.cluster.wait import cancel_all, iter_ended, run_on_cluster
 from epochmeter.shared.record import Record
 
 
 @pytest.fixture(autouse=True)
 def _no_settling(monkeypatch):
-    monkeypatch.setattr(wait, "SETTLING_S", 0.0)
+    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 0.0)
 
 
 def run(number):
-    return Errand(number, Path(str(number)), (), "cpu", {}, "python3", "d")
+    return RunTask(number, Path(str(number)), (), "cpu", {}, "python3", "d")
 
 
 def sent(ledger, **jobs):
     numbers = {int(name.removeprefix("run")): job for name, job in jobs.items()}
-    ledger.note(
+    ledger.update(
         {number: {"job": job, "digest": "d", "told": False, "earlier": False} for number, job in numbers.items()}
     )
     return numbers
 
 
 def awaited_ends(awaited, ledger, limit_s=5.0, said=None):
-    return list(ended(awaited, ledger, 0.01, (said if said is not None else []).append, limit_s))
+    return list(iter_ended(awaited, ledger, 0.01, (said if said is not None else []).append, limit_s))
 
 
 def test_numbers_come_as_jobs_end_with_their_ends_in_the_ledger(cluster, ledger):
@@ -64,25 +64,25 @@ def test_a_job_that_slurm_has_forgotten_has_ended(cluster, ledger):
 
 
 def test_what_a_node_has_written_is_given_time_to_be_seen(cluster, ledger, monkeypatch):
-    monkeypatch.setattr(wait, "SETTLING_S", 60.0)
+    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
     awaited = sent(ledger, run0="17")
     cluster.have("17", "COMPLETED")
     assert awaited_ends(awaited, ledger, limit_s=0.1) == []
     record = Record(ledger.folder.parent / "0")
     record.folder.mkdir()
     record.describe({}, {"record_id": "r0"})
-    record.conclude({"state": "failed"}, "id")
+    record.write_summary({"state": "failed"}, "id")
     assert awaited_ends(awaited, ledger) == [0]
 
 
 def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger, monkeypatch):
-    monkeypatch.setattr(wait, "SETTLING_S", 60.0)
+    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
     awaited = sent(ledger, run0="18")
     record = Record(ledger.folder.parent / "0")
     record.folder.mkdir()
     record.describe({}, {"record_id": "r0"})
-    record.conclude({"state": "killed"}, "id")
-    ledger.note({0: {"left": "r0.0"}})
+    record.write_summary({"state": "killed"}, "id")
+    ledger.update({0: {"left": "r0.0"}})
     cluster.have("18", "COMPLETED")
     assert awaited_ends(awaited, ledger, limit_s=0.1) == []
     record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
@@ -99,7 +99,7 @@ def test_a_slurm_that_does_not_answer_is_waited_for_and_told_of_once(cluster, le
         return cluster.jobs
 
     said = []
-    monkeypatch.setattr(wait.slurm, "jobs", away)
+    monkeypatch.setattr(wait.slurm, "list_jobs", away)
     cluster.have("17", "COMPLETED")
     assert awaited_ends(sent(ledger, run0="17"), ledger, said=said) == [0]
     assert len(said) == 1
@@ -111,7 +111,7 @@ def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
     cluster.have("17_0", "RUNNING")
     cluster.have("17_1", "PENDING")
     cluster.have("16", "COMPLETED")
-    recall(ledger, said.append)
+    cancel_all(ledger, said.append)
     assert cluster.canceled == ["17_0", "17_1"]
     assert said[0].startswith("Canceling 2 jobs (scancel --name=epochmeter-sweep). To resume, ")
 
@@ -126,15 +126,15 @@ def away(program):
 def test_where_slurm_does_not_tell_what_has_ended_all_is_canceled_that_no_end_was_told_of(cluster, ledger, monkeypatch):
     said = []
     sent(ledger, run0="17_0", run1="17_1")
-    ledger.note({0: {"told": True}})
-    monkeypatch.setattr(wait.slurm, "jobs", away("squeue"))
-    assert not recall(ledger, said.append), "how it ends cannot be waited for"
+    ledger.update({0: {"told": True}})
+    monkeypatch.setattr(wait.slurm, "list_jobs", away("squeue"))
+    assert not cancel_all(ledger, said.append), "how it ends cannot be waited for"
     assert cluster.canceled == ["17_1"]
     assert said[0] == "squeue did not answer: timed out."
     assert said[1].startswith("Canceling 1 job ")
 
 
-@pytest.mark.parametrize("programs", [["jobs", "cancel"], ["cancel"]])
+@pytest.mark.parametrize("programs", [["list_jobs", "cancel"], ["cancel"]])
 def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
     cluster, ledger, monkeypatch, capsys, programs
 ):
@@ -146,9 +146,9 @@ def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
             monkeypatch.setattr(wait.slurm, name, away(name))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wait, "taken_up", stopped)
+    monkeypatch.setattr(wait, "submit_missing", stopped)
     with pytest.raises(KeyboardInterrupt):
-        carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
+        run_on_cluster([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
     assert "1 job may continue hint: once Slurm answers: scancel --name=epochmeter-sweep" in " ".join(
         capsys.readouterr().out.split()
     )
@@ -161,7 +161,7 @@ def under_way(cluster, ledger, monkeypatch):
     def carried(stop):
         cluster.have("17_0", "COMPLETED")
         cluster.have("17_1", "RUNNING")
-        monkeypatch.setattr(wait, "taken_up", lambda *_: {0: "17_0", 1: "17_1"})
+        monkeypatch.setattr(wait, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
         told = []
 
         def tell(number):
@@ -170,7 +170,7 @@ def under_way(cluster, ledger, monkeypatch):
                 raise stop
 
         with pytest.raises(type(stop)):
-            carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, tell)
+            run_on_cluster([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, tell)
         return told
 
     return carried
@@ -193,10 +193,10 @@ def test_a_signal_leaves_the_rest_to_go_on(under_way, cluster, capsys):
 
 
 def test_what_was_whole_before_is_told_of_at_once(cluster, ledger, monkeypatch):
-    monkeypatch.setattr(wait, "taken_up", lambda *_: {1: "17"})
+    monkeypatch.setattr(wait, "submit_missing", lambda *_: {1: "17"})
     cluster.have("17", "COMPLETED")
     told = []
-    carry_out([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, told.append)
+    run_on_cluster([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, told.append)
     assert told == [0, 1]
 
 
@@ -216,6 +216,6 @@ def test_what_failed_while_no_one_waited_is_learned_and_then_told_of_as_the_next
     def learn(number):
         learned.append((number, ledger[number]["state"], ledger[number]["node"]))
 
-    monkeypatch.setattr(wait, "taken_up", taken_up)
-    carry_out([run(0)], ledger.folder.parent, {"poll_s": 0.01}, learn, told.append)
+    monkeypatch.setattr(wait, "submit_missing", taken_up)
+    run_on_cluster([run(0)], ledger.folder.parent, {"poll_s": 0.01}, learn, told.append)
     assert (told, ledger[0]["state"]) == ([0], "COMPLETED")

@@ -10,7 +10,7 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 
 from epochmeter.config import job
-from epochmeter.shared.instantiate import arguments, locate
+from epochmeter.shared.instantiate import import_object, target_arguments
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = subprocess.run(["git", "ls-files", "-z", "conf"], cwd=CONF.parent, capture_output=True, text=True).stdout
@@ -72,12 +72,12 @@ def specifications(tree: dict, path: str = "") -> dict[str, dict]:
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_each_file_composes_and_its_targets_take_what_they_are_given(composed, group, name):
     pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
-    found = specifications(job.plain(composed(f"{group}={name}", *BESIDE.get((group, name), ()))))
+    found = specifications(job.to_plain(composed(f"{group}={name}", *BESIDE.get((group, name), ()))))
     assert {"model", "task", "optimizer", "scheduler", "strategy", "meter", "profiler"} <= found.keys() <= GIVEN.keys()
     for place, specification in found.items():
         args, kwargs = GIVEN[place]
-        taken = {key: value for key, value in arguments(specification).items() if (place, key) not in NOT_TAKEN}
-        inspect.signature(locate(specification["_target_"])).bind(*args, **taken, **kwargs)
+        taken = {key: value for key, value in target_arguments(specification).items() if (place, key) not in NOT_TAKEN}
+        inspect.signature(import_object(specification["_target_"])).bind(*args, **taken, **kwargs)
 
 
 @pytest.mark.parametrize(("group", "name"), [choice for choice in CHOICES if choice[0] not in (*SETTING, "model")])
@@ -230,4 +230,4 @@ def test_a_model_that_is_not_for_the_dataset_is_refused_with_a_hint(composed, ty
     with pytest.raises(
         ValueError, match=rf"which has no {lacks}\n  hint: use seq2seq or transformer with dataset=pairs"
     ):
-        job.plain(composed(*typed))
+        job.to_plain(composed(*typed))

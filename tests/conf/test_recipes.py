@@ -10,9 +10,9 @@ from epochmeter.config import job
 
 torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
 
-from epochmeter.shared.instantiate import build  # noqa: E402
-from epochmeter.worker.models.model_stats import facts  # noqa: E402
-from epochmeter.worker.schedules import scaled  # noqa: E402
+from epochmeter.shared.instantiate import instantiate_spec  # noqa: E402
+from epochmeter.worker.models.model_stats import compute_model_stats  # noqa: E402
+from epochmeter.worker.schedules import scaled_optimizer  # noqa: E402
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 OURS = {"smoke", "stalls"}
@@ -100,10 +100,10 @@ def told(config: DictConfig, key: str) -> object:
 
 
 def flops_per_sample(config: DictConfig) -> float:
-    plain = job.plain(config)
+    plain = job.to_plain(config)
     with torch.device("meta"):
-        model = build(plain["model"])
-    return facts(model, plain, build(plain["task"]))["flops_per_sample"]
+        model = instantiate_spec(plain["model"])
+    return compute_model_stats(model, plain, instantiate_spec(plain["task"]))["flops_per_sample"]
 
 
 def test_every_recipe_is_compared_with_its_source():
@@ -150,9 +150,9 @@ def test_the_edge_studys_resnet_takes_3_33_gflops_per_sample_where_torchvisions_
      (128, {0: 0.05, 30: 0.005})],
 )  # fmt: skip
 def test_inceptions_learning_rate_follows_the_batch_and_the_epochs(composed, batch, steps):
-    plain = job.plain(composed("experiment=tbd/inception_v3_imagenet", f"batch={batch}"))
-    optimizer = build(scaled(plain, ranks=1), [torch.nn.Parameter(torch.zeros(1))])
-    schedule = build(plain["scheduler"], optimizer)
+    plain = job.to_plain(composed("experiment=tbd/inception_v3_imagenet", f"batch={batch}"))
+    optimizer = instantiate_spec(scaled_optimizer(plain, ranks=1), [torch.nn.Parameter(torch.zeros(1))])
+    schedule = instantiate_spec(plain["scheduler"], optimizer)
     rates = []
     for _ in range(plain["epochs"]):
         rates.append(optimizer.param_groups[0]["lr"])

@@ -25,7 +25,7 @@ def typed(python, project, *command):
 
 
 def test_the_projects_own_python_can_run_the_commands():
-    assert interpreter.lack() == ""
+    assert interpreter.missing_requirements() == ""
 
 
 @pytest.mark.parametrize("entry", ["train", "report", "doctor", "publish"])
@@ -53,7 +53,9 @@ def test_the_hint_has_paths_relative_to_the_working_directory(project):
 
 def test_a_python_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 8, 10))
-    assert re.search(r" is Python 3\.8; epochmeter needs 3\.10 or newer\n  hint: run ", interpreter.lack())
+    assert re.search(
+        r" is Python 3\.8; epochmeter needs 3\.10 or newer\n  hint: run ", interpreter.missing_requirements()
+    )
 
 
 @pytest.mark.system

@@ -43,7 +43,7 @@ def test_a_power_limit_in_watts_is_one_number_however_it_is_typed(made, typed):
     ],
 )
 def test_a_power_limit_is_watts_or_the_name_of_a_mode(typed, normal):
-    found = job.normalized(typed)
+    found = job.normalize_power_limit(typed)
     assert (found, type(found)) == (normal, type(normal))
 
 
@@ -91,7 +91,7 @@ def test_another_host_is_another_job(made, monkeypatch):
 
 def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices_meter(order):
     asked = order("device=auto", "batch=8", "device.python=/usr/bin/python3")
-    found = asked.on("cuda")
+    found = asked.with_device("cuda")
     assert (found.job.device.name, found.choices["device"]) == ("cuda", "cuda")
     assert (found.job.meter.name, found.choices["meter"]) == ("nvml", "nvml")
     assert found.job.batch == 8
@@ -99,7 +99,7 @@ def test_the_order_for_a_found_device_keeps_what_was_typed_and_takes_the_devices
 
 
 def test_the_order_for_a_found_device_keeps_the_meter_that_was_typed(order):
-    assert order("meter=estimate").on("cuda").job.meter.name == "estimate"
+    assert order("meter=estimate").with_device("cuda").job.meter.name == "estimate"
 
 
 @pytest.mark.parametrize("choice", [Cache.cold_each_epoch, Timing.deferred])
@@ -107,14 +107,14 @@ def test_a_choice_is_written_as_it_is_typed(choice):
     assert str(choice) == choice.name
 
 
-@pytest.mark.parametrize("key", job.OF_SWEEPS)
+@pytest.mark.parametrize("key", job.SWEEP_ONLY_KEYS)
 def test_what_says_nothing_of_a_single_run_is_refused_for_it(key):
     with pytest.raises(ValueError, match=rf"`{key}=3` is for sweeps, and this is a single run"):
-        job.check_single(["batch=8", f"{key}=3"])
+        job.forbid_sweep_keys(["batch=8", f"{key}=3"])
 
 
 def test_what_a_single_run_may_have_of_a_sweeps_keys_is_let_pass():
-    job.check_single(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])
+    job.forbid_sweep_keys(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])
 
 
 def test_order_for_the_device_found_has_the_groups_of_the_typed_search_path(order, tmp_path, monkeypatch):
@@ -125,4 +125,4 @@ def test_order_for_the_device_found_has_the_groups_of_the_typed_search_path(orde
     monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
     typed = replace(order(), overrides=["+study=mine", "device=auto"])
-    assert (typed.on("nano").job.batch, typed.on("nano").job.device.name) == (77, "nano")
+    assert (typed.with_device("nano").job.batch, typed.with_device("nano").job.device.name) == (77, "nano")

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from epochmeter.config.secrets import redacted, redacted_override, redacted_tree, without_user
+from epochmeter.config.secrets import redact, redact_override, redact_tree, strip_credentials
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from epochmeter.config.secrets import redacted, redacted_override, redacted_tree
     ],
 )  # fmt: skip
 def test_who_logs_in_and_what_is_a_secret_by_its_name_is_hidden(text, shown):
-    assert redacted(text) == shown
+    assert redact(text) == shown
     assert "hunter2" not in shown
 
 
@@ -39,7 +39,7 @@ def test_who_logs_in_and_what_is_a_secret_by_its_name_is_hidden(text, shown):
     ],
 )
 def test_what_is_no_secret_stands(text):
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 def test_in_a_tree_what_is_named_as_a_secret_is_hidden_whole():
@@ -48,12 +48,12 @@ def test_in_a_tree_what_is_named_as_a_secret_is_hidden_whole():
         "n": [1, "a"],
     }
     hidden = {"make": {"password": "***", "token": "***", "pad_token": "<pad>", "auth_token": None}, "n": [1, "a"]}
-    assert redacted_tree(tree) == hidden
-    assert redacted_tree({"uri": ["http://a:b@c"]}) == {"uri": ["http://***@c"]}
+    assert redact_tree(tree) == hidden
+    assert redact_tree({"uri": ["http://a:b@c"]}) == {"uri": ["http://***@c"]}
 
 
 def test_a_link_goes_where_the_address_did():
-    assert without_user("http://ann:hunter2@tracker:5000/#/x") == "http://tracker:5000/#/x"
+    assert strip_credentials("http://ann:hunter2@tracker:5000/#/x") == "http://tracker:5000/#/x"
 
 
 KEYS = [
@@ -90,18 +90,18 @@ def overrides(key, secret):
 def places(key, secret):
     """What is shown of a secret, by all that may be shown of a run."""
     for override in overrides(key, secret):
-        yield redacted_override(override)
-        yield redacted_tree({"points": [["batch=8", override]]})
-        yield redacted(shlex.join(["python", "src/train.py", "-m", "batch=8,16", override, "model=lenet"]))
-        yield redacted(f"Again, with {shlex.join([override])} this time.")
-        yield redacted(f"First of all:\n  no such key in {override!r}.\nGive another.")
-    yield redacted(f"batch=8 {key}={quoted(secret)} model=lenet digits")
-    yield redacted(str({"url": "x", key: secret}))
-    yield redacted(json.dumps({key: [secret, {"of": secret}]}))
-    yield redacted_tree({"make": {key: secret, "n": 1}})
-    yield redacted_tree({key: [secret, {"of": secret}]})
-    yield redacted(f"no data at 'https://data.org/digits?n=3&{key}={quote_plus(secret)}&part=3': see https://b.org")
-    yield redacted(f"http://ann:{secret}@tracker:5000/x")
+        yield redact_override(override)
+        yield redact_tree({"points": [["batch=8", override]]})
+        yield redact(shlex.join(["python", "src/train.py", "-m", "batch=8,16", override, "model=lenet"]))
+        yield redact(f"Again, with {shlex.join([override])} this time.")
+        yield redact(f"First of all:\n  no such key in {override!r}.\nGive another.")
+    yield redact(f"batch=8 {key}={quoted(secret)} model=lenet digits")
+    yield redact(str({"url": "x", key: secret}))
+    yield redact(json.dumps({key: [secret, {"of": secret}]}))
+    yield redact_tree({"make": {key: secret, "n": 1}})
+    yield redact_tree({key: [secret, {"of": secret}]})
+    yield redact(f"no data at 'https://data.org/digits?n=3&{key}={quote_plus(secret)}&part=3': see https://b.org")
+    yield redact(f"http://ann:{secret}@tracker:5000/x")
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -110,13 +110,13 @@ def test_no_letter_of_a_secret_is_shown_wherever_it_stands(key, secret):
     shown = [each if isinstance(each, str) else json.dumps(each) for each in places(key, secret)]
     assert [each for each in shown if set("XYZ42") & set(each)] == []
     assert [each for each in shown if "***" not in each] == []
-    assert [redacted(each) for each in shown] == shown
+    assert [redact(each) for each in shown] == shown
 
 
 @pytest.mark.parametrize("secret", [each for each in SECRETS if not {"'", '"'} & set(each)])
 def test_an_override_typed_without_quotes_is_hidden_up_to_the_next(secret):
-    assert redacted(f"password={secret}") == "password=***"
-    assert redacted(f"batch=8 password={secret} model=lenet\nbatch=4") == "batch=8 password=*** model=lenet\nbatch=4"
+    assert redact(f"password={secret}") == "password=***"
+    assert redact(f"batch=8 password={secret} model=lenet\nbatch=4") == "batch=8 password=*** model=lenet\nbatch=4"
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_an_override_typed_without_quotes_is_hidden_up_to_the_next(secret):
     ],
 )  # fmt: skip
 def test_what_stands_around_a_secret_is_left(text, shown):
-    assert redacted(text) == shown
+    assert redact(text) == shown
 
 
 def test_a_secret_need_be_no_text():
     asked = {"password": 12345, "pin": {"secret": 0}, "api_key": [1, {"of": 2}], "token": {"a": "b"}, "n": 12345}
     shown = {"password": "***", "pin": {"secret": "***"}, "api_key": "***", "token": "***", "n": 12345}
-    assert redacted_tree(asked) == shown
+    assert redact_tree(asked) == shown
     none = {"password": None, "token": False, "secret": ""}
-    assert redacted_tree(none) == none
+    assert redact_tree(none) == none
 
 
 @pytest.mark.parametrize(
@@ -164,20 +164,20 @@ def test_a_secret_need_be_no_text():
 )
 def test_an_ordinary_override_comes_out_as_it_was_typed(override):
     command = shlex.join(["python", "src/train.py", "-m", override, "a=b c"])
-    assert redacted(override) == redacted_override(override) == override
-    assert redacted(command) == command
-    assert redacted_tree({"points": [[override]], "said": override}) == {"points": [[override]], "said": override}
+    assert redact(override) == redact_override(override) == override
+    assert redact(command) == command
+    assert redact_tree({"points": [[override]], "said": override}) == {"points": [[override]], "said": override}
 
 
 @pytest.mark.parametrize(
     "text", ["", "'password=", "{password:", "a='", "python 'x password=a", "\\", "://:@", "\ud800=@:", "?token=='"]
 )
 def test_a_text_that_is_cut_short_is_no_error(text):
-    assert redacted(redacted(text)) == redacted(text)
+    assert redact(redact(text)) == redact(text)
 
 
 def test_a_long_text_is_read_once():
     """A pattern that tries each beginning anew would take hours."""
     for text in ("a" * 100_000, "'\"x" * 30_000, " " * 100_000, "+" * 100_000, "{a:" * 30_000, "http://h:x " * 9000):
-        redacted(f"password={text}")
-        redacted(f"{text}=")
+        redact(f"password={text}")
+        redact(f"{text}=")

@@ -6,11 +6,11 @@ import pytest
 
 from epochmeter.config import suggestions
 from epochmeter.config.schema import Schema
-from epochmeter.config.suggestions import KNOWN, check_names, check_types, known, near
+from epochmeter.config.suggestions import TOP_LEVEL_KEYS, check_names, check_types, closest_names, entry_keys
 
 
 def lines(*typed, entry="train"):
-    return [". ".join(hint.problem) for hint in suggestions.hints(typed, entry)]
+    return [". ".join(hint.problem) for hint in suggestions.override_hints(typed, entry)]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_an_unknown_option_is_refused_with_all_options_including_subfolders():
 
 
 def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
-    assert near("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
-    assert near("nanoo", ["nano", "nx"]) == ["nano"]
-    assert near("foo", ["nano", "nx"]) == []
+    assert closest_names("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
+    assert closest_names("nanoo", ["nano", "nx"]) == ["nano"]
+    assert closest_names("foo", ["nano", "nx"]) == []
 
 
 def test_valid_keys_groups_and_flags_need_no_hint():
@@ -133,9 +133,9 @@ def test_a_report_accepts_any_study_name():
 
 
 def test_known_keys_are_those_of_the_schema():
-    groups, keys = known("train")
-    assert {*groups, *keys} == KNOWN
-    assert {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"} == KNOWN
+    groups, keys = entry_keys("train")
+    assert {*groups, *keys} == TOP_LEVEL_KEYS
+    assert {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"} == TOP_LEVEL_KEYS
 
 
 def check(asked):
@@ -166,7 +166,7 @@ def test_values_of_the_right_type_are_accepted(order):
     [
         (["model.name=resnet18"], "label of model=lenet\n  hint: use `model=resnet18`"),
         (["model=resnet18", "model.name=resnet34"], "use `model=torchvision model.name=resnet34`"),
-        (["storage.name=ssd"], "`storage.name=ssd` .* label of storage=here\n  hint: use `storage=ssd`"),
+        (["storage.name=ssd"], "`storage.name=ssd` .* label of storage=project\n  hint: use `storage=ssd`"),
         (["++optimizer.name=adam"], "label of optimizer=sgd\n  hint: use `optimizer=adam`"),
         (["device=cpu", "device.name=nano"], "label of device=cpu\n  hint: use `device=nano`"),
         (["dataset=jpeg", "dataset.name=pets"], "tensors, or add conf/dataset/pets.yaml"),

@@ -12,7 +12,7 @@ from epochmeter.config import job, validation
 from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Job
 from epochmeter.machine import disk
-from epochmeter.machine.disk import SERVED
+from epochmeter.machine.disk import SATISFYING_MEDIA
 
 REFUSED = [
     "batch=0",
@@ -115,7 +115,7 @@ def made(composed):
 
 
 def test_default_values_are_valid(made):
-    validation.check(made())
+    validation.check_values(made())
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def plain_job():
     """The default job, composed once."""
     job.register(lambda command, many, again: Path("nowhere"))
     with initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"):
-        return job.plain(compose("train"))
+        return job.to_plain(compose("train"))
 
 
 @pytest.mark.parametrize("typed", REFUSED)
@@ -135,16 +135,16 @@ def test_an_invalid_value_is_refused_with_the_allowed_values(plain_job, typed):
         part[each] = part = dict(part.get(each) or {})
     part[name] = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
     with pytest.raises(InputError) as refused:
-        validation.check(Job.from_dict(changed))
+        validation.check_values(Job.from_dict(changed))
     (problem,) = refused.value.problems
-    assert problem.what.startswith(f"`{key}")
-    assert problem.what.endswith("` is not valid")
+    assert problem.message.startswith(f"`{key}")
+    assert problem.message.endswith("` is not valid")
     assert problem.hint.startswith("give ")
 
 
 def test_allowed_storage_media_equal_the_detected_ones():
-    assert {*SERVED}.union(*SERVED.values()) <= {*validation.MEDIA}
-    assert all(f"{medium}," in (Path(disk.__file__).read_text()) for medium in validation.MEDIA[:-2])
+    assert {*SATISFYING_MEDIA}.union(*SATISFYING_MEDIA.values()) <= {*validation.STORAGE_MEDIA}
+    assert all(f"{medium}," in (Path(disk.__file__).read_text()) for medium in validation.STORAGE_MEDIA[:-2])
 
 
 @pytest.mark.parametrize("key", validation.REQUIRED)
@@ -180,12 +180,12 @@ def test_a_required_key_that_is_missing_is_named(plain_job, key):
 )
 def test_incompatible_values_are_refused(made, typed, says):
     with pytest.raises(InputError, match=f"^{re.escape(says)}"):
-        validation.check(made(*typed.split()))
+        validation.check_values(made(*typed.split()))
 
 
 def test_all_problems_are_reported_at_once(made):
     with pytest.raises(ValueError, match=r"(?s)^`batch=0` .*\nerror: `epochs=0` "):
-        validation.check(made("batch=0", "epochs=0"))
+        validation.check_values(made("batch=0", "epochs=0"))
 
 
 def test_an_added_unknown_key_is_refused_with_a_suggestion(made):

@@ -6,10 +6,10 @@ import pytest
 from default_jobs import job_of
 from rich.console import Console
 
-from epochmeter.console.console import Terminal, shown_path
-from epochmeter.results.run_result import Outcome
+from epochmeter.console.console import Terminal, display_path
+from epochmeter.results.run_result import RunResult
 
-ROW = {"e2e_s": 12.3456, "fetch_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
+ROW = {"e2e_s": 12.3456, "data_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
 LEARNED = {"train_loss": 0.51234, "train_accuracy": 0.91234}
 REHEARSAL = "REHEARSAL, not a result of the requested configuration: device=nano requested, this machine is device=cpu."
 
@@ -48,11 +48,11 @@ def steady(**metrics):
 
 def concluded(terminal, windows, outcome=None, warmup=1, of_sweep=False):
     job = job_of(warmup_epochs=warmup)
-    terminal.concluded(windows, job, outcome or Outcome(0, []), of_sweep)
+    terminal.run_finished(windows, job, outcome or RunResult(0, []), of_sweep)
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
-    outcome = Outcome(0, [], metrics=steady(energy_j=123.456))
+    outcome = RunResult(0, [], metrics=steady(energy_j=123.456))
     concluded(terminal, [epoch(0, energy_j=100.04), epoch(1, energy_j=123.456)], outcome)
     assert [row for row in rows() if row] == [
         "time data copy compute overhead energy train train",
@@ -67,13 +67,15 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
 
 def test_mean_row_names_the_epochs_that_it_averages(terminal, lines):
     skipping = [epoch(0), epoch(1), {**epoch(2), "paused": True}, epoch(3)]
-    concluded(terminal, skipping, Outcome(0, [], metrics=steady()))
+    concluded(terminal, skipping, RunResult(0, [], metrics=steady()))
     first = [line.rpartition("  ")[0][:12].strip() for line in lines()]
     assert first[2:7] == ["1 (warm-up)", "2", "3 (paused)", "4", "mean of 2"]
 
 
 def test_energy_that_was_not_measured_has_no_column_but_a_warning_with_a_hint(terminal, rows):
-    concluded(terminal, [epoch(0)], Outcome(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate."))
+    concluded(
+        terminal, [epoch(0)], RunResult(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate.")
+    )
     assert "energy" not in rows()[0]
     assert rows()[2] == "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 91.2"
     assert rows()[-2:] == [
@@ -83,7 +85,7 @@ def test_energy_that_was_not_measured_has_no_column_but_a_warning_with_a_hint(te
 
 
 def test_energy_that_was_not_requested_is_no_warning(terminal, lines):
-    concluded(terminal, [], Outcome(0, [], no_energy="meter=none: the job asks for no energy."))
+    concluded(terminal, [], RunResult(0, [], no_energy="meter=none: the job asks for no energy."))
     assert lines() == ["Energy was not measured (meter=none)."]
 
 
@@ -106,7 +108,7 @@ def test_estimated_energy_has_a_column_of_its_own(terminal, rows):
 
 def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
     windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
-    concluded(terminal, windows, Outcome(0, [], metrics=steady()))
+    concluded(terminal, windows, RunResult(0, [], metrics=steady()))
     assert lines()[0].split()[-1] == "val"
     assert [line.split()[-1] for line in lines()[2:6]] == ["50.0", "75.0", "85.0", "80.0"]
 
@@ -118,7 +120,7 @@ def test_an_epoch_without_evaluation_has_a_dash(terminal, lines):
 
 def test_a_run_of_seconds_with_evaluations_fits_80_columns(terminal, lines):
     windows = [epoch(0, energy_j=1234.5), val(0, 0.1234), epoch(10, energy_j=1234.5), val(10, 0.5678)]
-    concluded(terminal, windows, Outcome(0, [], metrics=steady(energy_j=1234.5)))
+    concluded(terminal, windows, RunResult(0, [], metrics=steady(energy_j=1234.5)))
     assert max(map(len, lines())) <= 80
 
 
@@ -126,7 +128,7 @@ def test_a_run_of_seconds_with_evaluations_fits_80_columns(terminal, lines):
 def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
     slow = {**dict.fromkeys(ROW, 3601.234), energy: 98765.4}
     windows = [epoch(0, **slow), val(0, 0.1234), epoch(10, **slow), val(10, 0.5678)]
-    concluded(terminal, windows, Outcome(0, [], metrics=steady(**slow)))
+    concluded(terminal, windows, RunResult(0, [], metrics=steady(**slow)))
     assert "…" not in "\n".join(lines())
     rows = [line.split() for line in lines() if "3601.234" in line]
     assert [row.count("3601.234") for row in rows] == [len(ROW)] * 3
@@ -136,50 +138,52 @@ def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
 
 def test_a_long_sentence_is_one_line_that_can_be_copied(terminal, lines):
     why = "x" * 300
-    concluded(terminal, [], Outcome(0, [], state="failed", failure=why))
+    concluded(terminal, [], RunResult(0, [], state="failed", failure=why))
     assert lines() == [f"error: {why}"]
 
 
 def test_brackets_in_overrides_are_printed_as_they_are(terminal, lines):
-    concluded(terminal, [], Outcome(0, [], state="failed", failure="device.rails=[red] [/] is wrong"))
+    concluded(terminal, [], RunResult(0, [], state="failed", failure="device.rails=[red] [/] is wrong"))
     assert lines() == ["error: device.rails=[red] [/] is wrong"]
 
 
 def test_a_rehearsal_is_named_in_the_first_and_last_line(terminal, lines, tmp_path):
     reasons = ["device=nano requested, this machine is device=cpu"]
-    terminal.begun("nano lenet digits", tmp_path, reasons, ["a warning"])
-    concluded(terminal, [epoch(0)], Outcome(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all"))
+    terminal.run_started("nano lenet digits", tmp_path, reasons, ["a warning"])
+    concluded(
+        terminal, [epoch(0)], RunResult(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all")
+    )
     assert lines()[0] == lines()[-1] == REHEARSAL
     assert lines()[1] == f"nano lenet digits  ->  {tmp_path}"
     assert lines()[2] == "warning: a warning"
 
 
 def test_a_run_as_configured_is_not_called_a_rehearsal(terminal, lines, tmp_path):
-    terminal.begun("cpu lenet digits", tmp_path, [], [])
+    terminal.run_started("cpu lenet digits", tmp_path, [], [])
     concluded(terminal, [epoch(0)])
     assert "REHEARSAL" not in "\n".join(lines())
 
 
 def test_a_run_ends_with_the_links_that_open_it(terminal, lines):
-    concluded(terminal, [], Outcome(0, [], run_link="http://run", compare_link="http://all"))
+    concluded(terminal, [], RunResult(0, [], run_link="http://run", compare_link="http://all"))
     assert [line.split() for line in lines()] == [["View:", "http://run"], ["Compare:", "http://all"]]
 
 
 def test_a_run_ends_with_its_folder_and_the_command_that_serves_a_local_link(terminal, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    concluded(terminal, [], Outcome(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1"))
+    concluded(terminal, [], RunResult(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1"))
     assert lines() == ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1"]
 
 
 def test_a_run_of_a_sweep_prints_nothing_that_the_sweep_prints_at_its_end(terminal, lines):
-    outcome = Outcome(0, [], no_energy="no sensor", compare_link="http://all", rehearsal=["device=nano"])
+    outcome = RunResult(0, [], no_energy="no sensor", compare_link="http://all", rehearsal=["device=nano"])
     concluded(terminal, [], outcome, of_sweep=True)
     assert lines() == []
 
 
 def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
-    fine = Outcome(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4))
-    before = Outcome(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True)
+    fine = RunResult(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4))
+    before = RunResult(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True)
     terminal.sweep([fine, before])
     assert [row for row in rows() if row][:4] == [
         "time data stall compute energy samples",
@@ -192,9 +196,9 @@ def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
 
 def test_failures_of_a_sweep_follow_its_table(terminal, lines):
     outcomes = [
-        Outcome(0, ["batch=8"]),
-        Outcome(1, ["batch=16"], state="failed", failure="the training process was killed. Use less memory."),
-        Outcome(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
+        RunResult(0, ["batch=8"]),
+        RunResult(1, ["batch=16"], state="failed", failure="the training process was killed. Use less memory."),
+        RunResult(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
     ]
     terminal.sweep(outcomes)
     assert [line.split()[2] for line in lines()[3:6]] == ["completed", "failed", "killed"]
@@ -207,13 +211,13 @@ def test_failures_of_a_sweep_follow_its_table(terminal, lines):
 
 
 def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
-    terminal.sweep([Outcome(number, [f"batch={number}"], state="failed", failure="no torch") for number in range(3)])
+    terminal.sweep([RunResult(number, [f"batch={number}"], state="failed", failure="no torch") for number in range(3)])
     assert [line for line in lines() if "no torch" in line] == ["error: runs 0, 1, 2 failed: no torch"]
 
 
 def test_a_sweep_prints_once_what_applies_to_all_its_runs(terminal, lines):
     same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano asked for"]}
-    terminal.sweep([Outcome(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
+    terminal.sweep([RunResult(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
     text = "\n".join(lines())
     assert [text.count(once) for once in ("no sensor", "http://all", "device=nano asked for")] == [1, 1, 1]
     assert lines()[-1].startswith("REHEARSAL")
@@ -221,8 +225,10 @@ def test_a_sweep_prints_once_what_applies_to_all_its_runs(terminal, lines):
 
 def test_nothing_of_a_sweep_over_many_keys_is_cut(terminal, lines):
     typed = ["batch=128", "power_limit=MODE_30W", "workers=16"]
-    outcomes = [Outcome(number, [*typed, f"seed={number}"]) for number in (10, 11)]
-    outcomes.append(Outcome(12, ["batch=8", "power_limit=100", "workers=0", "seed=12"], metrics=steady(), earlier=True))
+    outcomes = [RunResult(number, [*typed, f"seed={number}"]) for number in (10, 11)]
+    outcomes.append(
+        RunResult(12, ["batch=8", "power_limit=100", "workers=0", "seed=12"], metrics=steady(), earlier=True)
+    )
     terminal.sweep(outcomes)
     text = "\n".join(lines())
     assert "…" not in text
@@ -231,16 +237,16 @@ def test_nothing_of_a_sweep_over_many_keys_is_cut(terminal, lines):
 
 
 def test_a_file_gets_no_progress_line(terminal, lines):
-    terminal.opened("epoch", 0, 6, 90)
+    terminal.window_opened("epoch", 0, 6, 90)
     terminal.progress(45)
-    terminal.closed()
+    terminal.window_closed()
     assert lines() == []
 
 
 def test_paths_are_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert shown_path(tmp_path / "multirun" / "0") == "multirun/0"
-    assert shown_path(tmp_path.parent) == str(tmp_path.parent)
+    assert display_path(tmp_path / "multirun" / "0") == "multirun/0"
+    assert display_path(tmp_path.parent) == str(tmp_path.parent)
 
 
 def test_data_loading_of_the_mean_epoch_is_printed(terminal, lines):
@@ -252,7 +258,7 @@ def test_data_loading_of_the_mean_epoch_is_printed(terminal, lines):
         "steady/cached_share_before": 0.0,
         "steady/cached_share_after": 1.0,
     }
-    concluded(terminal, [epoch(0), epoch(1)], Outcome(0, [], metrics=known))
+    concluded(terminal, [epoch(0), epoch(1)], RunResult(0, [], metrics=known))
     assert (
         "DataLoader workers: 0.180 s reading, 0.537 s preprocessing per epoch, summed over workers. "
         "Disk: 26.8 MB read at 68.4 MB/s per epoch, by all processes. "
@@ -271,27 +277,27 @@ def watched(monkeypatch, capsys):
 
 
 def test_progress_line_has_the_loss_if_requested(watched):
-    watched.opened("epoch", 0, 6, 90)
+    watched.window_opened("epoch", 0, 6, 90)
     watched.progress(45, 2.30259)
     assert "loss 2.3026" in watched.seen()
-    watched.opened("val", 0, 6, 12)
+    watched.window_opened("val", 0, 6, 12)
     watched.progress(6)
     drawn = watched.seen()
-    watched.closed()
+    watched.window_closed()
     assert "6/12" in drawn
     assert "loss" not in drawn
 
 
 def test_throughput_between_two_steps_has_a_line_of_its_own(terminal, lines):
     known = {"throughput/samples_per_s": 512.345, "throughput/steps": 1000.0}
-    concluded(terminal, [{**epoch(0), "partial": True}], Outcome(0, [], metrics=known))
+    concluded(terminal, [{**epoch(0), "partial": True}], RunResult(0, [], metrics=known))
     assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
     assert [line for line in lines() if line.startswith("1 (partial)")]
 
 
 def test_sweep_has_a_throughput_column_if_any_run_measured_it(terminal, rows):
     outcomes = [
-        Outcome(number, [f"batch={batch}"], metrics={"throughput/samples_per_s": rate})
+        RunResult(number, [f"batch={batch}"], metrics={"throughput/samples_per_s": rate})
         for number, batch, rate in ((0, 8, 10.04), (1, 16, 20.0))
     ]
     terminal.sweep(outcomes)
@@ -302,7 +308,7 @@ def test_sweep_has_a_throughput_column_if_any_run_measured_it(terminal, rows):
 def test_reached_target_is_printed_with_time_and_energy(terminal, lines):
     cost = {"total/epochs_to_target": 1.0, "total/time_to_target_s": 28.5, "total/energy_to_target_j": 130.16}
     windows = [epoch(0), {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25, "val/accuracy": 0.975}}]
-    concluded(terminal, windows, Outcome(0, [], metrics=cost))
+    concluded(terminal, windows, RunResult(0, [], metrics=cost))
     assert "Target reached after 1 epoch: 28.500 s, 130.2 J (" in " ".join(lines())
 
 
@@ -322,10 +328,10 @@ def watch(monkeypatch):
 def train(terminal, watch, epochs, seconds):
     """Epochs that take so long each, with as much again for what is between them."""
     for number in range(epochs):
-        terminal.opened("epoch", number, epochs, steps=4)
+        terminal.window_opened("epoch", number, epochs, steps=4)
         watch.now_s += seconds
-        terminal.closed()
-        terminal.measured(epoch(number, e2e_s=seconds, energy_j=340.0), epochs)
+        terminal.window_closed()
+        terminal.window_measured(epoch(number, e2e_s=seconds, energy_j=340.0), epochs)
         watch.now_s += seconds
 
 
@@ -345,9 +351,9 @@ def test_short_epochs_have_at_most_one_line_per_second(terminal, lines, watch):
 
 
 def test_an_evaluation_has_no_line_of_its_own(terminal, lines, watch):
-    terminal.opened("val", 0, 3, steps=4)
+    terminal.window_opened("val", 0, 3, steps=4)
     watch.now_s += 30
-    terminal.measured(val(0, 0.5), 3)
+    terminal.window_measured(val(0, 0.5), 3)
     assert lines() == []
 
 
@@ -366,8 +372,8 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
 
 
 def test_a_run_begins_with_its_name_folder_and_eta(terminal, lines, tmp_path):
-    terminal.begun("lenet digits cpu", tmp_path / "0", [], [])
-    terminal.begun("[2/2] run 1: batch=16", tmp_path / "1", [], [], forecast="ETA: this run about 40 s")
+    terminal.run_started("lenet digits cpu", tmp_path / "0", [], [])
+    terminal.run_started("[2/2] run 1: batch=16", tmp_path / "1", [], [], forecast="ETA: this run about 40 s")
     assert lines() == [
         f"lenet digits cpu  ->  {tmp_path / '0'}",
         f"[2/2] run 1: batch=16  ->  {tmp_path / '1'}",

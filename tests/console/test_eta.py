@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.console.eta import about, ahead, left_s, typical
+from epochmeter.console.eta import eta_text, humanize_s, median_or_none, remaining_s
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
 
@@ -22,21 +22,21 @@ NOON = datetime(2026, 11, 20, 12, 0, 0)
     ],
 )
 def test_durations_are_rounded(seconds, text):
-    assert about(seconds) == text
+    assert humanize_s(seconds) == text
 
 
 def test_long_durations_have_the_time_of_day_at_their_end():
-    assert ahead(40, NOON) == "about 40 s"
-    assert ahead(720, NOON) == "about 12 min (until 12:12)"
-    assert ahead(13 * 3600, NOON) == "about 13 h (until 2026-11-21 01:00)"
+    assert eta_text(40, NOON) == "about 40 s"
+    assert eta_text(720, NOON) == "about 12 min (until 12:12)"
+    assert eta_text(13 * 3600, NOON) == "about 13 h (until 2026-11-21 01:00)"
 
 
 def test_typical_duration_is_the_median():
-    assert typical([1, 100, 3]) == 3
-    assert typical([]) is None
+    assert median_or_none([1, 100, 3]) == 3
+    assert median_or_none([]) is None
 
 
 def test_remaining_time_excludes_the_first_epoch_if_there_is_another():
-    assert left_s([], 0.0, 3) is None
-    assert left_s([100.0], 130.0, 2) == 60
-    assert left_s([100.0, 130.0, 140.0], 150.0, 5) == 50
+    assert remaining_s([], 0.0, 3) is None
+    assert remaining_s([100.0], 130.0, 2) == 60
+    assert remaining_s([100.0, 130.0, 140.0], 150.0, 5) == 50

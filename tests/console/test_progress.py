@@ -15,7 +15,7 @@ from epochmeter.run.experiment import run
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(progress, "STAGE_DELAY_S", 0.05)
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def test_stages_of_a_run_before_its_first_epoch_are_printed(order, terminal, mon
         time.sleep(0.3)
         raise ValueError("that was all")
 
-    monkeypatch.setattr(experiment, "ready", lambda *asked: {"digest": "1d", "splits": {"train": 1442}, "folder": None})
+    monkeypatch.setattr(
+        experiment, "prepare_dataset", lambda *asked: {"digest": "1d", "splits": {"train": 1442}, "folder": None}
+    )
     monkeypatch.setattr(experiment, slow, takes_long)
     outcome = run(asked, terminal)
     assert outcome.failure == "that was all"

@@ -1,17 +1,17 @@
 """Sentences at the end of a run; the tables are tested in test_console.py, as they are printed."""
 
-from epochmeter.console.tables import bottleneck, data, target, throughput
+from epochmeter.console.tables import bottleneck_line, data_line, target_line, throughput_line
 
 
 def test_missing_metrics_give_no_sentence():
-    assert data({}) == ""
-    assert throughput({"steady/e2e_s": 1.0}) == ""
-    assert target([], {"total/epochs": 2}) == ""
+    assert data_line({}) == ""
+    assert throughput_line({"steady/e2e_s": 1.0}) == ""
+    assert target_line([], {"total/epochs": 2}) == ""
 
 
 def test_data_loading_is_described_as_far_as_it_was_measured():
     metrics = {"steady/loader_read_s": 0.5, "steady/read_bytes": 2_000_000, "steady/cached_share_before": 0.25}
-    assert data(metrics) == (
+    assert data_line(metrics) == (
         "DataLoader workers: 0.500 s reading per epoch, summed over workers. "
         "Disk: 2.0 MB read per epoch, by all processes. Dataset in the page cache: 25 % before the epoch."
     )
@@ -23,25 +23,28 @@ def test_target_is_printed_with_its_score_time_and_energy():
         {"window": "val", "epoch": 0, "metrics": {"val/accuracy": 0.75}},
     ]
     metrics = {"total/epochs_to_target": 1, "total/time_to_target_s": 2.5}
-    assert target(windows, metrics) == "Target reached after 1 epoch: 2.500 s (validation accuracy 75.0 %)."
+    assert target_line(windows, metrics) == "Target reached after 1 epoch: 2.500 s (validation accuracy 75.0 %)."
     metrics["total/energy_to_target_j"] = 30.0
-    assert "2.500 s, 30.0 J (" in target(windows, metrics)
+    assert "2.500 s, 30.0 J (" in target_line(windows, metrics)
 
 
 def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     """1.69 s per epoch with 0.01 s of fetch and 0.06 s of prep stall is compute."""
-    metrics = {"e2e_s": 1.69, "compute_s": 1.61, "copy_s": 0.0, "overhead_s": 0.01, "fetch_stall_s": 0.07,
+    metrics = {"e2e_s": 1.69, "compute_s": 1.61, "copy_s": 0.0, "overhead_s": 0.01, "data_stall_s": 0.07,
                "loader_read_s": 0.1, "loader_preprocess_s": 0.6, "loader_decode_s": 0.5}  # fmt: skip
     steady = {f"steady/{name}": value for name, value in metrics.items()}
     compute = "Bottleneck: compute-bound, 95 % of epoch time."
-    assert bottleneck(steady, in_memory=False) == f"{compute} Data stalls: 4.1 % (prep stall 3.6 %, fetch stall 0.6 %)."
-    assert bottleneck(steady, in_memory=True) == f"{compute} Data stalls: 4.1 %."
-    assert bottleneck({}, in_memory=False) == ""
+    assert (
+        bottleneck_line(steady, in_memory=False)
+        == f"{compute} Data stalls: 4.1 % (prep stall 3.6 %, fetch stall 0.6 %)."
+    )
+    assert bottleneck_line(steady, in_memory=True) == f"{compute} Data stalls: 4.1 %."
+    assert bottleneck_line({}, in_memory=False) == ""
 
 
 def test_parts_of_about_equal_time_are_both_the_bottleneck():
-    steady = {"steady/e2e_s": 1.0, "steady/compute_s": 0.5, "steady/fetch_stall_s": 0.49, "steady/copy_s": 0.0,
+    steady = {"steady/e2e_s": 1.0, "steady/compute_s": 0.5, "steady/data_stall_s": 0.49, "steady/copy_s": 0.0,
               "steady/overhead_s": 0.01}  # fmt: skip
-    assert bottleneck(steady, in_memory=True).startswith(
+    assert bottleneck_line(steady, in_memory=True).startswith(
         "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
     )

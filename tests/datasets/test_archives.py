@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from epochmeter.datasets.archives import opened, unpack
+from epochmeter.datasets.archives import open_archive, unpack
 
 FILES = {"top/a": b"first" * 200, "top/below/b": b""}
 
@@ -91,7 +91,7 @@ def test_archive_damaged_between_files_is_an_error(pack, tmp_path):
 def test_nested_archive_is_read_in_place(pack, tmp_path):
     pack(tmp_path / "inner.tar", FILES)
     pack(tmp_path / "outer.tar", {"inner.tar": (tmp_path / "inner.tar").read_bytes()})
-    with opened(tmp_path / "outer.tar") as outer:
+    with open_archive(tmp_path / "outer.tar") as outer:
         inner = outer.extractfile("inner.tar")
-        with opened(tmp_path / "outer.tar" / "inner.tar", inner) as tar:
+        with open_archive(tmp_path / "outer.tar" / "inner.tar", inner) as tar:
             assert tar.getnames() == list(FILES)

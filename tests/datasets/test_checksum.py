@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.datasets import checksum
-from epochmeter.datasets.ready import SOURCES
+from epochmeter.datasets.ready import SOURCE_ROOT
 
 
 @pytest.fixture
@@ -21,15 +21,15 @@ def many(tmp_path):
 
 
 def test_several_processes_give_the_same_checksum_as_one(many, monkeypatch):
-    shared = checksum.summed(checksum.batches(many), checksum.contents(many))
-    monkeypatch.setattr(checksum, "FEW", 10**6)
-    assert checksum.summed(checksum.batches(many), checksum.contents(many)) == shared
+    shared = checksum.sum_batches(checksum.iter_batches(many), checksum.hash_contents(many))
+    monkeypatch.setattr(checksum, "POOL_THRESHOLD", 10**6)
+    assert checksum.sum_batches(checksum.iter_batches(many), checksum.hash_contents(many)) == shared
     assert (shared.files, shared.bytes) == (1000, 499_500)
 
 
 def test_checksum_covers_names_sizes_and_contents(tmp_path):
     def digest():
-        return checksum.summed(checksum.batches(str(tmp_path)), checksum.contents(str(tmp_path))).digest
+        return checksum.sum_batches(checksum.iter_batches(str(tmp_path)), checksum.hash_contents(str(tmp_path))).digest
 
     found = set()
     for name, text in [("a", "1"), ("a", "2"), ("b", "1"), ("b", "11")]:
@@ -44,7 +44,7 @@ def test_error_in_a_pool_process_is_raised(many):
         raise OSError(28, "No space left on device") if "999.png" in batch.names else RuntimeError("never mind")
 
     with pytest.raises((OSError, RuntimeError)):
-        checksum.summed(checksum.batches(many), act)
+        checksum.sum_batches(checksum.iter_batches(many), act)
 
 
 def test_links_are_followed_and_loops_end(tmp_path):
@@ -53,20 +53,20 @@ def test_links_are_followed_and_loops_end(tmp_path):
     (tmp_path / "a" / "linked.png").symlink_to("real.png")
     (tmp_path / "a" / "up").symlink_to("..")
     (tmp_path / "b").symlink_to("a")
-    assert sorted(checksum.files(str(tmp_path))) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
+    assert sorted(checksum.iter_files(str(tmp_path))) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
 
 
 def test_broken_link_is_an_error(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
     with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or is a broken link"):
-        list(checksum.files(str(tmp_path)))
+        list(checksum.iter_files(str(tmp_path)))
 
 
 def test_only_training_files_of_a_users_folder_count(tmp_path):
     for name in ["train/a/1.JPG", "train/a/.hidden.jpg", "train/a/notes.txt", "val/a/2.png", "test/3.png", "all.tar"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert sorted(checksum.files(str(tmp_path), images=True)) == ["train/a/1.JPG", "val/a/2.png"]
+    assert sorted(checksum.iter_files(str(tmp_path), images=True)) == ["train/a/1.JPG", "val/a/2.png"]
 
 
 def test_pool_processes_end_with_a_killed_parent(many, tmp_path):
@@ -76,10 +76,10 @@ from epochmeter.datasets import checksum
 def act(batch):
     print(os.getpid(), flush=True)
     time.sleep(60)
-checksum.summed(checksum.batches({many!r}), act)
+checksum.sum_batches(checksum.iter_batches({many!r}), act)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program], env={"PYTHONPATH": SOURCES}, stdout=subprocess.PIPE
+        [sys.executable, "-c", program], env={"PYTHONPATH": SOURCE_ROOT}, stdout=subprocess.PIPE
     ) as parent:
         child = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from epochmeter.datasets import cifar
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import arguments
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import target_arguments
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split
 from epochmeter.worker.data.torchvision_sets import cifar100
@@ -61,7 +61,7 @@ def small(spec, pack, tmp_path):
 
 
 def test_existing_archive_becomes_the_dataset(small, tmp_path):
-    facts = ready(small("cifar10"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("cifar10"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["layout"]) == ({"train": 15, "val": 3}, 10, "memory")
     assert {path.name for path in (tmp_path / "data" / "cifar10-memory").iterdir()} == {
         FOLDERS["cifar10"],
@@ -71,8 +71,8 @@ def test_existing_archive_becomes_the_dataset(small, tmp_path):
 
 def test_memory_layout_opens_in_color_and_in_gray(small, tmp_path):
     color, gray = small("cifar10"), small("cifar10_gray")
-    folder = ready(color, STORAGE, tmp_path, print)["folder"]
-    assert ready(gray, STORAGE, tmp_path, print)["folder"] == folder
+    folder = prepare_dataset(color, STORAGE, tmp_path, print)["folder"]
+    assert prepare_dataset(gray, STORAGE, tmp_path, print)["folder"] == folder
     (image,), (label,) = open_split(color, folder, "train")[[3]][0]
     assert (tuple(image.shape), label) == ((3, 32, 32), 1)
     assert image[0, 0, 0] == pytest.approx((1 / 255 - 0.4914) / 0.2470, abs=1e-5)
@@ -83,7 +83,7 @@ def test_memory_layout_opens_in_color_and_in_gray(small, tmp_path):
 
 
 def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
-    facts = ready(small("cifar10", "dataset.layout=files"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("cifar10", "dataset.layout=files"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["files"]) == ({"train": 15, "val": 3}, 18)
     with Image.open(tmp_path / "data" / "cifar10-files" / "train" / "3" / "00009.png") as image:
         assert (image.mode, image.size) == ("RGB", (32, 32))
@@ -91,10 +91,10 @@ def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
 
 
 def test_cifar100_has_100_fine_labels_in_either_layout(small, tmp_path):
-    facts = ready(small("cifar100"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("cifar100"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"]) == ({"train": 3, "val": 3}, 100)
     assert [label for _, label in cifar100(facts["folder"], "train", None)] == [99, 0, 9]
-    facts = ready(small("cifar100", "dataset.layout=files"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("cifar100", "dataset.layout=files"), STORAGE, tmp_path, print)
     assert facts["classes"] == 100
     assert [label for _, label in ImageFiles(facts["folder"], "train", numpy.asarray)] == [0, 9, 99]
 
@@ -104,20 +104,20 @@ def test_error_without_network_names_the_file_and_digits(spec, tmp_path):
     dataset["make"]["url"] = "http://127.0.0.1:9/cifar-10-python.tar.gz"
     place = tmp_path / "data" / "cifar-10-python.tar.gz"
     with pytest.raises(RuntimeError, match=rf"put the file at {place}, or use dataset=digits"):
-        ready(dataset, STORAGE, tmp_path, print)
+        prepare_dataset(dataset, STORAGE, tmp_path, print)
 
 
 def test_pickle_with_calls_is_rejected_without_calling(small, tmp_path):
     proof = tmp_path / "called"
     with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it refers to \w+.open"):
-        ready(small("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))}), STORAGE, tmp_path, print)
+        prepare_dataset(small("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))}), STORAGE, tmp_path, print)
     assert not proof.exists()
     assert not (tmp_path / "data" / "cifar10-memory").exists()
 
 
 def made(dataset, folder):
     folder.mkdir()
-    return cifar.cifar10(folder, say=print, **arguments(dataset["make"]))
+    return cifar.cifar10(folder, say=print, **target_arguments(dataset["make"]))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_batches_with_invalid_contents_are_rejected(small, tmp_path, parts, erro
 def test_invalid_pickle_is_an_error(tmp_path, data):
     (tmp_path / "batch").write_bytes(data)
     with pytest.raises(pickle.UnpicklingError, match=r"batch is not a pickle|truncated|MARK"):
-        cifar.load(tmp_path / "batch")
+        cifar.load_pickle(tmp_path / "batch")
 
 
 def test_other_or_truncated_archive_is_rejected(spec, pack, tmp_path):

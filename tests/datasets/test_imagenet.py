@@ -7,8 +7,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from epochmeter.datasets import imagenet
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import arguments
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import target_arguments
 from epochmeter.worker.data.images import ImageFiles
 
 STORAGE = {"name": "here", "root": "data"}
@@ -82,11 +82,11 @@ def small(spec, pack, train, tmp_path):
 
 def made(dataset, tmp_path):
     (tmp_path / "made").mkdir()
-    return imagenet.make(tmp_path / "made", say=print, **arguments(dataset["make"]))
+    return imagenet.make(tmp_path / "made", say=print, **target_arguments(dataset["make"]))
 
 
 def test_archives_become_class_folders_sorted_by_the_devkit(small, tmp_path):
-    facts = ready(small(), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small(), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 6, "val": 5}, 3, 3)
     folder = Path(facts["folder"])
     assert folder == tmp_path / "data" / "imagenet"
@@ -99,11 +99,11 @@ def test_archives_become_class_folders_sorted_by_the_devkit(small, tmp_path):
 
 
 def test_only_images_are_written_and_progress_is_reported(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(imagenet, "QUIET_S", 0)
+    monkeypatch.setattr(imagenet, "PROGRESS_INTERVAL_S", 0)
     said = []
     dataset = small()
     (tmp_path / "made").mkdir()
-    imagenet.make(tmp_path / "made", say=said.append, **arguments(dataset["make"]))
+    imagenet.make(tmp_path / "made", say=said.append, **target_arguments(dataset["make"]))
     assert {path.suffix for path in tmp_path.joinpath("made").rglob("*") if path.is_file()} == {".JPEG"}
     assert any("img_train.tar: 2 of 3 classes, 0 of 0 MB" in line and "s left" in line for line in said)
     assert any("img_val.tar: 5 of 5 images" in line for line in said)
@@ -113,7 +113,7 @@ def test_missing_archives_are_an_error_with_a_remedy(spec, small, tmp_path):
     with pytest.raises(
         ValueError, match=r"cannot be downloaded. Request them at image-net.org.*dataset.make.archives="
     ):
-        ready(spec("imagenet"), STORAGE, tmp_path, print)
+        prepare_dataset(spec("imagenet"), STORAGE, tmp_path, print)
     dataset = small()
     missing = tmp_path / "archives" / NAMES["val"]
     missing.unlink()
@@ -127,7 +127,7 @@ def test_wrong_checksum_is_rejected_and_none_accepts_any_file(small, tmp_path):
     with pytest.raises(ValueError, match=r"img_val.tar has the MD5 .* instead of 0{32}.* dataset.make.md5.val="):
         made(dataset, tmp_path)
     dataset["make"]["md5"] = dict.fromkeys(NAMES)
-    assert ready(dataset, STORAGE, tmp_path, print)["count"] == 11
+    assert prepare_dataset(dataset, STORAGE, tmp_path, print)["count"] == 11
 
 
 def test_disk_space_is_checked_before_unpacking(small, tmp_path):
@@ -190,7 +190,7 @@ def tree(folder, sorted_val=True):
 
 def test_unpacked_folder_is_used_in_place(spec, tmp_path):
     folder = tree(tmp_path / "mine")
-    facts = ready(spec("imagenet", f"dataset.root={folder}", "dataset.classes=3"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(spec("imagenet", f"dataset.root={folder}", "dataset.classes=3"), STORAGE, tmp_path, print)
     assert (facts["folder"], facts["splits"]) == (str(folder), {"train": 3, "val": 3})
     assert {path.name for path in folder.iterdir()} == {"train", "val"}
 
@@ -198,9 +198,9 @@ def test_unpacked_folder_is_used_in_place(spec, tmp_path):
 def test_subset_needs_its_number_of_classes(spec, tmp_path):
     folder = tree(tmp_path / "mine")
     with pytest.raises(ValueError, match=rf"dataset.classes=1000, but {folder} has 3 .* Set dataset.classes=3"):
-        imagenet.adopt(folder, say=print, classes=spec("imagenet")["classes"])
+        imagenet.scan_imagenet(folder, say=print, classes=spec("imagenet")["classes"])
 
 
 def test_unsorted_validation_images_are_an_error_with_a_remedy(tmp_path):
     with pytest.raises(ValueError, match=r"no class folders. Sort .*ground_truth.txt; or .*archives="):
-        imagenet.adopt(tree(tmp_path / "mine", sorted_val=False), say=print, classes=3)
+        imagenet.scan_imagenet(tree(tmp_path / "mine", sorted_val=False), say=print, classes=3)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from epochmeter.datasets.jpeg import Scene, make
-from epochmeter.datasets.ready import ready
+from epochmeter.datasets.ready import prepare_dataset
 
 ASKED = {"count": 100, "classes": 10, "pixels": 128, "file_bytes": 11_000, "seed": 0}
 
@@ -124,5 +124,5 @@ def test_different_sets_have_different_folders(spec, tmp_path):
         for key in ("classes=5", "count=50", "pixels=64", "file_bytes=90000", "seed=1")
     }
     assert len(roots) == 6
-    facts = ready(first, {"name": "here", "root": "data"}, tmp_path, print)
+    facts = prepare_dataset(first, {"name": "here", "root": "data"}, tmp_path, print)
     assert (facts["count"], facts["splits"], facts["classes"]) == (50, {"train": 40, "val": 10}, 10)

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from epochmeter.datasets.mnist import make
-from epochmeter.datasets.ready import ready
-from epochmeter.shared.instantiate import arguments
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.shared.instantiate import target_arguments
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.torchvision_sets import mnist
 
@@ -51,7 +51,7 @@ def small(spec, tmp_path):
 
 
 def test_memory_layout_is_read_by_torchvision(small, tmp_path):
-    facts = ready(small("memory"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("memory"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 12, "val": 2}, 10, 1)
     assert facts["folder"] == str(tmp_path / "data" / "mnist-memory")
     samples = mnist(facts["folder"], "train", numpy.asarray)
@@ -61,7 +61,7 @@ def test_memory_layout_is_read_by_torchvision(small, tmp_path):
 
 
 def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
-    facts = ready(small("files"), STORAGE, tmp_path, print)
+    facts = prepare_dataset(small("files"), STORAGE, tmp_path, print)
     assert (facts["splits"], facts["files"]) == ({"train": 12, "val": 2}, 14)
     folder = tmp_path / "data" / "mnist-files"
     with Image.open(folder / "train" / "1" / "00003.png") as image:
@@ -74,14 +74,14 @@ def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
 def test_labels_are_kept_in_a_split_without_some_classes(small, tmp_path):
     few = numpy.array([9, 7], dtype=numpy.uint8)
     dataset = small("files", train_images=idx(IMAGES[:2]), train_labels=idx(few))
-    folder = ready(dataset, STORAGE, tmp_path, print)["folder"]
+    folder = prepare_dataset(dataset, STORAGE, tmp_path, print)["folder"]
     assert [label for _, label in ImageFiles(folder, "train", numpy.asarray)] == [7, 9]
 
 
 def made(dataset, tmp_path):
     folder = tmp_path / "data" / "new"
     folder.mkdir()
-    return make(folder, say=print, **arguments(dataset["make"]))
+    return make(folder, say=print, **target_arguments(dataset["make"]))
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_truncated_archive_and_wrong_checksum_are_errors(small, tmp_path):
         made(dataset, tmp_path)
     dataset["make"]["md5"]["train_images"] = None
     with pytest.raises(ValueError, match=f"{path} is truncated or not gzipped"):
-        ready(dataset, STORAGE, tmp_path, print)
+        prepare_dataset(dataset, STORAGE, tmp_path, print)
     assert not (tmp_path / "data" / "mnist-memory").exists()

@@ -5,8 +5,8 @@ from itertools import chain
 import pytest
 
 from epochmeter.config import job
-from epochmeter.datasets.pairs import COMMA, Language, look, make, word
-from epochmeter.datasets.ready import known, ready
+from epochmeter.datasets.pairs import COMMA, Language, make, make_word, scan
+from epochmeter.datasets.ready import peek_manifest, prepare_dataset
 
 STORAGE = {"name": "here", "root": "data", "medium": None}
 LANGUAGE = {"words": 30, "length": 12}
@@ -14,7 +14,7 @@ LANGUAGE = {"words": 30, "length": 12}
 
 @pytest.fixture
 def spec(composed):
-    return lambda *typed: job.plain(composed("dataset=pairs", *typed))["dataset"]
+    return lambda *typed: job.to_plain(composed("dataset=pairs", *typed))["dataset"]
 
 
 def lines(folder, split="train"):
@@ -69,13 +69,13 @@ def test_word_frequencies_follow_zipfs_law():
     for _ in range(3000):
         for spoken in language.pair(6)[0].replace(COMMA, " ").split():
             counts[spoken] = counts.get(spoken, 0) + 1
-    first = counts[word(0, "bdfgklmn")]
+    first = counts[make_word(0, "bdfgklmn")]
     for rank in (2, 3, 4):
-        assert first / counts[word(rank - 1, "bdfgklmn")] == pytest.approx(rank, rel=0.1)
+        assert first / counts[make_word(rank - 1, "bdfgklmn")] == pytest.approx(rank, rel=0.1)
 
 
 def test_words_are_unique():
-    assert len({word(index, "bdfgklmn") for index in range(70_000)}) == 70_000
+    assert len({make_word(index, "bdfgklmn") for index in range(70_000)}) == 70_000
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_invalid_arguments_are_rejected(tmp_path, asked, says):
 def test_lines_of_a_users_folder_are_counted(tmp_path):
     (tmp_path / "train.tsv").write_text("a\tb\nc\td\n")
     (tmp_path / "val.tsv").write_text("a\tb")
-    assert look(tmp_path, say=print) == {"splits": {"train": 2, "val": 1}, "source": str(tmp_path)}
+    assert scan(tmp_path, say=print) == {"splits": {"train": 2, "val": 1}, "source": str(tmp_path)}
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_users_folder_without_pairs_is_rejected(tmp_path, written, says):
     for split, text in written.items():
         (tmp_path / f"{split}.tsv").write_text(text)
     with pytest.raises(ValueError, match=says):
-        look(tmp_path, say=print)
+        scan(tmp_path, say=print)
 
 
 def test_pairs_are_created_once_and_identified_by_checksum(spec, tmp_path):
     asked = spec("dataset.count=50")
     said = []
-    facts = ready(asked, STORAGE, tmp_path, said.append)
+    facts = prepare_dataset(asked, STORAGE, tmp_path, said.append)
     assert (facts["splits"], facts["count"], facts["layout"]) == ({"train": 40, "val": 10}, 50, "memory")
     assert facts["folder"] == str(tmp_path / "data/pairs-50x16-200-0")
     assert not facts.keys() & {"classes", "channels"}
-    assert ready(asked, STORAGE, tmp_path, said.append)["digest"] == facts["digest"]
+    assert prepare_dataset(asked, STORAGE, tmp_path, said.append)["digest"] == facts["digest"]
     assert len(said) == 1
 
 
@@ -129,17 +129,17 @@ def test_changes_in_a_users_folder_are_detected(spec, tmp_path):
     for split in ("train", "val"):
         (mine / f"{split}.tsv").write_text("a\tb\n")
     asked = spec(f"dataset.root={mine}")
-    first = ready(asked, STORAGE, tmp_path, print)
+    first = prepare_dataset(asked, STORAGE, tmp_path, print)
     assert (first["splits"], first["folder"]) == ({"train": 1, "val": 1}, str(mine))
     (mine / "train.tsv").write_text("a\tb\nc\td\n")
-    second = ready(asked, STORAGE, tmp_path, print)
+    second = prepare_dataset(asked, STORAGE, tmp_path, print)
     assert (second["splits"]["train"], first["digest"] != second["digest"]) == (2, True)
     assert {path.name for path in mine.iterdir()} == {"train.tsv", "val.tsv"}, "nothing is written into it"
 
 
 def test_polynomial_needs_no_folder(composed, tmp_path):
-    asked = job.plain(composed("dataset=polynomial", "dataset.count=10"))["dataset"]
-    facts = ready(asked, STORAGE, tmp_path, print)
+    asked = job.to_plain(composed("dataset=polynomial", "dataset.count=10"))["dataset"]
+    facts = prepare_dataset(asked, STORAGE, tmp_path, print)
     assert (facts["splits"], facts["folder"]) == ({"train": 10, "val": 2}, None)
-    assert facts == known(asked, STORAGE, tmp_path)
+    assert facts == peek_manifest(asked, STORAGE, tmp_path)
     assert json.dumps(facts)

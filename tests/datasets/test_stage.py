@@ -13,8 +13,8 @@ import pytest
 
 from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets import stage as room
-from epochmeter.datasets.ready import SOURCES
-from epochmeter.datasets.stage import stage, standing
+from epochmeter.datasets.ready import SOURCE_ROOT
+from epochmeter.datasets.stage import existing_copy, stage
 
 DATASET = {"name": "tiny", "layout": "files", "make": {"_target_": "none"}, "adopt": None}
 FACTS = {"splits": {"train": 400, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
@@ -22,7 +22,7 @@ COPY, LOCK = "tiny", ".tiny.lock"
 
 
 def describe(home):
-    manifest.write(home / manifest.NAME, manifest.made(home, DATASET, FACTS))
+    manifest.write(home / manifest.MANIFEST_NAME, manifest.describe_made(home, DATASET, FACTS))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def there(place):
 
 
 def contents(folder):
-    return {path: (folder / path).read_bytes() for path in checksum.files(str(folder))}
+    return {path: (folder / path).read_bytes() for path in checksum.iter_files(str(folder))}
 
 
 @pytest.mark.parametrize("reread", [False, True])
@@ -77,8 +77,8 @@ def test_progress_has_files_bytes_speed_and_time_left(monkeypatch):
     monkeypatch.setattr(room.time, "monotonic", lambda: next(now))
     said = []
     tell = room._progress(DATASET, {"files": 400, "bytes": 40_000_000}, said.append)
-    tell(checksum.Sum(50, 5_000_000))
-    tell(checksum.Sum(100, 20_000_000))
+    tell(checksum.Checksum(50, 5_000_000))
+    tell(checksum.Checksum(100, 20_000_000))
     assert said == ["staging tiny: 100 of 400 files, 20 of 40 MB, 5.0 MB/s, 12 s left"]
 
 
@@ -115,9 +115,9 @@ def test_foreign_folder_is_not_touched(home, place):
 def test_file_lost_from_a_copy_is_named(home, place):
     staged(home, place)
     (place / "train" / "1" / "7.png").unlink()
-    told = manifest.fitting(home, DATASET)
+    told = manifest.load_valid(home, DATASET)
     with pytest.raises(RuntimeError, match=f"{place}/train/1/7.png is missing: .* has 399 files of 399000 bytes"):
-        standing(place, DATASET, home, told, images=False)
+        existing_copy(place, DATASET, home, told, images=False)
 
 
 def test_truncated_source_is_an_error_and_leaves_nothing(home, place):
@@ -144,7 +144,7 @@ def test_source_that_grows_during_the_copy_is_an_error(home, place, monkeypatch)
             monkeypatch.setattr(os, "read", read)
         return read(descriptor, size)
 
-    monkeypatch.setattr(checksum, "FEW", 100)
+    monkeypatch.setattr(checksum, "POOL_THRESHOLD", 100)
     monkeypatch.setattr(os, "read", grows)
     with pytest.raises(RuntimeError, match=f"{growing} changed while it was copied"):
         staged(home, place)
@@ -152,14 +152,14 @@ def test_source_that_grows_during_the_copy_is_an_error(home, place, monkeypatch)
 
 
 def test_source_lost_during_the_copy_is_an_error(home, place, monkeypatch):
-    walk = checksum.batches
+    walk = checksum.iter_batches
 
     def loses_one(top, images=False):
         found = list(walk(top, images))
         (home / "train" / "0" / "8.png").unlink(missing_ok=True)
         return iter(found)
 
-    monkeypatch.setattr(checksum, "batches", loses_one)
+    monkeypatch.setattr(checksum, "iter_batches", loses_one)
     with pytest.raises(RuntimeError, match=f"cannot read {home}/train/0/8.png: No such file"):
         staged(home, place)
     assert there(place) == {LOCK}
@@ -223,7 +223,7 @@ def test_file_size_limit_leaves_nothing(home, place):
     begun = command(home, place)
     done = subprocess.run(
         begun,
-        env={"PYTHONPATH": SOURCES},
+        env={"PYTHONPATH": SOURCE_ROOT},
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000)),
@@ -270,7 +270,7 @@ def started_and_half_done(home, place, tmp_path):
     )
     process = subprocess.Popen(
         [sys.executable, str(program), *command(home, place)[3:]],
-        env={"PYTHONPATH": SOURCES},
+        env={"PYTHONPATH": SOURCE_ROOT},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -315,7 +315,7 @@ def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, place):
     (mine / "train" / "cat" / "notes.txt").write_text("mine")
     dataset = {**DATASET, "make": None, "adopt": {"_target_": "none"}}
     note = tmp_path / "note.json"
-    manifest.write(note, manifest.adopted(mine, dataset, FACTS))
+    manifest.write(note, manifest.describe_user_folder(mine, dataset, FACTS))
     stage(dataset, mine, note, place, False, print)
     copy = place / "train" / "cat" / "1.jpg"
     assert contents(place) == {"train/cat/1.jpg": b"cat"}

@@ -47,7 +47,7 @@ def failed(project, **overrides):
     assert "Traceback" not in done.stdout + done.stderr
     summary = project.record().summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("failed", "exception")
-    assert errors.line(summary["failure"]["message"]) in done.stdout
+    assert errors.format_error(summary["failure"]["message"]) in done.stdout
     return summary["failure"]["message"]
 
 
@@ -114,7 +114,7 @@ def test_a_server_that_is_away_costs_a_run_nothing_but_a_warning_and_publish_rep
     done = project.run("train", *project.quick(tracking="mlflow"), MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert time.monotonic() - begun < 40
     assert done.returncode == 0, done.stderr
-    assert project.record().is_whole()
+    assert project.record().is_completed()
     repaired = publish_as_told(project, done.stdout)
     assert repaired.returncode == 0, repaired.stderr
     assert project.shown("status") == ["FINISHED"]

@@ -9,8 +9,8 @@ from itertools import count, pairwise
 import pytest
 
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.power_trace import timeline
-from epochmeter.results.run_status import state
+from epochmeter.results.power_trace import downsample
+from epochmeter.results.run_status import status_of
 from epochmeter.shared import atomic_files
 from epochmeter.shared import record as records
 from epochmeter.shared.atomic_files import write_json
@@ -34,7 +34,7 @@ def _memory_is_the_disk(monkeypatch):
 def live(record, identity, end):
     """All that is written in a run's life, from what an earlier attempt left to its own end."""
     with record.alone():
-        record.set_aside()
+        record.archive_attempt()
         write_json(record.folder / "host.json", {"hostname": "here"})
         record.describe({"batch": 16}, {"identity": identity, "record_id": identity, **GONE._asdict()})
     for window in WINDOWS:
@@ -43,7 +43,7 @@ def live(record, identity, end):
         record.append_power([1], {"total": [10.0]})
         record.append(window)
         (record.folder / CHECKPOINT).write_bytes(b"weights")
-    record.conclude({"state": end, "metrics": {}, "notes": [], "failure": None}, identity)
+    record.write_summary({"state": end, "metrics": {}, "notes": [], "failure": None}, identity)
 
 
 def crashes_at(line, record, act):
@@ -70,22 +70,22 @@ def kept(record):
     """The windows that can be read of each run that was ever begun here."""
     found = {}
     for each in (record, *record.attempts()):
-        if state(each) != "planned":
+        if status_of(each) != "planned":
             found[each.run()["record_id"]] = each.windows()
     return found
 
 
 def read(record):
     """All that a reader asks of a record; its state."""
-    told = state(record)
+    told = status_of(record)
     if told == "planned":
-        assert not record.is_whole()
+        assert not record.is_completed()
     else:
         assert record.job() == {"batch": 16}
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert len(record.steps()) >= len(record.windows()) * len(STEP)
-        assert (told == "whole") == record.is_whole(record.run()["identity"])
+        assert (told == "whole") == record.is_completed(record.run()["identity"])
     return told
 
 
@@ -118,11 +118,11 @@ def test_a_crash_at_any_line_of_going_back_leaves_what_the_run_goes_on_from(tmp_
         record = Record(tmp_path / str(line))
         record.folder.mkdir()
         live(record, "run0", "killed")
-        if not crashes_at(line, record, lambda record: record.cut(1)):
+        if not crashes_at(line, record, lambda record: record.truncate_to_epoch(1)):
             break
         assert read(record) == "killed"
         assert record.windows()[:1] == WINDOWS[:1]
-        record.cut(1)
+        record.truncate_to_epoch(1)
         assert record.windows() == WINDOWS[:1]
         assert (len(record.steps()), len(record.losses())) == (len(STEP), len(LOSS))
     assert line > 20
@@ -138,4 +138,4 @@ def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_whole(
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert record.losses() == LOSS * len(record.losses())
-        assert all(point.watts == 10.0 for point in timeline(record, 500))
+        assert all(point.watts == 10.0 for point in downsample(record, 500))

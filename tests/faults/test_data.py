@@ -46,7 +46,7 @@ def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_swee
     assert sweep.returncode == 1, err
     assert ends[0]["kind"] == "storage"
     assert str(card) in ends[0]["message"]
-    assert [record.is_whole() for record in project.records()] == [False, True], out
+    assert [record.is_completed() for record in project.records()] == [False, True], out
 
 
 @pytest.mark.system

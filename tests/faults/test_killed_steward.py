@@ -9,28 +9,29 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs import knob, privilege
-from epochmeter.power.knobs.privilege import answer
-from epochmeter.power.knobs.requests import put_back
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.privilege import run_program
+from epochmeter.power.knobs.requests import restore_after_kill
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 HOLDS = """
 import sys, time
-from epochmeter.power.knobs.restore_journal import Desk
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 root = sys.argv[1]
 knob = open_rapl_limit(root)
-with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="this", command="the killed run"), print):
+journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
+with applied_settings([(knob, knob.target_for(65))], journal, print):
     print("held", flush=True)
     time.sleep(60)
 """
 
 STOPPED = """
 import os, signal, sys, threading, time
-from epochmeter.power.knobs.restore_journal import Desk
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def stop(number, frame):
@@ -40,7 +41,8 @@ def hold():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, stop)
     threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
-    with held([(knob, knob.wish(65))], Desk(root + "/state", root=root, boot_id="this", command="stopped"), print):
+    journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="stopped")
+    with applied_settings([(knob, knob.target_for(65))], journal, print):
         os.write(write, b".")
         while True:
             len(".")
@@ -61,7 +63,7 @@ for attempt in range(80):
         pass
     os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
-    if knob.get() != "95 W" or os.listdir(Desk(root + "/state", root=root, boot_id="", command="").folder):
+    if knob.get() != "95 W" or os.listdir(RestoreJournal(root + "/state", root=root, boot_id="", command="").folder):
         print("left turned by signals", attempt * 5, "us apart")
         break
 """
@@ -69,10 +71,11 @@ for attempt in range(80):
 
 PUTS_BACK = """
 import sys
-from epochmeter.power.knobs.requests import put_back
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.requests import restore_after_kill
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
-put_back(Desk(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run"), print)
+journal = RestoreJournal(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run")
+restore_after_kill(journal, print)
 """
 
 
@@ -83,7 +86,7 @@ def board(tmp_path):
 
 @pytest.fixture
 def desk(board):
-    return Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
+    return RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def steward(board):
 
 
 def test_while_it_lives_what_it_holds_is_left_to_it(board, desk, steward):
-    put_back(desk, print)
+    restore_after_kill(desk, print)
     assert board.read(LIMIT) == "65000000"
 
 
@@ -109,12 +112,12 @@ def test_killed_it_puts_nothing_back_and_the_next_start_does(board, desk, stewar
     steward.wait()
     assert board.read(LIMIT) == "65000000"
     said = []
-    put_back(desk, said.append)
+    restore_after_kill(desk, said.append)
     assert board.read(LIMIT) == "95000000"
     assert said[0].startswith("restored RAPL to 95 W")
     assert said[0].endswith("left it at 65 W")
     assert "the killed run" in said[0]
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def test_what_somebody_has_set_since_is_left_theirs(board, desk, steward):
@@ -122,11 +125,11 @@ def test_what_somebody_has_set_since_is_left_theirs(board, desk, steward):
     steward.wait()
     board.put(**{LIMIT: 80_000_000})
     said = []
-    put_back(desk, said.append)
+    restore_after_kill(desk, said.append)
     assert board.read(LIMIT) == "80000000"
     assert "not restored to 95 W" in said[0]
     assert "changed it to 80 W" in said[0]
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def test_after_a_reboot_it_is_forgotten(board, desk, steward):
@@ -134,15 +137,15 @@ def test_after_a_reboot_it_is_forgotten(board, desk, steward):
     steward.wait()
     board.put(**{LIMIT: 65_000_000})  # as its firmware has it, and not we
     desk.boot_id = "the next boot"
-    put_back(desk, print)
+    restore_after_kill(desk, print)
     assert board.read(LIMIT) == "65000000"
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def deafened(monkeypatch):
     """From now on the kernel takes limits and keeps its own."""
-    monkeypatch.setattr(knob, "SETTLES_S", 0.1)
-    monkeypatch.setattr(privilege, "write", lambda file, text: None)
+    monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
+    monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
 
 
 def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_tried_again(
@@ -152,36 +155,36 @@ def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_trie
     steward.wait()
     deafened(monkeypatch)
     said = []
-    put_back(desk, said.append)
-    (memo,) = desk.left()
+    restore_after_kill(desk, said.append)
+    (memo,) = desk.unrestored()
     assert memo.was == "95 W"
     assert said[0].startswith("warning: cannot restore RAPL to 95 W: ")
     assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in said[0]
     monkeypatch.undo()
-    put_back(desk, print)
-    assert (board.read(LIMIT), desk.left()) == ("95000000", [])
+    restore_after_kill(desk, print)
+    assert (board.read(LIMIT), desk.unrestored()) == ("95000000", [])
 
 
 DIES = """
 import os, signal, sys
 from epochmeter.power.knobs import privilege, restore_journal
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 root, instant = sys.argv[1:]
-write, keep = privilege.write, restore_journal.Desk.keep
+write, keep = privilege.write_file, restore_journal.RestoreJournal.update
 if instant == "before the change":
-    privilege.write = die
+    privilege.write_file = die
 if instant == "within the change":
-    privilege.write = lambda file, text: (write(file, text), die())
+    privilege.write_file = lambda file, text: (write(file, text), die())
 if instant == "before the change is journaled":
-    restore_journal.Desk.keep = lambda self, memo: die() if memo.ours else keep(self, memo)
-journal = restore_journal.Desk(root + "/state", root=root, boot_id="this", command="the killed run")
+    restore_journal.RestoreJournal.update = lambda self, memo: die() if memo.ours else keep(self, memo)
+journal = restore_journal.RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
 knob = open_rapl_limit(root)
-with held([(knob, knob.wish(65))], journal, print):
+with applied_settings([(knob, knob.target_for(65))], journal, print):
     pass
 """
 
@@ -200,17 +203,17 @@ def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board,
     done = subprocess.run([sys.executable, "-c", DIES, str(board.root), instant], env=environment)
     limits = LIMIT, LIMIT.replace("rapl:0", "rapl:1")
     assert (done.returncode, tuple(map(board.read, limits))) == (-signal.SIGKILL, left_at)
-    (memo,) = desk.left()
+    (memo,) = desk.unrestored()
     assert (memo.was, memo.ours) == ("95 W", None)
-    assert put_back(desk, print) == []
+    assert restore_after_kill(desk, print) == []
     assert tuple(map(board.read, limits)) == ("95000000", "95000000")
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_in_the_terminal_does_not_reach_a_program_that_turns_a_knob(number):
     """It is sent to every program of the terminal: this one would end half way."""
-    said = answer(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
+    said = run_program(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
     assert said == "to its end\n"
 
 
@@ -225,14 +228,14 @@ def test_of_two_that_start_at_once_the_second_waits_until_the_first_has_put_back
     steward.kill()
     steward.wait()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with desk.alone():
+    with desk.locked():
         second = subprocess.Popen(
             [sys.executable, "-c", PUTS_BACK, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
         )
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(1.5)
         assert board.read(LIMIT) == "65000000"
-        (memo,) = desk.left()
-        desk.drop(memo)  # the first is done, and 65 W is what somebody has set since
+        (memo,) = desk.unrestored()
+        desk.remove(memo)  # the first is done, and 65 W is what somebody has set since
     assert second.communicate(timeout=10) == ("", None)
     assert board.read(LIMIT) == "65000000"

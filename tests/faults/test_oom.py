@@ -26,7 +26,13 @@ def swept(project):
     python = project.root / "python"
     python.write_text(LIMITED.format(python=sys.executable, room=ROOM))
     python.chmod(0o755)
-    asked = {"device.python": python, "model": "resnet18", "dataset.size": 64, "ready_batches": "true", "workers": 0}
+    asked = {
+        "device.python": python,
+        "model": "resnet18",
+        "dataset.size": 64,
+        "synthetic_batches": "true",
+        "workers": 0,
+    }
     one_step = {"throughput.start": 0, "throughput.stop": 1, "throughput.exit": "true"}
 
     def run(batches):
@@ -40,10 +46,10 @@ def swept(project):
 def test_a_batch_that_does_not_fit_fails_alone_with_the_largest_that_did_and_the_next_run_trains(swept):
     done, (fits, fails, after) = swept(f"{ROOMY},{HUGE},8")
     assert done.returncode == 1
-    assert fits.is_whole()
+    assert fits.is_completed()
     failure = fails.summary()["failure"]
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (the training process's peak was ")
     assert failure["message"].endswith(f" wanted); the largest batch size that fitted in this sweep is batch={ROOMY}.")
-    assert errors.line(failure["message"]) in done.stdout
-    assert after.is_whole()
+    assert errors.format_error(failure["message"]) in done.stdout
+    assert after.is_completed()

@@ -33,7 +33,7 @@ def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
     assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
     assert project.at_work_in(record.folder) == []
     assert project.shown("status") == ["KILLED"]
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 def stopped_for_a_moment(process):

@@ -63,7 +63,7 @@ def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp
 
 
 def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(project):
-    done = project.run("train", *project.quick(ready_batches="true", workers=2, batch=100))
+    done = project.run("train", *project.quick(synthetic_batches="true", workers=2, batch=100))
     assert done.returncode == 0, done.stdout + done.stderr
     (epoch,) = [window["metrics"] for window in project.record().windows() if window["window"] == "epoch"]
     assert epoch["epoch/samples"] == project.record().run()["dataset"]["splits"]["train"]

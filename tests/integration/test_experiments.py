@@ -28,7 +28,7 @@ def test_an_experiment_runs_to_its_end(project, composed, name):
     points = {tuple(typed for typed in record.run()["overrides"] if "repeat=" not in typed) for record in records}
     assert len(points) == (2 if is_sweep else 1), "each with all its repeats"
     for record in records:
-        assert record.is_whole()
+        assert record.is_completed()
         losses = [window["metrics"]["epoch/train_loss"] for window in record.windows() if window["window"] == "epoch"]
         assert losses
         assert all(map(math.isfinite, losses))
@@ -45,5 +45,5 @@ def test_an_experiment_runs_to_its_end(project, composed, name):
     ],
 )
 def test_the_edge_study_is_rehearsed_where_there_is_no_such_board(order, device, asked):
-    reasons = " ".join(plan.settle(order("experiment=edge/lenet_mnist", f"device={device}")).run["rehearsal"])
+    reasons = " ".join(plan.resolve_plan(order("experiment=edge/lenet_mnist", f"device={device}")).run["rehearsal"])
     assert [text for text in asked if text not in reasons] == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.config.validation import check
+from epochmeter.config.validation import check_values
 from epochmeter.shared.record import Record
 
 pytestmark = pytest.mark.system
@@ -30,11 +30,11 @@ def two(new_project):
 def test_two_ranks_are_one_run_whose_largest_parts_stand_beside_the_means(two):
     project, said = two
     record = project.record()
-    assert record.is_whole()
+    assert record.is_completed()
     assert record.run()["rehearsal"] == []
     assert "2 ranks share the" in said
     metrics = record.windows()[0]["metrics"]
-    for part in ("e2e_s", "fetch_stall_s", "compute_s", "overhead_s"):
+    for part in ("e2e_s", "data_stall_s", "compute_s", "overhead_s"):
         assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0
     assert len(record.steps()) // 4 == len(record.losses()) == metrics["epoch/steps"]
 
@@ -57,7 +57,7 @@ def test_who_trained_is_told_and_weights_and_trace_are_there(two):
 
 def test_mlflow_has_the_largest_parts_too(two):
     names = {name for (name,) in two[0].rows("select distinct key from metrics")}
-    assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/fetch_stall_s"} <= names
+    assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names
     assert "rank_max/samples" not in names
 
 
@@ -95,7 +95,7 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
 )
 def test_ranks_that_make_no_sense_are_refused(order, typed, says):
     with pytest.raises(ValueError, match=r"strategy") as refused:
-        check(order(*typed).job)
+        check_values(order(*typed).job)
     assert says in str(refused.value)
 
 

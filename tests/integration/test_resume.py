@@ -26,7 +26,7 @@ def ended_by(new_project):
         process.send_signal(number)
         process.communicate(timeout=60)
         project.until(lambda: not project.at_work_in(record.folder))
-        assert not record.is_whole(), "it was whole before the signal came"
+        assert not record.is_completed(), "it was whole before the signal came"
         return project
 
     return end
@@ -105,7 +105,7 @@ def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_
 
 
 def test_a_run_that_is_whole_has_no_checkpoint(killed):
-    assert killed.record().is_whole()
+    assert killed.record().is_completed()
     assert not (killed.record().folder / CHECKPOINT).exists()
 
 
@@ -161,7 +161,7 @@ def test_a_changed_job_is_another_run(ended_by):
     project.run("train", *project.asked)
     record = run_of(project)
     assert record.job()["seed"] == 1
-    assert record.is_whole()
+    assert record.is_completed()
     assert "resumed" not in record.run()
     assert record.attempts()[0].windows()
     assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
@@ -203,9 +203,9 @@ def test_where_its_target_was_reached_nothing_more_is_trained(new_project):
     process.communicate()
     record = project.record()
     project.until(lambda: not project.at_work_in(record.folder))
-    assert not record.is_whole(), "it was whole before it was killed"
+    assert not record.is_completed(), "it was whole before it was killed"
     windows = record.windows()
     assert project.run("train", *asked).returncode == 0
     assert record.windows() == windows
-    assert record.is_whole()
+    assert record.is_completed()
     assert record.summary()["metrics"]["total/epochs"] == 1

@@ -74,7 +74,7 @@ def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again)
         (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
     done = again.run("train", *again.asked)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
-    assert again.record().is_whole()
+    assert again.record().is_completed()
     assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
     assert len(again.sweeps()) == 1
 
@@ -106,7 +106,7 @@ def test_two_sweeps_of_one_command_get_folders_of_their_own(project, together):
         return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
 
     asked = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
-    with device_lock.held(["cpu"], str(project.root / "locks"), "the test", print):
+    with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "the test", print):
         first = project.start("train", *asked)
         assert together or waits(first)
         second = project.start("train", *asked)
@@ -229,7 +229,7 @@ def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stub
 def test_what_was_measured_while_mlflow_was_away_is_shown_by_the_same_command_though_it_measures_nothing(project):
     asked = project.quick("-m", tracking="mlflow")
     away = project.run("train", *asked, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    assert (away.returncode, project.record().is_whole()) == (0, True), away.stderr
+    assert (away.returncode, project.record().is_completed()) == (0, True), away.stderr
     elsewhere = project.run("publish", "--uri", f"sqlite:///{project.root}/other.db")
     assert elsewhere.returncode == 0, elsewhere.stderr
     assert project.shown("status") == []

@@ -20,7 +20,7 @@ def throughput(start, stop, **more):
 def left_early(new_project):
     """A project in which a run ended at its step 20, in its second epoch."""
     project = new_project()
-    asked = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "show_loss": "true", "tracking": "mlflow"}
+    asked = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "log_loss": "true", "tracking": "mlflow"}
     project.done = project.run("train", *project.quick(**asked))
     return project
 
@@ -28,7 +28,7 @@ def left_early(new_project):
 def test_a_run_ends_at_the_step_that_it_is_to_end_at_and_is_whole(left_early):
     assert left_early.done.returncode == 0, left_early.done.stdout
     record = left_early.record()
-    assert record.is_whole()
+    assert record.is_completed()
     assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
     seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]

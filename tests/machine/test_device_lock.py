@@ -15,8 +15,8 @@ from epochmeter.machine import device_lock
 SOURCE = Path(__file__).parents[2] / "src"
 HOLDER = """
 import sys, time
-from epochmeter.machine.device_lock import held
-with held(sys.argv[2:], sys.argv[1], "pid 7 since noon: python train.py", print):
+from epochmeter.machine.device_lock import lock_devices
+with lock_devices(sys.argv[2:], sys.argv[1], "pid 7 since noon: python train.py", print):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -42,7 +42,9 @@ def waiting(tmp_path):
         messages, waits, locked = [], threading.Event(), threading.Event()
 
         def want():
-            with device_lock.held(devices, str(tmp_path), "me", lambda text: (messages.append(text), waits.set())):
+            with device_lock.lock_devices(
+                devices, str(tmp_path), "me", lambda text: (messages.append(text), waits.set())
+            ):
                 locked.set()
 
         threading.Thread(target=want, daemon=True).start()
@@ -53,7 +55,7 @@ def waiting(tmp_path):
 
 def test_free_device_is_locked_without_a_message(tmp_path):
     messages = []
-    with device_lock.held(["cpu"], str(tmp_path), "me", messages.append):
+    with device_lock.lock_devices(["cpu"], str(tmp_path), "me", messages.append):
         assert (tmp_path / "epochmeter-cpu.lock").read_text() == "me"
     assert messages == []
 
@@ -80,7 +82,7 @@ def test_locks_of_other_devices_are_independent(tmp_path):
     messages = []
     with (
         another_process_holds(tmp_path, "GPU-1"),
-        device_lock.held(["GPU-2", "cpu"], str(tmp_path), "me", messages.append),
+        device_lock.lock_devices(["GPU-2", "cpu"], str(tmp_path), "me", messages.append),
     ):
         assert messages == []
 
@@ -95,23 +97,23 @@ def test_devices_are_locked_in_sorted_order_to_avoid_deadlock(tmp_path, waiting)
 
 def test_lock_is_released_after_an_exception(tmp_path):
     messages = []
-    with pytest.raises(KeyboardInterrupt), device_lock.held(["cpu"], str(tmp_path), "first", messages.append):
+    with pytest.raises(KeyboardInterrupt), device_lock.lock_devices(["cpu"], str(tmp_path), "first", messages.append):
         raise KeyboardInterrupt
-    with device_lock.held(["cpu"], str(tmp_path), "second", messages.append):
+    with device_lock.lock_devices(["cpu"], str(tmp_path), "second", messages.append):
         assert (tmp_path / "epochmeter-cpu.lock").read_text() == "second"
     assert messages == []
 
 
 def test_holder_text_is_replaced_completely(tmp_path):
     for holder in ("x" * 3000, "short"):
-        with device_lock.held(["cpu"], str(tmp_path), holder, print):
+        with device_lock.lock_devices(["cpu"], str(tmp_path), holder, print):
             assert (tmp_path / "epochmeter-cpu.lock").read_text() == holder[:1000]
 
 
 def test_lock_file_is_writable_by_all_users(tmp_path):
     umask = os.umask(0o077)
     try:
-        with device_lock.held(["cpu"], str(tmp_path / "new"), "me", print):
+        with device_lock.lock_devices(["cpu"], str(tmp_path / "new"), "me", print):
             assert (tmp_path / "new" / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
     finally:
         os.umask(umask)
@@ -122,12 +124,12 @@ def test_lock_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch, m
     """Root may write everywhere, and a Slurm job may have its own temporary folder."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run").chmod(mode)
-    monkeypatch.setattr(device_lock, "SHARED", tmp_path / "run")
+    monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", tmp_path / "run")
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert device_lock._shared() == (tmp_path / "run" if shared else Path("/tmp"))
+    assert device_lock._default_lock_dir() == (tmp_path / "run" if shared else Path("/tmp"))
 
 
 def test_lock_folder_without_run_lock_is_tmp(tmp_path, monkeypatch):
-    monkeypatch.setattr(device_lock, "SHARED", tmp_path / "none")
-    assert device_lock._shared() == Path("/tmp")
+    monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", tmp_path / "none")
+    assert device_lock._default_lock_dir() == Path("/tmp")

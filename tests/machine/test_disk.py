@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from epochmeter.machine.disk import Disk, Reads, describe, disk_of, find, reads, serves
+from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, disk_of_device, read_counters, satisfies
 
 PCI = "devices/pci0000:00"
 NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
@@ -51,7 +51,7 @@ class Tree:
         return self
 
     def find(self, number, folder="/media/data"):
-        return find(number, Path(folder), self.root)
+        return disk_of_device(number, Path(folder), self.root)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_loop_device_with_a_deleted_file_has_an_unknown_medium(tree):
 )
 def test_media_that_satisfy_a_configured_storage(medium, satisfying):
     media = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
-    assert {found for found in media if serves(medium, Disk((), found, "ext4"))} == satisfying
+    assert {found for found in media if satisfies(medium, Disk((), found, "ext4"))} == satisfying
 
 
 def test_description_has_the_properties_of_the_physical_disks(tree):
@@ -254,13 +254,13 @@ class Count:
 def test_reads_are_summed_over_all_devices(monkeypatch):
     counters = {"sda": Count(3, 100), "sda1": Count(2, 60), "sdb": Count(4, 1000)}
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
-    assert reads(Disk(("sda1",), "hdd", "ext4")) == Reads(2, 60)
-    assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) == Reads(7, 1100)
+    assert read_counters(Disk(("sda1",), "hdd", "ext4")) == ReadCounters(2, 60)
+    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) == ReadCounters(7, 1100)
 
 
 def test_removed_device_has_no_reads(monkeypatch):
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: {"sda": Count(3, 100)})
-    assert reads(Disk(("sda", "sdb"), "hdd", "btrfs")) is None
+    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) is None
 
 
 def test_unreadable_counters_give_no_reads(monkeypatch):
@@ -268,11 +268,11 @@ def test_unreadable_counters_give_no_reads(monkeypatch):
         raise NotImplementedError("no /proc/diskstats")
 
     monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
-    assert reads(Disk(("sda",), "hdd", "ext4")) is None
+    assert read_counters(Disk(("sda",), "hdd", "ext4")) is None
 
 
 def test_storage_without_a_device_has_no_reads():
-    assert reads(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
+    assert read_counters(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
 
 
 def test_shared_memory_of_this_machine_is_ram():
@@ -289,4 +289,4 @@ def test_disk_of_this_machine_has_read_counters(tmp_path):
     if not found.devices:
         pytest.skip(found.reason)
     assert set(found.devices) <= set(os.listdir("/sys/class/block"))
-    assert reads(found).bytes >= 0
+    assert read_counters(found).bytes >= 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.gpus import find_gpus, is_named, name_of, used
+from epochmeter.machine.gpus import find_gpus, matches_uuid, meter_id, select_gpus
 
 FIRST = {"vendor": "nvidia", "bus": "0000:01:00.0", "minor": "0", "uuid": "GPU-6d5a4f3e-0000"}
 SECOND = {"vendor": "nvidia", "bus": "0000:02:00.0", "minor": "1", "uuid": "GPU-6d77aaaa-1111"}
@@ -54,32 +54,32 @@ def topology(tree):
     ],
 )
 def test_first_visible_gpu_is_used(visible, found):
-    assert used(TWO, seeing(visible), anyone) == found
+    assert select_gpus(TWO, seeing(visible), anyone) == found
 
 
 @pytest.mark.parametrize(("count", "found"), [(2, [SECOND, FIRST]), (None, [SECOND, FIRST]), (5, [SECOND, FIRST])])
 def test_several_ranks_use_visible_gpus_in_order(count, found):
-    assert used(TWO, seeing("1,0"), anyone, count) == found
+    assert select_gpus(TWO, seeing("1,0"), anyone, count) == found
 
 
 def test_machine_without_gpus_uses_none():
-    assert used([], {}, anyone) == []
+    assert select_gpus([], {}, anyone) == []
 
 
 def test_gpus_of_other_vendors_are_not_numbered():
-    assert used([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
-    assert used([*TWO, *DIES], seeing("2"), anyone) == []
+    assert select_gpus([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
+    assert select_gpus([*TWO, *DIES], seeing("2"), anyone) == []
 
 
 def test_slurm_job_numbers_the_gpus_that_it_may_open():
-    assert used(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
+    assert select_gpus(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
 
 
 @pytest.mark.parametrize("visible", [None, "0"])
 def test_gpu_without_a_reported_uuid_is_used(visible):
     unknown = {"vendor": "nvidia", "model": "H200", "bus": "0000:01:00.0"}
-    assert used([unknown, SECOND], seeing(visible), anyone) == [unknown]
-    assert used([unknown, SECOND], seeing("1"), anyone) == [SECOND]
+    assert select_gpus([unknown, SECOND], seeing(visible), anyone) == [unknown]
+    assert select_gpus([unknown, SECOND], seeing("1"), anyone) == [SECOND]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_gpu_without_a_reported_uuid_is_used(visible):
     ],
 )
 def test_hip_devices_are_numbered_among_rocr_devices(environment, die):
-    assert used(DIES, environment) == ([] if die is None else [DIES[die]])
+    assert select_gpus(DIES, environment) == ([] if die is None else [DIES[die]])
 
 
 def test_amd_gpus_are_in_the_drivers_order(topology):
@@ -114,17 +114,17 @@ def test_amd_gpus_are_in_the_drivers_order(topology):
 
 
 def test_amd_gpu_without_uuid_is_named_by_its_pci_address():
-    assert name_of(DIES[0]) == "GPU-c125e6fa38fdc9e1"
-    assert name_of({"vendor": "amd", "bus": "0000:03:00.0"}) == "0000:03:00.0"
-    assert name_of({"vendor": "nvidia", "bus": "0000:01:00.0"}) is None
+    assert meter_id(DIES[0]) == "GPU-c125e6fa38fdc9e1"
+    assert meter_id({"vendor": "amd", "bus": "0000:03:00.0"}) == "0000:03:00.0"
+    assert meter_id({"vendor": "nvidia", "bus": "0000:01:00.0"}) is None
 
 
 def test_uuid_of_torch_matches_cuda_and_rocm_formats():
-    assert is_named("6d5a4f3e-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
-    assert not is_named("6d77aaaa-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
-    assert is_named("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
-    assert not is_named("63363235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
-    assert is_named("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")
+    assert matches_uuid("6d5a4f3e-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
+    assert not matches_uuid("6d77aaaa-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
+    assert matches_uuid("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
+    assert not matches_uuid("63363235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
+    assert matches_uuid("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")
 
 
 FOUND = """
@@ -132,7 +132,7 @@ import json, sys
 from pathlib import Path
 from epochmeter.machine import gpus, host
 found = gpus.find_gpus(Path(sys.argv[1]))
-said = {"gpus": found, "facts": host.facts(sys.argv[1]), "used": gpus.used(found, {}, count=None)}
+said = {"gpus": found, "facts": host.device_facts(sys.argv[1]), "used": gpus.select_gpus(found, {}, count=None)}
 json.dump(said, sys.stdout)
 """
 

@@ -5,7 +5,7 @@ import pytest
 from controls import Board
 from omegaconf import OmegaConf
 
-from epochmeter.machine.host import describe, detect, facts, fits
+from epochmeter.machine.host import describe, detect_device, device_facts, is_match
 
 CONF = Path(__file__).parents[2] / "conf" / "device"
 DEVICES = {path.stem: OmegaConf.to_container(OmegaConf.load(path))["match"] for path in CONF.glob("*.yaml")}
@@ -41,47 +41,47 @@ def governed(governor, least_khz, most_khz, core=0):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_board_is_detected(board, name):
-    assert detect(DEVICES, facts(board(MODULES[name]))) == name.partition("-")[0]
+    assert detect_device(DEVICES, device_facts(board(MODULES[name]))) == name.partition("-")[0]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_board_takes_precedence_over_the_gpu_vendor(board, nvidia, name):
-    assert detect(DEVICES, facts(board(MODULES[name], **nvidia))) == name.partition("-")[0]
+    assert detect_device(DEVICES, device_facts(board(MODULES[name], **nvidia))) == name.partition("-")[0]
 
 
 def test_machine_is_detected_by_its_gpu_vendor(tree, nvidia):
-    assert detect(DEVICES, facts(tree(**nvidia))) == "cuda"
+    assert detect_device(DEVICES, device_facts(tree(**nvidia))) == "cuda"
 
 
 def test_cpu_nodes_of_the_amd_topology_are_not_gpus(tree, amd):
-    assert detect(DEVICES, facts(tree(**amd))) == "rocm"
+    assert detect_device(DEVICES, device_facts(tree(**amd))) == "rocm"
 
 
 def test_machine_without_board_or_gpu_is_device_cpu(tree, board):
-    assert detect(DEVICES, facts(tree())) == "cpu"
-    assert detect(DEVICES, facts(board(["raspberrypi,4-model-b", "brcm,bcm2711"]))) == "cpu"
+    assert detect_device(DEVICES, device_facts(tree())) == "cpu"
+    assert detect_device(DEVICES, device_facts(board(["raspberrypi,4-model-b", "brcm,bcm2711"]))) == "cpu"
 
 
 @pytest.mark.parametrize(
     ("names", "tegra"), [(MODULES["thor"], True), (["raspberrypi,4-model-b", "brcm,bcm2711"], False)]
 )
 def test_only_a_jetson_has_the_fact_tegra(board, names, tegra):
-    found = facts(board(names))
+    found = device_facts(board(names))
     assert found["board"] == " ".join(names)
     assert found["tegra"] == (" ".join(names) if tegra else None)
 
 
 def test_device_without_match_is_never_detected():
     with pytest.raises(ValueError, match=r"(?s)device=auto: no device matches .*device=auto\|nano$"):
-        detect({"auto": None, "nano": {"board": "p3450"}}, {"board": None, "gpu": None})
+        detect_device({"auto": None, "nano": {"board": "p3450"}}, {"board": None, "gpu": None})
 
 
 def test_all_facts_of_a_match_are_required():
     here = {"board": "nvidia,p3701-0000 nvidia,tegra234", "gpu": "nvidia"}
-    assert fits({}, here)
-    assert fits({"board": "p3701", "gpu": "nvidia"}, here)
-    assert not fits({"board": "p3701", "gpu": "amd"}, here)
-    assert not fits({"board": "p3450"}, {"board": None, "gpu": None})
+    assert is_match({}, here)
+    assert is_match({"board": "p3701", "gpu": "nvidia"}, here)
+    assert not is_match({"board": "p3701", "gpu": "amd"}, here)
+    assert not is_match({"board": "p3450"}, {"board": None, "gpu": None})
 
 
 def test_recorded_board_is_described_completely(board):
@@ -264,7 +264,7 @@ def test_unreported_uuid_is_left_out(tree):
 
 def test_device_tree_below_proc_is_read(tree):
     root = tree(**{"proc/device-tree/compatible": "nvidia,p3701-0000\0nvidia,tegra234\0"})
-    assert facts(root)["board"] == "nvidia,p3701-0000 nvidia,tegra234"
+    assert device_facts(root)["board"] == "nvidia,p3701-0000 nvidia,tegra234"
 
 
 def test_machine_without_files_has_only_software_versions(tree):

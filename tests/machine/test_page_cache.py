@@ -8,14 +8,14 @@ import pytest
 from epochmeter.machine import page_cache
 from epochmeter.machine.page_cache import (
     Residency,
-    cached_share,
     drop_caches,
     evict,
-    files,
-    missed,
-    prepare,
-    sampled,
-    warm,
+    iter_files,
+    prepare_cache,
+    read_into_cache,
+    residency_warning,
+    resident_fraction,
+    sample_paths,
 )
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -45,11 +45,11 @@ def folder(tmp_path):
 
 
 def share(folder):
-    return cached_share(files(folder))
+    return resident_fraction(iter_files(folder))
 
 
 def test_all_files_below_a_folder_are_listed(folder):
-    assert sorted(files(folder)) == [str(folder / name) for name in ("a", "below/b", "below/c", "empty")]
+    assert sorted(iter_files(folder)) == [str(folder / name) for name in ("a", "below/b", "below/c", "empty")]
 
 
 def test_links_are_followed_once_and_pipes_are_skipped(tmp_path):
@@ -64,7 +64,7 @@ def test_links_are_followed_once_and_pipes_are_skipped(tmp_path):
     (folder / "nowhere").symlink_to(folder / "nothing")
     (folder / "itself").symlink_to(folder / "itself")
     os.mkfifo(folder / "pipe")
-    assert sorted(files(folder)) == [str(folder / "b"), str(folder / "train/a")]
+    assert sorted(iter_files(folder)) == [str(folder / "b"), str(folder / "train/a")]
 
 
 def test_written_files_are_cached(folder):
@@ -72,21 +72,21 @@ def test_written_files_are_cached(folder):
 
 
 def test_evicted_dirty_files_are_not_cached(folder):
-    evict(files(folder))
+    evict(iter_files(folder))
     assert share(folder) == 0
 
 
 def test_warmed_files_are_cached(folder):
-    evict(files(folder))
-    warm(files(folder))
+    evict(iter_files(folder))
+    read_into_cache(iter_files(folder))
     assert share(folder) == 1
 
 
 def test_missing_file_is_skipped(folder):
-    paths = [str(folder / "gone"), *files(folder)]
+    paths = [str(folder / "gone"), *iter_files(folder)]
     evict(paths)
     assert share(folder) == 0
-    warm(paths)
+    read_into_cache(paths)
     assert share(folder) == 1
 
 
@@ -96,7 +96,7 @@ def test_cached_fraction_is_in_pages(folder):
 
 
 def test_empty_files_have_no_cached_fraction(folder):
-    assert cached_share([str(folder / "empty")]) is None
+    assert resident_fraction([str(folder / "empty")]) is None
 
 
 @pytest.mark.parametrize(
@@ -104,30 +104,30 @@ def test_empty_files_have_no_cached_fraction(folder):
     [("keep", 1, 1), ("cold", 0, 1), ("cold_each_epoch", 0, 0), ("warm", 1, 1)],
 )
 def test_cache_is_prepared_before_each_epoch(folder, cache, before_first, before_second):
-    prepare(cache, folder, epoch=0)
+    prepare_cache(cache, folder, epoch=0)
     assert share(folder) == before_first
-    warm(files(folder))
-    prepare(cache, folder, epoch=1)
+    read_into_cache(iter_files(folder))
+    prepare_cache(cache, folder, epoch=1)
     assert share(folder) == before_second
 
 
 def test_cold_dataset_is_warmed(folder):
-    evict(files(folder))
-    prepare("warm", folder)
+    evict(iter_files(folder))
+    prepare_cache("warm", folder)
     assert share(folder) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write the file")
 def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch):
     """The kernel would report all pages as cached."""
-    evict(files(folder))
+    evict(iter_files(folder))
     folder.chmod(0o755)
     monkeypatch.chdir(folder)
     child = os.fork()
     if child == 0:
         os.setgid(65534)
         os.setuid(65534)
-        os._exit(0 if cached_share(["a"]) is None else 1)
+        os._exit(0 if resident_fraction(["a"]) is None else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -136,14 +136,14 @@ def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch
     [("keep", [None, None]), ("cold", ["cold", None]), ("cold_each_epoch", ["cold", "cold"]), ("warm", ["warm", None])],
 )
 def test_prepare_returns_the_expected_state(folder, cache, states):
-    assert [prepare(cache, folder, epoch) for epoch in (0, 1)] == states
+    assert [prepare_cache(cache, folder, epoch) for epoch in (0, 1)] == states
 
 
 @pytest.mark.parametrize(
     ("expected", "share"), [("cold", 0.0), ("cold", 0.01), ("warm", 1.0), (None, 0.5), (None, None)]
 )
 def test_expected_cache_state_has_no_note(expected, share):
-    assert missed(expected, share) == []
+    assert residency_warning(expected, share) == []
 
 
 @pytest.mark.parametrize(
@@ -156,43 +156,43 @@ def test_expected_cache_state_has_no_note(expected, share):
     ],
 )
 def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, text):
-    (note,) = missed(expected, share)
+    (note,) = residency_warning(expected, share)
     assert text in note
 
 
 def test_dataset_in_memory_cannot_be_cold():
-    (note,) = missed("cold", 1.0, "ram")
+    (note,) = residency_warning("cold", 1.0, "ram")
     assert "in memory" in note
-    assert missed("warm", 1.0, "ram") == missed(None, 1.0, "ram") == []
+    assert residency_warning("warm", 1.0, "ram") == residency_warning(None, 1.0, "ram") == []
 
 
 def test_cached_fraction_is_that_of_the_training_files(folder):
     (folder / "train").mkdir()
     (folder / "train/d").write_bytes(b"x" * PAGE)
     evict([str(folder / "train/d")])
-    assert Residency(folder).share() == 0, "the other files are cached"
-    warm(files(folder))
-    assert Residency(folder).share() == 1
+    assert Residency(folder).fraction() == 0, "the other files are cached"
+    read_into_cache(iter_files(folder))
+    assert Residency(folder).fraction() == 1
 
 
 def test_unreadable_files_have_no_cached_fraction_but_a_reason(folder):
     residency = Residency(folder)
     (folder / "a").unlink()
-    assert residency.share() is None
+    assert residency.fraction() is None
     assert "No such file" in residency.reason
 
 
 def test_sample_of_many_files_is_uniform_and_reproducible():
     paths = [str(number) for number in range(100_000)]
-    chosen = sampled(iter(paths), 2000)
+    chosen = sample_paths(iter(paths), 2000)
     assert len(set(chosen)) == 2000
-    assert sampled(iter(paths), 2000) == chosen, "the same ones in every epoch"
+    assert sample_paths(iter(paths), 2000) == chosen, "the same ones in every epoch"
     tenths = [sum(int(path) // 10_000 == tenth for path in chosen) for tenth in range(10)]
     assert all(140 <= count <= 260 for count in tenths), tenths  # 200 each, four and a half standard deviations
 
 
 def test_sample_of_few_files_is_all_of_them():
-    assert sampled(iter(["a", "b"]), 3) == ["a", "b"]
+    assert sample_paths(iter(["a", "b"]), 3) == ["a", "b"]
 
 
 class Sudo:
@@ -209,8 +209,8 @@ class Sudo:
 
 @pytest.fixture
 def unwritable(monkeypatch, tmp_path):
-    monkeypatch.setattr(page_cache, "DROP", str(tmp_path / "no/drop_caches"))
-    return page_cache.DROP
+    monkeypatch.setattr(page_cache, "DROP_CACHES_FILE", str(tmp_path / "no/drop_caches"))
+    return page_cache.DROP_CACHES_FILE
 
 
 def test_caches_are_dropped_by_sudo_for_an_ordinary_user(monkeypatch, unwritable):

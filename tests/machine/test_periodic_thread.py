@@ -6,7 +6,7 @@ from itertools import accumulate, islice, pairwise
 
 import pytest
 
-from epochmeter.machine.periodic_thread import Rounds, pauses
+from epochmeter.machine.periodic_thread import PeriodicThread, jittered_intervals
 
 HOUR_S = 3600.0
 
@@ -17,7 +17,7 @@ def rounds():
     started = []
 
     def start(look, *, period_s=HOUR_S, patience_s=5.0):
-        started.append(Rounds(look, period_s=period_s, patience_s=patience_s, name="test"))
+        started.append(PeriodicThread(look, period_s=period_s, patience_s=patience_s, name="test"))
         return started[-1]
 
     yield start
@@ -53,18 +53,18 @@ def test_expensive_callback_has_a_longer_period_with_jitter(rounds):
             enough.set()
 
     dear = rounds(look, period_s=0.005)
-    assert dear.pace_s == 0.005
+    assert dear.mean_interval_s == 0.005
     assert enough.wait(10)
     steps = [after - before for before, after in pairwise(looks[30:60])]  # by then it knows what a look costs
     mean_s = statistics.fmean(steps)
     assert mean_s > 0.03
-    assert dear.pace_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
+    assert dear.mean_interval_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
     assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
 
 
 def test_callback_longer_than_the_period_keeps_the_jitter():
     """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
-    starts_s = list(accumulate(islice(pauses(0.01, random.Random(1), took_s=0.02), 5000)))
+    starts_s = list(accumulate(islice(jittered_intervals(0.01, random.Random(1), took_s=0.02), 5000)))
     steps_s = [after - before for before, after in pairwise(starts_s)]
     assert min(steps_s) >= 0.02
     assert statistics.stdev(steps_s) > 0.005
@@ -84,7 +84,7 @@ def test_slow_callback_is_followed_by_a_random_pause(rounds):
     assert enough.wait(10)
     steps = [after - before for before, after in pairwise(looks)]
     assert statistics.stdev(steps) > 0.0015, "a fixed pace of 10 ms would be 0, these are 2.9 ms"
-    assert slow.pace_s > 0.01, "the pace is the achieved one"
+    assert slow.mean_interval_s > 0.01, "the pace is the achieved one"
 
 
 def test_request_runs_the_callback_before_it_returns(rounds):

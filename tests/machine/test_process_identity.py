@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.process_identity import began, lives, this_process
+from epochmeter.machine.process_identity import is_alive, start_ticks, this_process
 
 
 @pytest.fixture
@@ -21,32 +21,32 @@ def other():
 
 
 def of(process):
-    return this_process()._replace(pid=process.pid, began=began(process.pid))
+    return this_process()._replace(pid=process.pid, began=start_ticks(process.pid))
 
 
 def test_this_process_is_running():
-    assert lives(this_process())
+    assert is_alive(this_process())
     assert this_process().pid == os.getpid()
 
 
 def test_zombie_process_is_not_running(other):
     told = of(other)
-    assert lives(told)
+    assert is_alive(told)
     other.kill()
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    assert not lives(told)
+    assert not is_alive(told)
     other.wait()
-    assert not lives(told)
-    assert began(other.pid) is None
+    assert not is_alive(told)
+    assert start_ticks(other.pid) is None
 
 
 @pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_reused_pid_is_another_process(changed):
-    assert not lives(this_process()._replace(**changed))
+    assert not is_alive(this_process()._replace(**changed))
 
 
 def test_process_of_another_host_is_assumed_running():
-    assert lives(this_process()._replace(host="board-7", pid=1, began="0", boot_id="its-own-boot"))
+    assert is_alive(this_process()._replace(host="board-7", pid=1, began="0", boot_id="its-own-boot"))
 
 
 def test_process_name_with_parentheses_is_parsed(tmp_path):
@@ -54,7 +54,7 @@ def test_process_name_with_parentheses_is_parsed(tmp_path):
     shutil.copy(shutil.which("sleep"), program)
     process = subprocess.Popen([program, "60"])
     try:
-        assert lives(of(process))
+        assert is_alive(of(process))
     finally:
         process.kill()
         process.wait()
@@ -62,15 +62,15 @@ def test_process_name_with_parentheses_is_parsed(tmp_path):
 
 def test_identity_is_independent_of_the_clock():
     """When a process began is told in ticks since the machine started."""
-    ticks = int(began(os.getpid()))
+    ticks = int(start_ticks(os.getpid()))
     with open("/proc/uptime") as uptime:
         assert 0 < ticks <= float(uptime.read().split()[0]) * os.sysconf("SC_CLK_TCK")
 
 
 def test_process_of_another_container_is_assumed_running_until_reboot():
     inside = this_process()._replace(pid=2**22 + 1, began="0", numbers="pid:[1]")
-    assert lives(inside)
-    assert not lives(inside._replace(boot_id="the boot before"))
+    assert is_alive(inside)
+    assert not is_alive(inside._replace(boot_id="the boot before"))
 
 
 @pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root, to make numbers of its own")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from epochmeter.machine.signals import STOPPING, foremost, held_off, undisturbed
+from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, uninterruptible
 
 
 @pytest.fixture(autouse=True)
@@ -15,18 +15,18 @@ def as_in_a_run():
     def stop(number, frame):
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, stop) for number in STOPPING}
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signal_is_deferred_to_the_end_of_the_block(number):
     done = []
 
     def act():
-        with undisturbed():
+        with uninterruptible():
             os.kill(os.getpid(), number)
             done.append("all of it")
 
@@ -38,7 +38,7 @@ def test_signal_is_deferred_to_the_end_of_the_block(number):
 
 def test_signal_of_another_thread_is_deferred():
     """The kernel gives it to any thread, and Python's main one then acts on it."""
-    with held_off() as came:
+    with deferred_signals() as came:
         thread = threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGTERM))
         thread.start()
         thread.join()
@@ -48,7 +48,7 @@ def test_signal_of_another_thread_is_deferred():
 
 def test_deferred_signal_survives_an_error_in_the_block():
     def fail():
-        with undisturbed():
+        with uninterruptible():
             os.kill(os.getpid(), signal.SIGTERM)
             raise ValueError("within")
 
@@ -59,13 +59,13 @@ def test_deferred_signal_survives_an_error_in_the_block():
 
 def test_ignored_signal_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
-    with undisturbed():
+    with uninterruptible():
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_signals_after_the_block_are_not_deferred():
-    with held_off() as came:
+    with deferred_signals() as came:
         pass
     with pytest.raises(SystemExit):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -78,12 +78,12 @@ def test_signal_during_entry_is_delivered_at_once(monkeypatch):
     def disturbed(number, handler):
         install(number, handler)
         monkeypatch.undo()
-        signal.raise_signal(STOPPING[0])
+        signal.raise_signal(STOP_SIGNALS[0])
 
     monkeypatch.setattr(signal, "signal", disturbed)
-    with pytest.raises(SystemExit), held_off():
+    with pytest.raises(SystemExit), deferred_signals():
         pytest.fail("began all the same")
-    for number in STOPPING:
+    for number in STOP_SIGNALS:
         with pytest.raises(SystemExit):
             signal.raise_signal(number)
 
@@ -91,7 +91,7 @@ def test_signal_during_entry_is_delivered_at_once(monkeypatch):
 def test_stop_within_a_condition_wait_is_raised_as_a_stop():
     def wait():
         turn = threading.Condition()
-        with foremost(), turn:
+        with prefer_stop(), turn:
             turn.release()
             signal.raise_signal(signal.SIGTERM)
 
@@ -102,7 +102,7 @@ def test_stop_within_a_condition_wait_is_raised_as_a_stop():
 
 def test_stop_is_found_in_the_exception_chain():
     def fail():
-        with foremost():
+        with prefer_stop():
             try:
                 try:
                     signal.raise_signal(signal.SIGTERM)
@@ -116,5 +116,5 @@ def test_stop_is_found_in_the_exception_chain():
 
 
 def test_error_without_a_stop_is_raised_unchanged():
-    with pytest.raises(ValueError, match="within"), foremost():
+    with pytest.raises(ValueError, match="within"), prefer_stop():
         raise ValueError("within")

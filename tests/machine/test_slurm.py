@@ -3,12 +3,20 @@
 import pytest
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import GONE, Job, Machine, company, lacking, machine, serving
+from epochmeter.machine.slurm import (
+    GONE,
+    SlurmJob,
+    SlurmNode,
+    matching_nodes,
+    missing_features,
+    parse_node,
+    sharing_reason,
+)
 
 BOARDS = [
-    Machine("b1", frozenset({"nano", "sd"}), "idle"),
-    Machine("b2", frozenset({"nano", "nvme"}), "down*"),
-    Machine("b3", frozenset({"agx", "nvme"}), "mixed"),
+    SlurmNode("b1", frozenset({"nano", "sd"}), "idle"),
+    SlurmNode("b2", frozenset({"nano", "nvme"}), "down*"),
+    SlurmNode("b3", frozenset({"agx", "nvme"}), "mixed"),
 ]
 
 
@@ -25,41 +33,41 @@ def program(tmp_path, monkeypatch):
 
 
 def test_node_has_features_and_a_state():
-    assert machine("b1|nano,sd|idle") == BOARDS[0]
-    assert machine("n1|(null)|mixed").features == frozenset()
+    assert parse_node("b1|nano,sd|idle") == BOARDS[0]
+    assert parse_node("n1|(null)|mixed").features == frozenset()
 
 
 def test_node_of_several_partitions_is_listed_once(program):
     program("sinfo", "echo 'b1|nano|idle'; echo 'b1|nano|idle'; echo 'b3|agx|down*'")
-    assert [each.name for each in slurm.machines()] == ["b1", "b3"]
+    assert [each.name for each in slurm.list_nodes()] == ["b1", "b3"]
 
 
 @pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "completing"])
 def test_node_that_accepts_jobs_is_in_use(state):
-    assert Machine("n1", frozenset(), state).is_in_use
+    assert SlurmNode("n1", frozenset(), state).is_in_use
 
 
 @pytest.mark.parametrize("state", ["down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"])
 def test_node_that_accepts_no_jobs_is_not_in_use(state):
-    assert not Machine("n1", frozenset(), state).is_in_use
+    assert not SlurmNode("n1", frozenset(), state).is_in_use
 
 
 def test_job_reason_may_contain_the_column_separator(program):
     program("squeue", "echo '17_0|RUNNING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|None'")
-    found = slurm.jobs("epochmeter-x")
-    assert found["17_0"] == Job("17_0", "RUNNING", "b1", "None")
+    found = slurm.list_jobs("epochmeter-x")
+    assert found["17_0"] == SlurmJob("17_0", "RUNNING", "b1", "None")
     assert [found[each].has_ended for each in ("17_0", "17_1", "9")] == [False, False, True]
-    assert found["17_1"].why == "Nodes|required"
+    assert found["17_1"].reason == "Nodes|required"
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY", GONE])
 def test_job_in_an_end_state_has_ended(state):
-    assert Job("1", state).has_ended
+    assert SlurmJob("1", state).has_ended
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"])
 def test_job_in_an_active_state_has_not_ended(state):
-    assert not Job("1", state).has_ended
+    assert not SlurmJob("1", state).has_ended
 
 
 @pytest.mark.parametrize(
@@ -77,51 +85,51 @@ def test_job_in_an_active_state_has_not_ended(state):
     ],
 )
 def test_missing_features_are_listed(constraint, missing):
-    assert lacking(constraint, BOARDS) == missing
+    assert missing_features(constraint, BOARDS) == missing
 
 
 def test_matching_nodes_have_any_feature_of_the_constraint():
-    assert [each.name for each in serving("nano", BOARDS)] == ["b1", "b2"]
-    assert serving(None, BOARDS) == BOARDS
+    assert [each.name for each in matching_nodes("nano", BOARDS)] == ["b1", "b2"]
+    assert matching_nodes(None, BOARDS) == BOARDS
 
 
 @pytest.mark.parametrize("feature", ["2080ti", "80gb", "3090"])
 def test_feature_may_begin_with_a_digit(feature):
-    there = [Machine("g1", frozenset({feature}), "idle"), Machine("g2", frozenset({"t400"}), "idle")]
-    assert lacking(feature, there) == []
-    assert [each.name for each in serving(feature, there)] == ["g1"]
+    there = [SlurmNode("g1", frozenset({feature}), "idle"), SlurmNode("g2", frozenset({"t400"}), "idle")]
+    assert missing_features(feature, there) == []
+    assert [each.name for each in matching_nodes(feature, there)] == ["g1"]
 
 
 def test_missing_slurm_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"sinfo is not on PATH"):
-        slurm.machines()
+        slurm.list_nodes()
 
 
 def test_failed_program_is_an_error_with_its_message(program):
     program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(RuntimeError, match="squeue failed: slurm_load_jobs error: Unable to contact slurm controller"):
-        slurm.jobs("x")
+        slurm.list_jobs("x")
 
 
 def test_program_that_hangs_is_an_error(program, monkeypatch):
-    monkeypatch.setattr(slurm, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(slurm, "COMMAND_LIMIT_S", 0.2)
     program("squeue", "exec sleep 60")
     with pytest.raises(RuntimeError, match="squeue did not respond"):
-        slurm.jobs("x")
+        slurm.list_jobs("x")
 
 
 def test_exclusive_node_is_not_shared(program):
-    assert company({}) is None
+    assert sharing_reason({}) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=NO Contiguous=0'")
-    assert company({"SLURM_JOB_ID": "17"}) is None
+    assert sharing_reason({"SLURM_JOB_ID": "17"}) is None
 
 
 def test_energy_of_a_shared_node_is_refused(program):
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=OK Contiguous=0'")
-    assert "job 17 shares its node" in company({"SLURM_JOB_ID": "17"})
+    assert "job 17 shares its node" in sharing_reason({"SLURM_JOB_ID": "17"})
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert "exclusively: scontrol failed: Unable to contact" in company({"SLURM_JOB_ID": "17"})
+    assert "exclusively: scontrol failed: Unable to contact" in sharing_reason({"SLURM_JOB_ID": "17"})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import boards
 import pytest
 
 from epochmeter.machine import utilization
-from epochmeter.machine.utilization import PATIENCE_S, Missing, open_gauges
+from epochmeter.machine.utilization import READ_LIMIT_S, Unavailable, open_gauges
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def test_gauges_are_sampled_twice_per_second(tree, monkeypatch):
         def close(self):
             return True
 
-    monkeypatch.setattr(utilization, "Rounds", RoundsByHand)
+    monkeypatch.setattr(utilization, "PeriodicThread", RoundsByHand)
     with gauges(tree(**{LOAD: "500\n"})) as opened:
         (rounds,) = begun
         opened_ns = time.monotonic_ns()
@@ -151,7 +151,7 @@ def test_hanging_instrument_does_not_delay_a_border(tree):
         os.mkfifo(temperature)  # opening it waits for one who writes
         begun_s = time.monotonic()
         assert window(opened, lambda: None, lambda: None) == {"temperature_max_c": 40}
-        assert time.monotonic() - begun_s < 2 * PATIENCE_S, "one border waits, the others know"
+        assert time.monotonic() - begun_s < 2 * READ_LIMIT_S, "one border waits, the others know"
         opened.close()
         os.close(os.open(temperature, os.O_RDWR))  # lets the thread go
 
@@ -161,7 +161,7 @@ def test_old_samples_are_discarded_except_the_last(tree):
         first_ns, _ = borders(opened)
         second = borders(opened, before=lambda: tree(**meminfo(300)), after=lambda: tree(**meminfo(400)))
         assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 900 * 1024}
-        opened.forget(second[0])
+        opened.discard_before(second[0])
         assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 700 * 1024}
         assert opened.window(*second) == {"ram_peak_bytes": 700 * 1024}, "the mark before it is still there"
 
@@ -289,7 +289,7 @@ def test_cooling_devices_report_throttling_but_fans_do_not(tree):
 def test_unavailable_quantity_has_a_reason(tree):
     with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", -256_000))) as opened:
         assert {source.quantity for source in opened.sources()} == {"cpu_utilization"}
-        missing = {absent.quantity: absent for absent in opened.missing()}
+        missing = {absent.quantity: absent for absent in opened.unavailable()}
     assert missing.keys() == {
         "gpu_utilization",
         "gpu_clock_mean_hz",
@@ -297,7 +297,7 @@ def test_unavailable_quantity_has_a_reason(tree):
         "temperature_max_c",
         "throttling",
     }
-    assert missing["gpu_utilization"] == Missing("gpu_utilization", "no GPU in use reports its utilization", "")
+    assert missing["gpu_utilization"] == Unavailable("gpu_utilization", "no GPU in use reports its utilization", "")
     assert "meminfo" in missing["ram_peak_bytes"].why
     assert "of -256 C" in missing["temperature_max_c"].why
     assert "physical machine" in missing["temperature_max_c"].remedy

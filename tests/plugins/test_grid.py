@@ -13,7 +13,7 @@ from epochmeter.sweep import sweep_folder
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins import grid as plugin  # noqa: E402
-from hydra_plugins.grid import GridSweeper, drawn, shuffled  # noqa: E402
+from hydra_plugins.grid import GridSweeper, draw_sample, shuffle_points  # noqa: E402
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
 REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRID]
@@ -22,7 +22,7 @@ REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRI
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper whose folder is this test's, and whose points nobody composes."""
-    monkeypatch.setattr(plugin, "check", lambda points, sweeper: None)
+    monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
 
     def made(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
         sweeper = GridSweeper(max_batch_size, None, sample, repeats, GridOrder[order], seed)
@@ -39,43 +39,43 @@ def points(sweeper, *typed):
 
 
 def test_so_many_different_points_of_the_grid_are_drawn_in_its_order():
-    found = drawn(GRID, 5, seed=0)
+    found = draw_sample(GRID, 5, seed=0)
     places = [GRID.index(point) for point in found]
     assert len(set(places)) == 5
     assert places == sorted(places)
 
 
 def test_points_are_of_the_whole_grid_rather_than_its_diagonal():
-    pairs = {tuple(point) for seed in range(200) for point in drawn(GRID, 5, seed)}
+    pairs = {tuple(point) for seed in range(200) for point in draw_sample(GRID, 5, seed)}
     assert len(pairs) == len(GRID)
 
 
 def test_the_same_seed_draws_the_same_points_and_another_others():
-    assert drawn(GRID, 5, seed=7) == drawn(GRID, 5, seed=7)
-    assert drawn(GRID, 5, seed=7) != drawn(GRID, 5, seed=8)
+    assert draw_sample(GRID, 5, seed=7) == draw_sample(GRID, 5, seed=7)
+    assert draw_sample(GRID, 5, seed=7) != draw_sample(GRID, 5, seed=8)
 
 
 @pytest.mark.parametrize("sample", [None, 48, 49])
 def test_the_whole_grid_is_gone_through_where_no_fewer_are_asked_for(sample):
-    assert drawn(GRID, sample, seed=3) == GRID
+    assert draw_sample(GRID, sample, seed=3) == GRID
 
 
 def test_a_point_that_is_drawn_is_drawn_with_all_of_its_repeats():
-    found = drawn(REPEATED, 5, seed=0)
+    found = draw_sample(REPEATED, 5, seed=0)
     assert Counter(point[0] for point in found) == {f"repeat={repeat}": 5 for repeat in range(4)}
-    assert {tuple(point[1:]) for point in found} == {tuple(point) for point in drawn(GRID, 5, seed=0)}
+    assert {tuple(point[1:]) for point in found} == {tuple(point) for point in draw_sample(GRID, 5, seed=0)}
 
 
 def test_a_random_order_is_a_permutation_of_the_grid_that_its_seed_tells():
-    found = shuffled(GRID, seed=1)
+    found = shuffle_points(GRID, seed=1)
     assert found != GRID
     assert sorted(found) == sorted(GRID)
-    assert found == shuffled(GRID, seed=1)
-    assert found != shuffled(GRID, seed=2)
+    assert found == shuffle_points(GRID, seed=1)
+    assert found != shuffle_points(GRID, seed=2)
 
 
 def test_repeats_in_random_order_are_whole_blocks_each_with_a_permutation_of_its_own():
-    found = shuffled(REPEATED, seed=0)
+    found = shuffle_points(REPEATED, seed=0)
     blocks = [found[first : first + len(GRID)] for first in range(0, len(found), len(GRID))]
     assert [{point[0] for point in block} for block in blocks] == [{f"repeat={repeat}"} for repeat in range(4)]
     orders = [[point[1:] for point in block] for block in blocks]
@@ -85,14 +85,14 @@ def test_repeats_in_random_order_are_whole_blocks_each_with_a_permutation_of_its
 
 def test_no_place_in_a_block_is_any_points_own():
     """Over many seeds each point is as often first as last: 600 draws of 6, 100 each but for chance."""
-    firsts = Counter(tuple(shuffled(GRID[:6], seed)[0]) for seed in range(600))
+    firsts = Counter(tuple(shuffle_points(GRID[:6], seed)[0]) for seed in range(600))
     assert len(firsts) == 6
     assert all(60 < count < 140 for count in firsts.values())
 
 
 def test_repeats_wherever_they_were_typed_in_the_grid_make_blocks():
     grid = [[f"batch={batch}", f"repeat={repeat}"] for batch in (8, 16, 32) for repeat in (0, 1)]
-    assert [point[1] for point in shuffled(grid, seed=0)] == ["repeat=0"] * 3 + ["repeat=1"] * 3
+    assert [point[1] for point in shuffle_points(grid, seed=0)] == ["repeat=0"] * 3 + ["repeat=1"] * 3
 
 
 def test_without_a_sample_the_grid_is_hydras_own(sweeper):
@@ -104,9 +104,9 @@ def test_without_a_sample_the_grid_is_hydras_own(sweeper):
 
 def test_the_points_are_noted_by_their_numbers_before_the_first_is_run(sweeper, tmp_path):
     found = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
-    noted = sweep_folder.points(tmp_path / "sweep")
-    assert noted.typed == found
-    assert noted.varied == {"batch=8", "batch=16", "batch=32"}
+    noted = sweep_folder.read_points(tmp_path / "sweep")
+    assert noted.overrides == found
+    assert noted.varied_keys == {"batch=8", "batch=16", "batch=32"}
 
 
 def test_how_many_were_drawn_is_said_and_that_there_are_no_more(sweeper, capsys):
@@ -131,7 +131,7 @@ def test_completed_runs_of_the_same_command_are_counted_before_anything_is_compo
     for number in range(completed):
         (run := tmp_path / "sweep" / str(number)).mkdir()
         (run / "whole.json").write_text("{}")
-    monkeypatch.setattr(plugin, "check", lambda *asked: print("composing"))
+    monkeypatch.setattr(plugin, "check_configurations", lambda *asked: print("composing"))
     points(sweeper(), "batch=8,16,32")
     assert capsys.readouterr().out == f"{said}composing\n"
 

@@ -16,13 +16,13 @@ from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.sweep.search import STEADY, SearchError
-from epochmeter.sweep.search_space import Choices, Interval, WholeInterval
+from epochmeter.sweep.search_space import CategoricalDimension, FloatDimension, IntDimension
 
 pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
 from hydra_plugins import search as plugin  # noqa: E402
-from hydra_plugins.grid import check  # noqa: E402
-from hydra_plugins.search import SearchSweeper, axis, measured, tried  # noqa: E402
+from hydra_plugins.grid import check_configurations  # noqa: E402
+from hydra_plugins.search import SearchSweeper, earlier_points, make_dimension, trial_result  # noqa: E402
 
 ENERGY, TIME = STEADY
 PATIENCE_S = 600
@@ -45,13 +45,13 @@ class Runs:
         record = Record(self.folder / str(number))
         record.folder.mkdir(exist_ok=True)
         batch = int(dict(override.split("=") for override in typed)["batch"])
-        if not record.is_whole():
+        if not record.is_completed():
             state = "failed" if batch in self.fails else "whole"
             metrics = {ENERGY: float(batch), TIME: 1 / batch, "total/energy_j": 1.0, **self.metrics}
             run = {"overrides": typed, "energy": {"reason": None if metrics[ENERGY] else "no meter here"}}
             record.describe({}, run)
             kept = {name: value for name, value in metrics.items() if value is not None}
-            record.conclude({"state": state, "metrics": kept, "notes": [], "failure": None}, "its own")
+            record.write_summary({"state": state, "metrics": kept, "notes": [], "failure": None}, "its own")
         return [SimpleNamespace(return_value=None)]
 
 
@@ -59,7 +59,7 @@ class Runs:
 def probed(monkeypatch):
     """The points that were asked about before the first run, which nobody composes."""
     asked = []
-    monkeypatch.setattr(plugin, "check", lambda points, sweeper: asked.extend(points))
+    monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: asked.extend(points))
     return asked
 
 
@@ -80,20 +80,20 @@ def sweeper(tmp_path, probed):
 
 
 def parsed(*typed):
-    return [axis(override) for override in OverridesParser.create().parse_overrides(list(typed))]
+    return [make_dimension(override) for override in OverridesParser.create().parse_overrides(list(typed))]
 
 
 def test_what_hydra_sweeps_over_is_an_axis():
     assert parsed("batch=32,8", "+a=range(0,4)", "model=choice(lenet,resnet18)", "power_limit=null,15") == [
-        Choices("batch", ["8", "32"]),
-        Choices("+a", ["0", "1", "2", "3"]),
-        Choices("model", ["lenet", "resnet18"]),
-        Choices("power_limit", ["null", "15"]),
+        CategoricalDimension("batch", ["8", "32"]),
+        CategoricalDimension("+a", ["0", "1", "2", "3"]),
+        CategoricalDimension("model", ["lenet", "resnet18"]),
+        CategoricalDimension("power_limit", ["null", "15"]),
     ]
     assert parsed("optimizer.lr=tag(log, interval(0.001, 0.1))", "a=interval(1, 2)", "b=int(interval(1, 9))") == [
-        Interval("optimizer.lr", 0.001, 0.1, log=True),
-        Interval("a", 1.0, 2.0),
-        WholeInterval("b", 1, 9),
+        FloatDimension("optimizer.lr", 0.001, 0.1, log=True),
+        FloatDimension("a", 1.0, 2.0),
+        IntDimension("b", 1, 9),
     ]
 
 
@@ -132,7 +132,7 @@ def test_every_choice_is_checked_before_the_first_run_and_the_ends_of_an_interva
 )
 @pytest.mark.usefixtures("composed")
 def test_values_that_cannot_be_are_refused_before_the_first_run(sweeper, monkeypatch, typed, why):
-    monkeypatch.setattr(plugin, "check", check)
+    monkeypatch.setattr(plugin, "check_configurations", check_configurations)
     searching = sweeper()
     searching.hydra_context.config_loader = SimpleNamespace(
         load_sweep_config=lambda config, typed: compose("train", overrides=typed, return_hydra_config=True)
@@ -156,7 +156,7 @@ def test_a_run_that_failed_is_measured_again_under_its_number(sweeper, tmp_path)
     failed = [path.parent.name for path in tmp_path.glob("*/summary.json") if "failed" in path.read_text()]
     assert len(failed) == 1
     sweeper().sweep(["batch=8,16,32"])
-    assert all(Record(tmp_path / str(number)).is_whole() for number in range(3))
+    assert all(Record(tmp_path / str(number)).is_completed() for number in range(3))
     assert not (tmp_path / "3").exists()
 
 
@@ -176,9 +176,9 @@ def test_a_folder_whose_run_was_cut_off_before_it_told_what_it_is_is_taken_again
 
 
 def test_a_run_tells_nothing_before_it_is_whole(tmp_path):
-    assert measured(tmp_path).metrics == {}
+    assert trial_result(tmp_path).metrics == {}
     write_json(tmp_path / "summary.json", {"state": "killed", "metrics": {TIME: 1.0}})
-    assert measured(tmp_path).metrics == {}
+    assert trial_result(tmp_path).metrics == {}
 
 
 def test_a_run_that_a_search_reuses_is_a_measured_point(sweeper, tmp_path):
@@ -190,9 +190,9 @@ def test_a_run_that_a_search_reuses_is_a_measured_point(sweeper, tmp_path):
     described.describe({}, {**described.run(), "record_id": "of another"})
     (tmp_path / "0").mkdir()
     write_reference(tmp_path / "0", described, ["batch=8"])
-    asked = sweeper().asked(sweeper().config, [Choices("batch", ("8", "16"))])
-    assert tried(tmp_path, asked) == {0: ("batch=8",)}
-    assert measured(tmp_path / "0").metrics == described.summary()["metrics"]
+    asked = sweeper().search_spec(sweeper().config, [CategoricalDimension("batch", ("8", "16"))])
+    assert earlier_points(tmp_path, asked) == {0: ("batch=8",)}
+    assert trial_result(tmp_path / "0").metrics == described.summary()["metrics"]
 
 
 def test_by_what_was_searched_is_left_beside_the_runs(sweeper, tmp_path):
@@ -284,17 +284,17 @@ def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, reco
 def test_a_search_that_was_killed_goes_on_where_it_was(project):
     asked = on_stub(project, "hydra.sweeper.trials=4", batch="int(interval(1000,2000))")
     killed = project.start("train", *asked)
-    project.until(lambda: len([record for record in project.records() if record.is_whole()]) == 2)
+    project.until(lambda: len([record for record in project.records() if record.is_completed()]) == 2)
     project.until(lambda: len(project.records()) == 3)
     killed.kill()
     killed.communicate()
-    before = {record.folder.name: record.run()["record_id"] for record in project.records() if record.is_whole()}
+    before = {record.folder.name: record.run()["record_id"] for record in project.records() if record.is_completed()}
     batches = [record.job()["batch"] for record in project.records()]
 
     done = project.run("train", *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [record.folder.name for record in project.records()] == ["0", "1", "2", "3"]
-    assert all(record.is_whole() for record in project.records())
+    assert all(record.is_completed() for record in project.records())
     assert {record.folder.name: record.run()["record_id"] for record in project.records()}.items() >= before.items()
     assert [record.job()["batch"] for record in project.records()][: len(batches)] == batches
     assert len(project.sweeps()) == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.power.knobs import jtop_control
-from epochmeter.power.window_energy import Reading, consumption
+from epochmeter.power.window_energy import Reading, energy_of_window
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -48,7 +48,7 @@ def energy():
     """Function of (before, after, meter, seconds): the joules of a window between two readings."""
 
     def between(before, after, meter, seconds):
-        metrics = consumption(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
+        metrics = energy_of_window(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
         return {
             name: value for name, value in metrics.items() if name.endswith("_j") and name != "energy_uncertainty_j"
         }
@@ -114,5 +114,5 @@ def no_jtop(monkeypatch):
         raise RuntimeError("the jtop service is not active.")
         yield
 
-    monkeypatch.setattr(jtop_control, "connected", connected)
+    monkeypatch.setattr(jtop_control, "connect_client", connected)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -4,25 +4,25 @@ from pathlib import Path
 import pytest
 import yaml
 
-from epochmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, open_meter
-from epochmeter.power.power_series import Series
+from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, NullMeter, open_meter
+from epochmeter.power.power_series import PowerSeries
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 
 
-def counters(source: str = "counter", **read) -> Instruments:
+def counters(source: str = "counter", **read) -> InstrumentMeter:
     parts = {name: Counter(Domain(source, 0.1, name), at) for name, at in read.items()}
-    return Instruments(counters=parts, total=list(parts), covers="all")
+    return InstrumentMeter(counters=parts, total=list(parts), covers="all")
 
 
 def test_source_of_a_total_is_that_of_its_least_accurate_domain():
     parts = {source: Counter(Domain(source, 0.1, source), float) for source in SOURCES}
-    assert Instruments(counters=parts, total=list(parts), covers="all").energy["source"] == "estimated"
+    assert InstrumentMeter(counters=parts, total=list(parts), covers="all").energy["source"] == "estimated"
 
 
 def test_domain_outside_the_total_does_not_change_it():
     parts = {source: Counter(Domain(source, 0.1, source), float) for source in SOURCES}
-    meter = Instruments(counters=parts, total=["counter"], covers="all")
+    meter = InstrumentMeter(counters=parts, total=["counter"], covers="all")
     assert meter.energy["source"] == "counter"
     assert meter.total({"counter": 3.0, "sampled": 5.0}) == 3.0
 
@@ -37,14 +37,14 @@ def test_failed_read_is_logged_and_left_out(caplog):
 
 def test_samples_of_a_part_are_not_the_power_of_the_total():
     """One of two GPUs has a counter, the other only sampled power."""
-    samples = Series(["gpu1"], total=["gpu1"], bridge_s=1.0)
+    samples = PowerSeries(["gpu1"], total=["gpu1"], bridge_s=1.0)
     for at_ns in range(0, 500_000_001, 100_000_000):
         samples.add(at_ns, {"gpu1": 200.0})
     samples.domains = {"gpu1": Domain("sampled", 0.1, "board")}
     counter = Counter(Domain("counter", 0.1, "board"), float)
     both = {"counters": {"gpu0": counter}, "powers": samples, "total": ["gpu0", "gpu1"], "covers": "all"}
-    assert Instruments(**both).sampling(0, 500_000_000).peak_w == 200.0
-    in_part = Instruments(**both, sampled_in_part=True)
+    assert InstrumentMeter(**both).sampling(0, 500_000_000).peak_w == 200.0
+    in_part = InstrumentMeter(**both, sampled_in_part=True)
     assert in_part.sampling(0, 500_000_000).peak_w is None
     drained = in_part.drain(500_000_000)
     assert list(drained.watts["gpu1"]) == [200.0] * 5
@@ -75,4 +75,4 @@ def test_meter_none_has_a_reason():
 
 def test_absent_meter_has_a_reason():
     energy = {"source": "none", "covers": None, "domains": [], "reason": "there is none"}
-    assert Absent("there is none").energy == energy
+    assert NullMeter("there is none").energy == energy

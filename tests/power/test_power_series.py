@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from epochmeter.power.power_series import Sampling, Series
+from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.uncertainty import Response
 from epochmeter.power.uncertainty import renewal_s as estimated_s
 
@@ -13,12 +13,12 @@ S = 1_000_000_000
 BRIDGE_S = 0.8
 
 
-def series(*domains: str, total: tuple[str, ...] | None = None, **how) -> Series:
+def series(*domains: str, total: tuple[str, ...] | None = None, **how) -> PowerSeries:
     names = domains or ("VDD_IN",)
-    return Series(names, total=total or names, bridge_s=BRIDGE_S, **how)
+    return PowerSeries(names, total=total or names, bridge_s=BRIDGE_S, **how)
 
 
-def sampled(watts: Callable[[float], float], times_s, **how) -> Series:
+def sampled(watts: Callable[[float], float], times_s, **how) -> PowerSeries:
     """A series of one rail, sampled at the given seconds."""
     power = series(**how)
     for at_s in times_s:
@@ -26,7 +26,7 @@ def sampled(watts: Callable[[float], float], times_s, **how) -> Series:
     return power
 
 
-def joules(power: Series, until_s: float) -> float:
+def joules(power: PowerSeries, until_s: float) -> float:
     return power.joules(round(until_s * S))["VDD_IN"]
 
 
@@ -187,11 +187,11 @@ def test_failed_read_is_interpolated_and_counted():
     power.add(0, {"VDD_IN": 10.0})
     for at_s in (0.1, 0.2, 0.3):
         power.add(round(at_s * S), {}, {"VDD_IN": "empty"})
-        assert power.lost(round(at_s * S)) == {}
+        assert power.unavailable(round(at_s * S)) == {}
     power.add(round(0.4 * S), {"VDD_IN": 20.0})
     sampling = power.sampling(0, round(0.4 * S))
     assert joules(power, 0.4) == pytest.approx(6.0)
-    assert (sampling.samples, sampling.failed, sampling.lost) == (2, 3, {})
+    assert (sampling.samples, sampling.failed, sampling.unavailable) == (2, 3, {})
     assert sampling.gap_max_s == pytest.approx(0.4)
     assert power.sampling(0, round(0.3 * S)).failed == 3
 
@@ -202,19 +202,19 @@ def test_domain_unread_for_longer_than_the_bridge_is_unavailable():
     unavailable = {}
     for tenth in range(1, 11):
         power.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"})
-        unavailable[tenth] = power.lost(tenth * S // 10)
+        unavailable[tenth] = power.unavailable(tenth * S // 10)
     assert [tenth for tenth, lost in unavailable.items() if lost] == [9, 10]  # after 0.8 s
     assert unavailable[9] == unavailable[10] == {"VDD_IN": "No such device"}
     assert power.joules(S) == {"VDD_SOC": pytest.approx(1.0)}
-    assert power.sampling(0, S).lost == {"VDD_IN": "no reading for 1.0 s: No such device"}
+    assert power.sampling(0, S).unavailable == {"VDD_IN": "no reading for 1.0 s: No such device"}
 
 
 def test_domain_that_recovers_has_energy_outside_of_its_gap():
     power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5, 4.0])
-    assert power.sampling(0, S).lost == {}
-    assert power.sampling(3 * S, 4 * S).lost == {}
+    assert power.sampling(0, S).unavailable == {}
+    assert power.sampling(3 * S, 4 * S).unavailable == {}
     for opened_s, closed_s in ((0, 4), (0, 2), (2, 4), (1.5, 2.5)):
-        assert power.sampling(round(opened_s * S), round(closed_s * S)).lost == {
+        assert power.sampling(round(opened_s * S), round(closed_s * S)).unavailable == {
             "VDD_IN": "no reading for 2.0 s: no sample was taken"
         }
 
@@ -222,21 +222,21 @@ def test_domain_that_recovers_has_energy_outside_of_its_gap():
 def test_gap_is_kept_when_its_samples_are_drained():
     power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5])
     power.drain(2 * S)
-    assert power.sampling(2 * S, round(3.5 * S)).lost == {"VDD_IN": "no reading for 2.0 s: no sample was taken"}
+    assert power.sampling(2 * S, round(3.5 * S)).unavailable == {"VDD_IN": "no reading for 2.0 s: no sample was taken"}
 
 
 def test_window_in_which_all_reads_fail_has_no_energy():
     power = sampled(lambda at_s: 10.0, [0.0, 0.1])
     for at_s in (0.2, 0.3, 0.4):
         power.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
-    assert power.sampling(0, S // 5).lost == {}
-    assert power.sampling(S // 5, round(0.4 * S)).lost == {"VDD_IN": "no reading in the window: No such device"}
+    assert power.sampling(0, S // 5).unavailable == {}
+    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {"VDD_IN": "no reading in the window: No such device"}
 
 
 def test_window_between_two_samples_has_energy():
     """Nothing fails, but the sampling period is longer than the window."""
     power = sampled(lambda at_s: 10.0, [0.0, 0.1])
-    assert power.sampling(S // 5, round(0.4 * S)).lost == {}
+    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {}
 
 
 def test_longer_bridge_does_not_change_earlier_gaps():
@@ -244,17 +244,17 @@ def test_longer_bridge_does_not_change_earlier_gaps():
     power.bridge_s = 3.0
     power.add(4 * S, {"VDD_IN": 10.0})
     assert joules(power, 4.0) == pytest.approx(5.0 + 25.0)
-    assert power.sampling(0, S).lost == {"VDD_IN": "no reading for 1.0 s: no sample was taken"}
-    assert power.sampling(round(1.5 * S), 4 * S).lost == {}
+    assert power.sampling(0, S).unavailable == {"VDD_IN": "no reading for 1.0 s: no sample was taken"}
+    assert power.sampling(round(1.5 * S), 4 * S).unavailable == {}
 
 
 def test_domain_that_was_never_read_has_a_reason():
     power = series()
     power.add(0, {}, {"VDD_IN": "Permission denied"})
-    assert power.lost(0) == {}  # one failed read is not yet a failure
-    assert power.lost(S) == {"VDD_IN": "Permission denied"}
+    assert power.unavailable(0) == {}  # one failed read is not yet a failure
+    assert power.unavailable(S) == {"VDD_IN": "Permission denied"}
     assert power.joules(S) == {}
-    assert power.sampling(0, S).lost == {"VDD_IN": "Permission denied"}
+    assert power.sampling(0, S).unavailable == {"VDD_IN": "Permission denied"}
 
 
 def test_total_is_sampled_only_if_all_its_domains_are():
@@ -263,7 +263,7 @@ def test_total_is_sampled_only_if_all_its_domains_are():
         power.add(at_s * S // 10, watts)
     sampling = power.sampling(0, S // 5)
     assert (sampling.samples, sampling.peak_w, sampling.gap_max_s) == (2, 6.0, 0.2)
-    assert sampling.inside == {"GPU": 3, "CPU": 2, "SOC": 1}
+    assert sampling.samples_per_domain == {"GPU": 3, "CPU": 2, "SOC": 1}
     powers = power.drain(S)
     assert [power if power == power else None for power in powers.total_w] == [4.0, None, 6.0]
     assert math.isnan(powers.watts["CPU"][1])

@@ -9,11 +9,11 @@ from itertools import islice
 import pytest
 
 from epochmeter.machine import periodic_thread
-from epochmeter.machine.periodic_thread import pauses
+from epochmeter.machine.periodic_thread import jittered_intervals
 from epochmeter.power import sampler
-from epochmeter.power.meter import Domain, Instruments, Power
+from epochmeter.power.meter import Domain, InstrumentMeter, Power
 from epochmeter.power.sampler import Sampler
-from epochmeter.power.window_energy import consumption, reading
+from epochmeter.power.window_energy import energy_of_window, take_reading
 
 S = 1_000_000_000
 LONG_PERIOD_S = 60.0  # so long a period means samples at borders only
@@ -47,8 +47,8 @@ def rail() -> Iterator[Rail]:
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """Shorter time limits than the real ones."""
-    monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.2)
-    monkeypatch.setattr(sampler, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(sampler, "MAX_SILENCE_S", 0.2)
+    monkeypatch.setattr(sampler, "READ_LIMIT_S", 0.1)
 
 
 def sampling(period_s: float, **rails: Rail):
@@ -64,7 +64,7 @@ def until(true: Callable[[], object], limit_s: float = 5.0) -> None:
 
 
 def test_sampling_intervals_have_jitter_and_the_configured_mean():
-    some = list(islice(pauses(0.02, random.Random(1)), 10_000))
+    some = list(islice(jittered_intervals(0.02, random.Random(1)), 10_000))
     assert statistics.mean(some) == pytest.approx(0.02, rel=0.01)
     assert statistics.pstdev(some) > 0.02 / 5
     assert all(0 < pause <= 0.03 for pause in some)
@@ -74,7 +74,7 @@ def test_sampling_intervals_have_jitter_and_the_configured_mean():
 def test_jitter_samples_all_phases_of_a_periodic_load(multiple):
     """At a fixed period of 0.02 s, a cycle of five samples would always be high in two or always in three of them."""
     cycle_s, at_s, phases = multiple * 0.02, 0.0, []
-    for pause_s in islice(pauses(0.02, random.Random(1)), 5_000):
+    for pause_s in islice(jittered_intervals(0.02, random.Random(1)), 5_000):
         at_s += pause_s
         phases.append(at_s % cycle_s < cycle_s / 2)
     assert statistics.mean(phases) == pytest.approx(0.5, abs=0.02)
@@ -124,7 +124,7 @@ def test_short_failure_is_counted_and_interpolated(rail, caplog):
         joules = sampler_.joules()
         stretch = sampler_.sampling(opened_ns, time.monotonic_ns())
         assert stretch.failed >= 2
-        assert stretch.lost == {}
+        assert stretch.unavailable == {}
         assert joules["VDD_IN"] > 0
     assert not caplog.records
 
@@ -140,7 +140,7 @@ def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rai
         reads = rail.reads
         until(lambda: rail.reads > reads + 3)
         assert sampler_.joules().keys() == {"VDD_SOC"}
-        assert str(error) in sampler_.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"]
+        assert str(error) in sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"]
         rail.error = None
         assert sampler_.joules().keys() == {"VDD_IN", "VDD_SOC"}
     (message,) = caplog.messages
@@ -150,9 +150,9 @@ def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rai
 def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, monkeypatch, caplog):
     """A read takes 0.2 ms of a core, of which it may use a thousandth: it pauses for 0.2 s, longer than the 0.05 s
     after which power would be unavailable."""
-    monkeypatch.setattr(sampler, "LONGEST_SILENCE_S", 0.05)
-    monkeypatch.setattr(sampler, "LOOK_S", 0.01)
-    monkeypatch.setattr(periodic_thread, "MOST", 0.001)
+    monkeypatch.setattr(sampler, "MAX_SILENCE_S", 0.05)
+    monkeypatch.setattr(sampler, "HEALTH_CHECK_S", 0.01)
+    monkeypatch.setattr(periodic_thread, "MAX_CPU_FRACTION", 0.001)
     read = rail.read
 
     def dear() -> float:
@@ -168,23 +168,23 @@ def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, mo
         caplog.clear()
         opened_ns = time.monotonic_ns()
         until(lambda: sampler_.sampling(opened_ns, time.monotonic_ns()).samples > 5, limit_s=20)
-        assert sampler_.sampling(opened_ns, time.monotonic_ns()).lost == {}
+        assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable == {}
     assert not caplog.records
 
 
 def test_window_shorter_than_the_sampling_period_has_no_energy(rail):
     with sampling(LONG_PERIOD_S, gpu0=rail) as sampler_:
-        meter = Instruments(powers=sampler_, total=["gpu0"], covers="GPU board")
-        before = reading(meter)
+        meter = InstrumentMeter(powers=sampler_, total=["gpu0"], covers="GPU board")
+        before = take_reading(meter)
         rail.watts = 180.0
         time.sleep(0.03)
         rail.watts = 10.0
-        after = reading(meter)
-        assert consumption(before, after, meter, 0.03).metrics == {}
+        after = take_reading(meter)
+        assert energy_of_window(before, after, meter, 0.03).metrics == {}
 
 
 def test_gap_of_0_3_s_is_bridged_and_failure_is_reported_within_1_s():
-    assert 0.3 + 2 * 0.1 < sampler.LONGEST_SILENCE_S < 1 - 0.1  # at 10 Hz, the slowest sampling of a board
+    assert 0.3 + 2 * 0.1 < sampler.MAX_SILENCE_S < 1 - 0.1  # at 10 Hz, the slowest sampling of a board
 
 
 def test_sensor_that_hangs_delays_one_border_only(quick, rail):
@@ -200,8 +200,8 @@ def test_sensor_that_hangs_delays_one_border_only(quick, rail):
             sampler_.joules()
             waits_s.append(time.monotonic() - begun_s)
         until(lambda: sampler_.joules() == {})
-        assert waits_s[0] >= sampler.PATIENCE_S > 2 * max(waits_s[1:])
-        assert sampler_.sampling(opened_ns, time.monotonic_ns()).lost["VDD_IN"].endswith("no sample was taken")
+        assert waits_s[0] >= sampler.READ_LIMIT_S > 2 * max(waits_s[1:])
+        assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
 
 
 def test_close_ends_the_threads_during_a_long_pause():
@@ -227,12 +227,12 @@ def test_slow_reading_counts_as_failed(quick, rail):
         rail.free.clear()
         opened_ns = time.monotonic_ns()
         slow.joules()
-        time.sleep(sampler.LONGEST_SILENCE_S)
+        time.sleep(sampler.MAX_SILENCE_S)
         rail.free.set()
         until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
         window = slow.sampling(opened_ns, time.monotonic_ns())
         assert window.samples == 0
-        assert "a reading took 0." in window.lost["VDD_IN"]
+        assert "a reading took 0." in window.unavailable["VDD_IN"]
 
 
 def test_close_does_not_wait_for_a_sensor_that_hangs(quick, rail):

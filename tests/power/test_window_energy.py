@@ -3,12 +3,12 @@ from itertools import pairwise
 
 import pytest
 
-from epochmeter.power.meter import Absent, Counter, Domain, Instruments
-from epochmeter.power.power_series import NO_POWERS, Sampling
-from epochmeter.power.window_energy import Reading, consumption, reading, rest, spent
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
+from epochmeter.power.power_series import NO_POWER_SAMPLES, Sampling
+from epochmeter.power.window_energy import Reading, energy_between, energy_of_window, measure_idle, take_reading
 
 SECOND = 1_000_000_000
-WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
+WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
 
 
 class Scripted:
@@ -17,26 +17,26 @@ class Scripted:
     def __init__(self, sampling=WELL, **domains):
         averaged = domains.items()
         self.domains = {name: Domain("sampled", 0.01, name, averaging_s=seconds) for name, seconds in averaged}
-        result = sampling._replace(inside=dict.fromkeys(domains, sampling.samples))
+        result = sampling._replace(samples_per_domain=dict.fromkeys(domains, sampling.samples))
         self.sampling = lambda opened_ns, closed_ns: result
-        self.drain = lambda before_ns: NO_POWERS
+        self.drain = lambda before_ns: NO_POWER_SAMPLES
         self.joules = lambda *, fresh: {}
         self.close = lambda: None
 
 
 def counters(source="counter", period_s=0.1, **read):
     parts = {name: Counter(Domain(source, period_s, name), at) for name, at in read.items()}
-    return Instruments(counters=parts, total=list(parts), covers="all")
+    return InstrumentMeter(counters=parts, total=list(parts), covers="all")
 
 
 def sampled(sampling=WELL, **domains):
-    return Instruments(powers=Scripted(sampling, **domains), total=list(domains), covers="all")
+    return InstrumentMeter(powers=Scripted(sampling, **domains), total=list(domains), covers="all")
 
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
     """The energy between two readings that are `seconds` apart."""
     borders = Reading(0, before), Reading(round(seconds * SECOND), after)
-    return consumption(*borders, meter, seconds if window_s is None else window_s, **how)
+    return energy_of_window(*borders, meter, seconds if window_s is None else window_s, **how)
 
 
 def energies(energy):
@@ -45,7 +45,10 @@ def energies(energy):
 
 def test_window_energy_is_the_difference_of_two_readings():
     domains = counters(cpu0=float, dram0=float).domains
-    assert spent({"cpu0": 100.0, "dram0": 7.0}, {"cpu0": 130.0, "dram0": 7.5}, domains) == {"cpu0": 30.0, "dram0": 0.5}
+    assert energy_between({"cpu0": 100.0, "dram0": 7.0}, {"cpu0": 130.0, "dram0": 7.5}, domains) == {
+        "cpu0": 30.0,
+        "dram0": 0.5,
+    }
 
 
 @pytest.mark.parametrize("after", [{}, {"cpu0": 100.0}, {"cpu0": 3.0}], ids=["unread", "stood still", "reset"])
@@ -83,7 +86,7 @@ def test_window_shorter_than_ten_counter_periods_has_a_note_and_no_energy(source
 def test_window_too_short_for_one_counter_has_no_total():
     domains = {"cpu0": Domain("counter", 0.001, "CPU package"), "gpu0": Domain("counter", 0.1, "GPU board")}
     parts = {name: Counter(domain, float) for name, domain in domains.items()}
-    meter = Instruments(counters=parts, total=list(parts), covers="all")
+    meter = InstrumentMeter(counters=parts, total=list(parts), covers="all")
     assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
 
 
@@ -100,14 +103,14 @@ def test_window_with_few_samples_has_no_energy_but_its_sensor_is_available(secon
     assert [note.partition(",")[0] for note in energy.notes] == [
         f"no energy of gpu0: {samples} power samples in {seconds} s"
     ]
-    assert energy.lost == {}
+    assert energy.unavailable == {}
 
 
 def test_sampling_statistics_exclude_the_readings_at_the_borders():
     """The readings take samples themselves, which are at the borders of the window rather than in it."""
     meter, windows = sampled(VDD_IN=0.0), []
     meter.sampling = lambda *window: windows.append(window)
-    consumption(Reading(1000, {}, took_ns=600), Reading(9000, {}, took_ns=400), meter, 1.0)
+    energy_of_window(Reading(1000, {}, took_ns=600), Reading(9000, {}, took_ns=400), meter, 1.0)
     assert windows == [(1300, 8800)]
 
 
@@ -120,7 +123,7 @@ def test_domains_with_the_same_reason_share_a_note():
 
 def test_cross_check_that_needs_longer_windows_causes_no_note():
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
-    meter = Instruments(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
+    meter = InstrumentMeter(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}, 2.0)
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert energy.notes == []
@@ -149,7 +152,7 @@ def test_window_with_failed_counter_has_no_term(after, seconds):
 
 
 def test_unavailable_sensor_has_no_term():
-    lost = WELL._replace(lost={"VDD_IN": "unread for 3.0 s: gone"})
+    lost = WELL._replace(unavailable={"VDD_IN": "unread for 3.0 s: gone"})
     assert used(sampled(lost, VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.0}, 0.02).term == {}
 
 
@@ -159,27 +162,27 @@ def test_estimate_has_its_own_metric():
 
 
 def test_sensor_unavailable_within_the_window_has_no_energy():
-    lost = WELL._replace(lost={"VDD_IN": "unread for 3.0 s: No such device"})
+    lost = WELL._replace(unavailable={"VDD_IN": "unread for 3.0 s: No such device"})
     energy = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0})
     assert energies(energy) == {}
     assert energy.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
-    assert energy.lost == {"VDD_IN": "unread for 3.0 s: No such device."}
+    assert energy.unavailable == {"VDD_IN": "unread for 3.0 s: No such device."}
 
 
 def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
-    lost = WELL._replace(lost={"gpu0": "unread", "gpu0_sampled": "unread"})
+    lost = WELL._replace(unavailable={"gpu0": "unread", "gpu0_sampled": "unread"})
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
     powers = Scripted(lost, gpu0=0.02, gpu0_sampled=0.02)
-    meter = Instruments(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    meter = InstrumentMeter(counters=parts, powers=powers, total=["gpu0"], covers="all")
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert energy.notes == ["no energy of gpu0_sampled: unread."]
-    assert energy.lost == {}
+    assert energy.unavailable == {}
 
 
 def test_failed_counter_is_reported_as_unavailable():
     energy = used(counters(cpu0=float), {"cpu0": 1.0}, {})
-    assert energy.lost.keys() == {"cpu0"}
+    assert energy.unavailable.keys() == {"cpu0"}
 
 
 def test_failed_readings_are_noted():
@@ -215,7 +218,7 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
     powers = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
-    meter = Instruments(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
+    meter = InstrumentMeter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
     sampling = meter.sampling(0, 10 * SECOND)
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
@@ -228,7 +231,7 @@ def test_counter_uncertainty_is_one_period_and_the_time_outside_the_window():
 def test_counter_uncertainty_uses_peak_power():
     parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
     powers = Scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
-    meter = Instruments(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    meter = InstrumentMeter(counters=parts, powers=powers, total=["gpu0"], covers="all")
     metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
     assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)
 
@@ -241,22 +244,24 @@ def test_sampled_uncertainty_is_that_of_the_samples_and_the_time_outside_the_win
 def test_idle_energy_is_the_difference_over_the_idle_time():
     clock = {"joules": 100.0}
     meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
-    energy = rest(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
+    energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
     assert energy.metrics["energy_j"] == 60
 
 
 def test_missing_idle_power_has_a_note():
-    energy = rest(counters(cpu0=lambda: 7.0), 1.0, sleep=lambda seconds: None)
+    energy = measure_idle(counters(cpu0=lambda: 7.0), 1.0, sleep=lambda seconds: None)
     assert energy.metrics == {}
     assert energy.notes[0].startswith("no energy of cpu0: ")
 
 
-@pytest.mark.parametrize("meter", [Absent("none"), counters(source="estimated", cpu=float)], ids=["none", "estimate"])
+@pytest.mark.parametrize(
+    "meter", [NullMeter("none"), counters(source="estimated", cpu=float)], ids=["none", "estimate"]
+)
 def test_idle_power_is_not_waited_for_without_a_measurement(meter):
     def never(seconds):
         raise AssertionError("it slept")
 
-    assert rest(meter, 10, sleep=never).metrics == {}
+    assert measure_idle(meter, 10, sleep=never).metrics == {}
 
 
 def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
@@ -267,4 +272,4 @@ def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
         return 7.0
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
-    assert reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)
+    assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)

@@ -19,7 +19,7 @@ USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True,
 
 
 def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on=None, **keys):
-    shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "fetch_stall": 0.0, **(parts or {"compute": 1.0})}
+    shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "data_stall": 0.0, **(parts or {"compute": 1.0})}
     steady = {f"{part}_s": share * e2e_s for part, share in shares.items()}
     total = {} if limit_w is None else {"power_limit_w": limit_w}
     told = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
@@ -29,7 +29,7 @@ def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on
 
 
 def waiting(number, read_s, preprocess_s, **more):
-    parts = {"fetch_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s,
+    parts = {"data_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s,
              "loader_decode": 0.0}  # fmt: skip
     return run(number, parts=parts, **more)
 
@@ -65,7 +65,7 @@ def changes(*runs):
                 0,
                 parts={
                     "compute": 0.4,
-                    "fetch_stall": 0.6,
+                    "data_stall": 0.6,
                     "loader_read": 9.0,
                     "loader_preprocess": 11.0,
                     "loader_decode": 0.0,

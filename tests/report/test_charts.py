@@ -14,7 +14,7 @@ from epochmeter.report.points import points
 from epochmeter.report.powers import Power
 from epochmeter.report.stacks import domains_of
 
-PARTS = {"fetch_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
+PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
 
 
 def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys):
@@ -60,7 +60,7 @@ def test_repeats_are_one_mark_whose_bars_are_their_standard_deviation():
 
 def test_the_only_run_of_a_job_has_the_spread_of_its_epochs():
     alone = ran(0, 10.0)
-    (point,) = points([replace(alone, metrics={**alone.metrics, "spread/e2e_s": 0.3})])
+    (point,) = points([replace(alone, metrics={**alone.metrics, "std/e2e_s": 0.3})])
     assert steady(point, "e2e_s") == (10.0, 0.3, "epochs")
 
 
@@ -261,7 +261,7 @@ def test_ready_batches_are_among_the_bars_and_not_among_what_is_chosen_from():
     grid = [(batch, workers) for batch in (8, 16) for workers in (1, 4)]
     rows = [ran(n, *((10.0, 100.0) if n < 4 else (5.0, 50.0)), steady=PARTS, batch=batch, workers=workers)
             for n, (batch, workers) in enumerate(2 * grid)]  # fmt: skip
-    rows = [replace(row, job={**row.job, "ready_batches": row.number > 3}) for row in rows]
+    rows = [replace(row, job={**row.job, "synthetic_batches": row.number > 3}) for row in rows]
     found = drawn(rows)
     assert len(found["epoch_parts"].bars) == 8
     assert set(places(found["energy_by_time"]).values()) == {(10.0, 100.0)}

@@ -20,7 +20,7 @@ def names(report):
 
 
 def test_a_sweep_of_stalls_tells_of_them():
-    parts = {"fetch_stall_s": 0.4, "copy_s": 0.1, "compute_s": 4.5, "overhead_s": 0.2}
+    parts = {"data_stall_s": 0.4, "copy_s": 0.1, "compute_s": 4.5, "overhead_s": 0.2}
     told = compose(sweep(*rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1], steady=parts)), Asked())
     assert "stalls" in names(told)
     assert told.hints == []

@@ -147,7 +147,7 @@ def test_energy_is_told_with_what_it_covers():
 
 
 def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
-    text = printed(sweep(tmp_path, rows(T1, T3, T2, steady={"fetch_stall_s": 6.4})))
+    text = printed(sweep(tmp_path, rows(T1, T3, T2, steady={"data_stall_s": 6.4})))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "fetch-bound" in text.splitlines()[0] + text.splitlines()[1]
     assert "What if (predicted)" in text

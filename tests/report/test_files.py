@@ -21,7 +21,7 @@ def report(*rows, **asked):
 
 def parts(number, speed, **keys):
     """A run that knows where its time went."""
-    steady = {"fetch_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
+    steady = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
     return trained(number, speed, steady=steady, **keys)
 
 

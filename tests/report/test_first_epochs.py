@@ -18,8 +18,8 @@ def said(found, number):
     return list(answers(found)[number - 1].sentences)
 
 
-FIRST = epoch(10.0, fetch_stall_s=2.5, loader_start_s=2.0, copy_s=0.5, compute_s=6.0, overhead_s=1.0)
-LATER = epoch(6.0, fetch_stall_s=0.5, loader_start_s=0.4, copy_s=0.5, compute_s=4.5, overhead_s=0.5)
+FIRST = epoch(10.0, data_stall_s=2.5, loader_start_s=2.0, copy_s=0.5, compute_s=6.0, overhead_s=1.0)
+LATER = epoch(6.0, data_stall_s=0.5, loader_start_s=0.4, copy_s=0.5, compute_s=4.5, overhead_s=0.5)
 
 
 def test_where_the_first_epoch_loses_its_time():

@@ -16,7 +16,7 @@ from epochmeter.report.markdown import piped, plain
         ("<script>&", "&lt;script&gt;&amp;"),
         ("[a](javascript:b)", r"\[a\](javascript:b)"),
         ("2*3*4 `x` ~y~", r"2\*3\*4 \`x\` \~y\~"),
-        ("fetch_stall_s", "fetch_stall_s"),
+        ("data_stall_s", "data_stall_s"),
         ("__init__ _x_ a _", r"\_\_init\_\_ \_x\_ a \_"),
         ("", ""),
     ],

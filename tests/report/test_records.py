@@ -15,7 +15,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert (found.number, found.state, found.left_out) == (3, "whole", None)
     assert found.keys == {"supply": "warm", "batch": "8"}
     assert found.steady("e2e_s") == 2.5
-    assert found.steady("fetch_stall_s") is None
+    assert found.steady("data_stall_s") is None
     assert (found.energy_covers, found.energy_domains, found.no_energy) == ("GPUs used", ["gpu0"], None)
     assert found.cores == 8
 

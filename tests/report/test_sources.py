@@ -7,7 +7,7 @@ from sweeps import row, trained, write
 
 from epochmeter.report import records, sources, table
 from epochmeter.report.sources import found, linked
-from epochmeter.results.run_info import facts
+from epochmeter.results.run_info import build_run_info
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
@@ -95,7 +95,7 @@ def as_shown(sweep, number, state="whole", status="FINISHED", metrics=METRICS, *
     described = {"number": number, "sweep_id": sweep, "host": "orin", "overrides": [f"batch={64 + number}"],
                  "rehearsal": [], "energy": COUNTED, "training": {"ranks": 4, "torch": "2.9"}, **run}  # fmt: skip
     epoch = {"window": "epoch", "epoch": 3, "metrics": {"epoch/e2e_s": 2.5, "epoch/steps": 9}}
-    told = facts(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
+    told = build_run_info(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
     return {"run_id": f"id{number}", "sweep_id": sweep, "params": {}, "metrics": metrics, "facts": told,
             "tags": {"epochmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
             "link": f"http://127.0.0.1/#/{number}", "reused_as": []}  # fmt: skip

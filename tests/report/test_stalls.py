@@ -169,7 +169,7 @@ def test_in_memory_storage_plays_no_part():
 
 
 def test_the_three_definitions_stand_side_by_side():
-    found = one(rows(T1, T3, T2, steady={"fetch_stall_s": 6.4, "fetch_stall_model_s": 6.6}))
+    found = one(rows(T1, T3, T2, steady={"data_stall_s": 6.4, "data_stall_model_s": 6.6}))
     assert (found.cold.measured_s, found.cold.model_s) == pytest.approx((6.4, 6.6))
     assert found.cold.differential_s == pytest.approx(contrast(STALLED, samples(T1, T3, T2)).value)
     assert found.warm.differential_s == pytest.approx(2.2)

@@ -11,13 +11,13 @@ from epochmeter.report.bounds import bounds
 from epochmeter.report.choices import choices, unmet
 from epochmeter.report.points import points
 from epochmeter.report.verdict import caveats, page
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 
 def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
-    parts = {"compute_s": None, "fetch_stall_s": None}
+    parts = {"compute_s": None, "data_stall_s": None}
     if time_s:
-        parts = {"compute_s": (0.9 - stall) * time_s, "fetch_stall_s": stall * time_s, "overhead_s": 0.1 * time_s,
+        parts = {"compute_s": (0.9 - stall) * time_s, "data_stall_s": stall * time_s, "overhead_s": 0.1 * time_s,
                  "copy_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 1.0, "loader_decode_s": 0.5}  # fmt: skip
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
@@ -145,10 +145,10 @@ def test_what_changes_how_a_job_learns_is_told_unless_there_is_a_target():
 def test_what_ran_once_is_told_and_repeats_end_that():
     runs = [run(0, 10.0), run(1, 10.0, workers=8)]
     assert caveats(points(runs)) == [
-        f"Each job ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
+        f"Each job ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     ]
     assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == [
-        f"1 of 2 jobs ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
+        f"1 of 2 jobs ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     ]
     assert caveats(points([*runs, run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)])) == []
     assert caveats(points(runs[:1])) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochmeter.results.bottleneck import find_bottleneck, part_seconds, sentence
+from epochmeter.results.bottleneck import bottleneck_sentence, find_bottleneck, part_seconds
 
 
 def text(e2e_s=10.0, **seconds):
@@ -49,7 +49,7 @@ def test_negative_overhead_counts_as_zero():
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
 
 
-METRICS = {"steady/compute_s": 4.0, "steady/copy_s": 0.0, "steady/overhead_s": 1.0, "steady/fetch_stall_s": 5.0}
+METRICS = {"steady/compute_s": 4.0, "steady/copy_s": 0.0, "steady/overhead_s": 1.0, "steady/data_stall_s": 5.0}
 DEVICE = {"compute": 4.0, "copy": 0.0, "overhead": 1.0}
 
 
@@ -80,6 +80,9 @@ def test_infinite_times_are_ignored():
 
 def test_configurations_are_counted_by_bottleneck():
     compute, prep = (find_bottleneck({part: 9.0}, 10.0) for part in ("compute", "prep_stall"))
-    assert sentence([compute]) == "Bottleneck: compute-bound."
-    assert sentence([prep, prep]) == "Bottleneck of all 2 configurations: prep-bound."
-    assert sentence([prep, compute, compute]) == "Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."
+    assert bottleneck_sentence([compute]) == "Bottleneck: compute-bound."
+    assert bottleneck_sentence([prep, prep]) == "Bottleneck of all 2 configurations: prep-bound."
+    assert (
+        bottleneck_sentence([prep, compute, compute])
+        == "Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."
+    )

@@ -9,29 +9,29 @@ import torch
 from default_jobs import job_of
 
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL
-from epochmeter.machine.utilization import FOLDS
-from epochmeter.power.meter import Absent, Counter, Domain, Instruments
-from epochmeter.power.meters.sum import Sum
+from epochmeter.machine.utilization import AGGREGATES
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
+from epochmeter.power.meters.sum import SumMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
-from epochmeter.power.power_series import Powers, Sampling
+from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading
 from epochmeter.results import metrics
 from epochmeter.results.metrics import EPOCH, METRICS
 from epochmeter.results.summary import summarize
-from epochmeter.results.throughput import throughput
+from epochmeter.results.throughput import measure_throughput
 from epochmeter.run import window
-from epochmeter.run.finish import known
-from epochmeter.run.window import Panel, closed
+from epochmeter.run.finish import run_metrics
+from epochmeter.run.window import WindowInstruments, build_window
 from epochmeter.shared.protocol import RankWindow, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.tracking.scalars import LOSS, POWER
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data.timed_dataset import Timed, batches
-from epochmeter.worker.device import memory
+from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
+from epochmeter.worker.device import peak_memory
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.trainer import Learner
+from epochmeter.worker.trainer import Trainer
 
 LENET = {
     "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
@@ -52,7 +52,7 @@ UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c"
 
 def counters(source):
     counter = Counter(Domain(source, 0.1, "GPU board"), float)
-    return Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+    return InstrumentMeter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
 
 
 class Rails:
@@ -62,24 +62,24 @@ class Rails:
         self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
 
     def sampling(self, opened_ns, closed_ns):
-        told = Sampling(samples=50, gap_max_s=0.03, failed=0, lost={}, peak_w=9.0, half_width_j=0.25)
-        return told._replace(inside={"VDD_IN": 50})
+        told = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
+        return told._replace(samples_per_domain={"VDD_IN": 50})
 
     def drain(self, before_ns):
         watts = array("d", [2.0])
-        return Powers(array("q", [5]), {"VDD_IN": watts}, watts)
+        return PowerSamples(array("q", [5]), {"VDD_IN": watts}, watts)
 
 
 class Gauges:
     """Gauges for all that can be looked at."""
 
     def window(self, opened_ns, closed_ns):
-        return dict.fromkeys([*FOLDS, "cpu_utilization", POWER_CAPPED, THERMAL], 0.5)
+        return dict.fromkeys([*AGGREGATES, "cpu_utilization", POWER_CAPPED, THERMAL], 0.5)
 
     def throttled(self, opened_ns, closed_ns):
         return []
 
-    def forget(self, before_ns):
+    def discard_before(self, before_ns):
         pass
 
 
@@ -94,8 +94,8 @@ class Samples(list):
 
 def loader():
     """Batches of samples that may be bad."""
-    timed = Timed(lambda transform: Samples([(torch.zeros(1), 0)] * 3), lambda image: image, skip=True)
-    return batches(timed, range(3), 1)
+    timed = TimedDataset(lambda transform: Samples([(torch.zeros(1), 0)] * 3), lambda image: image, skip=True)
+    return make_timed_loader(timed, range(3), 1)
 
 
 class Files:
@@ -110,17 +110,17 @@ class Files:
 
 METERS = {
     "counted": counters("counter"),
-    "several": Sum(
+    "several": SumMeter(
         [
             counters("counter"),
-            Instruments(
+            InstrumentMeter(
                 counters={"cpu0": Counter(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
             ),
         ]
     ),
-    "sampled": Instruments(powers=Rails(), total=["VDD_IN"], covers="module"),
+    "sampled": InstrumentMeter(powers=Rails(), total=["VDD_IN"], covers="module"),
     "estimated": counters("estimated"),
-    "unmetered": Absent("no meter"),
+    "unmetered": NullMeter("no meter"),
 }
 RUN = {"power_limit_w": 15.0, "power_limit_max_w": 30.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
 
@@ -130,7 +130,7 @@ def gpu_memory(monkeypatch):
     """What a GPU would say of its memory."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
-    return memory(torch.device("cuda"))
+    return peak_memory(torch.device("cuda"))
 
 
 @pytest.fixture
@@ -157,32 +157,32 @@ def written(tmp_path, gpu_memory, by_phase):
         measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, right=43.2)
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
-        panel = Panel(meter, Gauges(), Files(), idle_w=2.0)
+        panel = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [WindowOpening(name, epoch, len(loaded)) for name in ("epoch", "val")]
             windows += [
-                closed(which, WindowMeasured([measured] * ranks, []), before, after, panel, record).line
+                build_window(which, WindowMeasured([measured] * ranks, []), before, after, panel, record).line
                 for which in opened
             ]
         job = job_of(batch=48, target_accuracy=0.8, throughput={"start": 0, "stop": 2})
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
-        names |= throughput(windows, record.steps(), job).metrics.keys()
-        learner = Learner(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
-        return names | known({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
+        names |= measure_throughput(windows, record.steps(), job).metrics.keys()
+        learner = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
+        return names | run_metrics({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
 
     return lambda meter: run(meter, 1) | run(meter, 2)
 
 
 def in_table(name):
-    """The row that tells of a metric: `steady/` and `spread/` stand for the epochs, `gpu0` for its domain."""
+    """The row that tells of a metric: `steady/` and `std/` stand for the epochs, `gpu0` for its domain."""
     if re.match(r"rank_max/\w+_s$", name):
         return "rank_max/<part>_s"
     section, _, short = name.partition("/")
     short = re.sub(r"^energy_(gpu0|cpu0|VDD_IN)_j$", "energy_<domain>_j", short)
-    return f"{'epoch' if section in ('steady', 'spread') else section}/{short}"
+    return f"{'epoch' if section in ('steady', 'std') else section}/{short}"
 
 
 @pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
@@ -194,9 +194,9 @@ def test_every_metric_in_the_table_is_written_by_some_run(written):
     assert METRICS.keys() == {in_table(name) for meter in METERS.values() for name in written(meter)}
 
 
-def test_every_metric_of_an_epoch_has_a_steady_value_and_a_spread(written):
+def test_every_metric_of_an_epoch_has_a_steady_value_and_a_standard_deviation(written):
     names = {name for meter in METERS.values() for name in written(meter)}
-    for section in ("steady", "spread"):
+    for section in ("steady", "std"):
         assert {in_table(name).partition("/")[2] for name in names if name.startswith(f"{section}/")} == EPOCH.keys()
 
 

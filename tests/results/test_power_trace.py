@@ -5,7 +5,7 @@ import math
 import pytest
 
 from epochmeter.results import power_trace
-from epochmeter.results.power_trace import timeline
+from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import Record
 
 
@@ -15,24 +15,24 @@ def record(tmp_path):
 
 
 def test_no_samples_give_no_points(record):
-    assert list(timeline(record, 500)) == []
+    assert list(downsample(record, 500)) == []
 
 
 def test_few_samples_are_returned_individually(record):
     record.append_power([5, 7], {"total": [10.0, 12.0]})
-    assert list(timeline(record, 500)) == [(5, 10.0, 0), (7, 12.0, 0)]
+    assert list(downsample(record, 500)) == [(5, 10.0, 0), (7, 12.0, 0)]
 
 
 def test_thousands_of_samples_become_some_hundred_means(record):
     record.append_power(list(range(10_000, 15_000)), {"total": [float(index % 10) for index in range(5000)]})
-    assert list(timeline(record, 500)) == [(10_005 + 10 * point, 4.5, 10) for point in range(500)]
+    assert list(downsample(record, 500)) == [(10_005 + 10 * point, 4.5, 10) for point in range(500)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 499, 500, 501, 1234])
 def test_every_sample_is_in_exactly_one_mean(record, count):
     record.append_power(list(range(count)), {"total": [float(index) for index in range(count)]})
     first = 0
-    for _, mean, _ in timeline(record, 500):
+    for _, mean, _ in downsample(record, 500):
         first += 2 * (mean - first) + 1  # of numbers that follow one another the mean is in the middle
     assert first == count
 
@@ -42,16 +42,16 @@ def test_days_of_samples_use_the_beginning_of_each_section(record, monkeypatch):
     rows = [f"{1000 + place:05d},{place % 7:.4f}\n" for place in range(500)]
     unread = "no,number\n" * 100
     (record.folder / "power.csv").write_text("monotonic_ns,total_w\n" + "".join(row + unread for row in rows))
-    monkeypatch.setattr(power_trace, "BYTES_A_POINT", len(rows[0]))
-    assert list(timeline(record, 500)) == [(1000 + place, place % 7, 0) for place in range(500)]
+    monkeypatch.setattr(power_trace, "BYTES_PER_POINT", len(rows[0]))
+    assert list(downsample(record, 500)) == [(1000 + place, place % 7, 0) for place in range(500)]
 
 
 @pytest.mark.parametrize("text", ["", "monotonic_ns,tot", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n12,7.1"])
 def test_complete_lines_of_a_truncated_file_are_read(record, text):
     (record.folder / "power.csv").write_text(text)
-    assert list(timeline(record, 500)) == []
+    assert list(downsample(record, 500)) == []
 
 
 def test_unread_sample_is_in_no_mean(record):
     record.append_power([1, 2], {"VDD_IN": [5.0, 5.0], "total": [math.nan, 12.0]})
-    assert list(timeline(record, 500)) == [(2, 12.0, 0)]
+    assert list(downsample(record, 500)) == [(2, 12.0, 0)]

@@ -12,16 +12,16 @@ def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), 
 
 
 def test_a_single_rank_is_unchanged():
-    single = rank(fetch_stall_s=0.1 + 0.2)
+    single = rank(data_stall_s=0.1 + 0.2)
     merged = merge_ranks([single])
     assert merged.parts == single.parts
     assert (merged.loss, merged.accuracy, merged.rank_max) == (0.5, 0.75, {})
 
 
 def test_times_are_means_over_ranks_and_rank_max_has_the_largest():
-    merged = merge_ranks([rank(fetch_stall_s=1.0), rank(fetch_stall_s=3.0)])
-    assert merged.parts["fetch_stall_s"] == 2.0
-    assert merged.rank_max["fetch_stall_s"] == 3.0
+    merged = merge_ranks([rank(data_stall_s=1.0), rank(data_stall_s=3.0)])
+    assert merged.parts["data_stall_s"] == 2.0
+    assert merged.rank_max["data_stall_s"] == 3.0
 
 
 def test_counts_are_summed_and_peaks_are_the_largest():

@@ -9,18 +9,18 @@ import pytest
 from epochmeter.report.records import read
 from epochmeter.report.sources import together
 from epochmeter.results.reuse import (
-    Pool,
+    ReusePool,
     find_completed,
     is_usable,
-    pool,
     read_reference,
     record_of,
     referenced_record,
+    reuse_pool,
     write_reference,
 )
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import INTERVALS, Record
-from epochmeter.sweep.sweep_folder import keep_points, points
+from epochmeter.sweep.sweep_folder import read_points, write_points
 
 CONFIGURATION = "batch8"
 
@@ -39,7 +39,7 @@ def completed(folder, repeat=0, configuration=CONFIGURATION, state="whole", rehe
         record.append({"window": "epoch", "epoch": epoch, "metrics": {"epoch/steps": 3, "epoch/e2e_s": 1.5}})
     metrics = {"total/epochs": 2, "steady/e2e_s": 1.5}
     summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
-    record.conclude(summary, identity, None if old else configuration)
+    record.write_summary(summary, identity, None if old else configuration)
     if state == "whole":
         told = read_json(folder / "whole.json")
         write_json(folder / "whole.json", {**told, "finished": at})
@@ -50,13 +50,13 @@ def completed(folder, repeat=0, configuration=CONFIGURATION, state="whole", rehe
 def new(tmp_path):
     """The folder of a new sweep, next to others in `tmp_path`."""
     (folder := tmp_path / "new").mkdir()
-    pool.cache_clear()
+    reuse_pool.cache_clear()
     return folder
 
 
 def taken(new, *repeats, configuration=CONFIGURATION):
     """The runs that a sweep's repeats of one configuration reuse: `A/0`, or None for one that is measured."""
-    asked = Pool(new)
+    asked = ReusePool(new)
     runs = [asked.take(configuration if k == 0 else f"{configuration}r{k}", configuration, k) for k in repeats]
     return [run and f"{run.folder.parent.name}/{run.folder.name}" for run in runs]
 
@@ -146,21 +146,21 @@ def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(
     assert find_completed(new / "0", "batch16", "batch16", 0) is None
     shutil.rmtree(origin.folder)
     assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0) is None
-    Record(new / "0").set_aside()
+    Record(new / "0").archive_attempt()
     assert read_reference(new / "0") is None
     assert (new / "0" / "attempt1" / "reused.json").exists()
 
 
 def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_there(tmp_path, new):
     origin = completed(tmp_path / "A" / "0")
-    keep_points(new, [["batch=8"], ["batch=16"]])
+    write_points(new, [["batch=8"], ["batch=16"]])
     (new / "1").mkdir()
     write_reference(new / "1", origin, ["batch=16"])
-    points.cache_clear()
-    assert points(new).whole == {1}
+    read_points.cache_clear()
+    assert read_points(new).completed == {1}
     shutil.rmtree(origin.folder)
-    points.cache_clear()
-    assert points(new).whole == frozenset()
+    read_points.cache_clear()
+    assert read_points(new).completed == frozenset()
 
 
 def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_written(tmp_path, new):

@@ -3,7 +3,7 @@
 import pytest
 
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.run_status import state
+from epochmeter.results.run_status import status_of
 from epochmeter.shared.record import Record
 
 GONE = {"began": "0"}
@@ -20,23 +20,23 @@ def begun(record, **process):
 
 
 def ended(record, end):
-    record.conclude({"state": end, "metrics": {}, "notes": [], "failure": None}, "1d")
+    record.write_summary({"state": end, "metrics": {}, "notes": [], "failure": None}, "1d")
 
 
 def test_run_without_job_is_planned(record):
-    assert state(record) == "planned"
+    assert status_of(record) == "planned"
     ended(record, "whole")  # what another attempt left, when it was to be set aside
-    assert state(record) == "planned"
+    assert status_of(record) == "planned"
 
 
 def test_run_without_an_end_is_running_while_its_process_lives(record):
     begun(record)
-    assert state(record) == "running"
+    assert status_of(record) == "running"
 
 
 def test_run_without_an_end_whose_process_is_gone_was_killed(record):
     begun(record, **GONE)
-    assert state(record) == "killed"
+    assert status_of(record) == "killed"
 
 
 @pytest.mark.parametrize("end", ["whole", "failed", "killed"])
@@ -44,39 +44,39 @@ def test_run_without_an_end_whose_process_is_gone_was_killed(record):
 def test_recorded_end_has_precedence(record, end, process):
     begun(record, **process)
     ended(record, end)
-    assert state(record) == end
-    assert state(record, ended="failed") == end
+    assert status_of(record) == end
+    assert status_of(record, ended="failed") == end
 
 
 def test_summary_without_completion_is_not_completed(record, tmp_path):
     begun(record, **GONE)
     ended(record, "whole")
     (tmp_path / "whole.json").unlink()
-    assert state(record) == "failed"
-    assert state(record, ended="whole") == "failed"
+    assert status_of(record) == "failed"
+    assert status_of(record, ended="whole") == "failed"
 
 
 def test_summary_of_a_living_process_is_running(record, tmp_path):
     begun(record)
     ended(record, "whole")
     (tmp_path / "whole.json").unlink()
-    assert state(record) == "running"
+    assert status_of(record) == "running"
 
 
 @pytest.mark.parametrize(("end", "told"), [("whole", "failed"), ("failed", "failed"), ("killed", "killed")])
 def test_controllers_end_counts_if_the_record_has_none(record, end, told):
     begun(record)
-    assert state(record, ended=end) == told
+    assert status_of(record, ended=end) == told
 
 
 def test_run_of_another_host_is_assumed_to_be_running(record):
     begun(record, host="board-7", pid=1, **GONE)
-    assert state(record) == "running"
+    assert status_of(record) == "running"
 
 
 def test_record_without_process_start_is_checked_by_pid(record):
     """As those of before were written."""
     begun(record, began=None)
-    assert state(record) == "running"
+    assert status_of(record) == "running"
     begun(record, began=None, pid=2**22 + 1)
-    assert state(record) == "killed"
+    assert status_of(record) == "killed"

@@ -6,15 +6,15 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.results.summary import (
-    marked,
-    noted,
-    percentiles,
-    reached,
+    collect_flags,
+    collect_notes,
+    no_total_note,
+    reaches_target,
+    step_percentiles,
     summarize,
-    to_target,
-    totals,
-    unsteady,
-    untotaled,
+    target_metrics,
+    total_metrics,
+    variance_warning,
 )
 
 SECOND = 1_000_000_000
@@ -116,25 +116,25 @@ def test_percentiles_are_pooled_over_the_steps_of_all_measured_epochs():
     rows = steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0)
     found = summarize(windows, rows, JOB)
     assert [found[f"steady/step_p{share}_s"] for share in (50, 95, 99)] == [8.0, 8.0, 8.0]
-    assert found["spread/step_p50_s"] == pytest.approx(7 / math.sqrt(2))
+    assert found["std/step_p50_s"] == pytest.approx(7 / math.sqrt(2))
 
 
 def test_a_percentile_is_the_nearest_step_that_there_was():
-    found = percentiles(steps(*range(200, 0, -1)))
+    found = step_percentiles(steps(*range(200, 0, -1)))
     assert found == {"step_p50_s": 100.0, "step_p95_s": 190.0, "step_p99_s": 198.0}
 
 
 def test_a_step_lasts_from_the_one_before_to_its_own_end_host_waits_aside():
-    assert percentiles(steps(2.0))["step_p50_s"] == 2.0
+    assert step_percentiles(steps(2.0))["step_p50_s"] == 2.0
 
 
 def test_where_there_is_no_step_there_are_no_percentiles():
-    assert percentiles(NO_STEPS) == {}
+    assert step_percentiles(NO_STEPS) == {}
 
 
 def test_spread_is_the_standard_deviation_with_n_minus_1():
     found = summarize([epoch(0, e2e_s=99.0), *(epoch(1, e2e_s=e2e_s) for e2e_s in (2.0, 4.0, 9.0))], NO_STEPS, JOB)
-    assert found["spread/e2e_s"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
+    assert found["std/e2e_s"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
 
 
 def test_an_epoch_in_which_the_run_was_paused_is_in_no_steady_value():
@@ -145,12 +145,12 @@ def test_an_epoch_in_which_the_run_was_paused_is_in_no_steady_value():
 def test_one_epoch_has_no_spread():
     found = summarize([epoch(0), epoch(1)], NO_STEPS, JOB)
     assert "steady/e2e_s" in found
-    assert not [name for name in found if name.startswith("spread/")]
+    assert not [name for name in found if name.startswith("std/")]
 
 
 def test_rates_and_percentiles_have_a_spread_over_epochs_as_well():
     windows = [epoch(0), epoch(1, samples_per_s=10.0), epoch(2, samples_per_s=14.0)]
-    assert summarize(windows, NO_STEPS, JOB)["spread/samples_per_s"] == pytest.approx(math.sqrt(8))
+    assert summarize(windows, NO_STEPS, JOB)["std/samples_per_s"] == pytest.approx(math.sqrt(8))
 
 
 def test_energy_that_nothing_metered_stays_absent():
@@ -172,11 +172,11 @@ def test_energy_that_the_warm_up_lacks_is_steady_and_has_no_total():
 
 def test_totals_are_over_training_and_evaluation():
     windows = [epoch(0, energy_j=20.0), val(0, energy_j=1.0), epoch(1, energy_j=30.0), val(1, energy_j=2.0)]
-    assert totals(windows) == {"e2e_s": 22.0, "epochs": 2, "energy_j": 53.0, "edp_js": 53.0 * 22.0}
+    assert total_metrics(windows) == {"e2e_s": 22.0, "epochs": 2, "energy_j": 53.0, "edp_js": 53.0 * 22.0}
 
 
 def test_an_evaluation_without_energy_leaves_the_total_absent():
-    assert totals([epoch(0, energy_j=20.0), val(0)]) == {"e2e_s": 11.0, "epochs": 1}
+    assert total_metrics([epoch(0, energy_j=20.0), val(0)]) == {"e2e_s": 11.0, "epochs": 1}
 
 
 def metered(window, energy_j, seconds, uncertainty_j=2.0, **more):
@@ -199,7 +199,7 @@ def test_a_total_holds_the_energy_of_windows_too_short_to_have_one_of_their_own(
     assert found["total/time_to_target_s"] == 1.53
     mean_w = 920 / (3 * 1.53)
     assert found["total/energy_uncertainty_j"] == pytest.approx(3 * max(20.0, mean_w * 0.1) + 3 * mean_w * 0.1)
-    assert untotaled(windows) == []
+    assert no_total_note(windows) == []
 
 
 @pytest.mark.parametrize(
@@ -214,24 +214,24 @@ def test_a_total_holds_the_energy_of_windows_too_short_to_have_one_of_their_own(
     ],
 )  # fmt: skip
 def test_a_total_that_cannot_be_resolved_is_absent_with_the_reason(windows, reason):
-    assert totals(windows).keys() == {"e2e_s", "epochs"}
-    assert untotaled(windows) == [reason]
+    assert total_metrics(windows).keys() == {"e2e_s", "epochs"}
+    assert no_total_note(windows) == [reason]
 
 
 def test_a_run_without_a_meter_lacks_no_total():
-    assert untotaled([epoch(0), val(0)]) == untotaled([]) == []
+    assert no_total_note([epoch(0), val(0)]) == no_total_note([]) == []
 
 
 def test_the_total_of_a_resumed_run_is_that_of_all_attempts():
     """The second attempt's counter began anew; what lies between the attempts is in no window."""
     first = [metered(epoch(0), 30.0, 3.0), metered(val(0), 1.0, 0.1)]
     second = [metered(epoch(1), 40.0, 3.0), metered(val(1), 0.0, 0.1)]
-    assert totals(first + second)["energy_j"] == 71.0
+    assert total_metrics(first + second)["energy_j"] == 71.0
 
 
 def test_an_estimate_is_added_up_apart_and_makes_no_energy_delay_product():
     windows = [epoch(0, estimated_energy_j=20.0), val(0, estimated_energy_j=1.0)]
-    assert totals(windows) == {"e2e_s": 11.0, "epochs": 1, "estimated_energy_j": 21.0}
+    assert total_metrics(windows) == {"e2e_s": 11.0, "epochs": 1, "estimated_energy_j": 21.0}
 
 
 def test_the_target_is_reached_by_the_first_evaluation_that_does():
@@ -243,7 +243,7 @@ def test_the_target_is_reached_by_the_first_evaluation_that_does():
         epoch(2, train_accuracy=1.0, energy_j=20.0),
         val(2, accuracy=0.95, energy_j=1.0),
     ]
-    assert to_target(windows, 0.9, None, evaluate=True) == {
+    assert target_metrics(windows, 0.9, None, evaluate=True) == {
         "time_to_target_s": 22.0,
         "epochs_to_target": 2,
         "energy_to_target_j": 42.0,
@@ -252,11 +252,11 @@ def test_the_target_is_reached_by_the_first_evaluation_that_does():
 
 def test_without_evaluations_the_epochs_own_figures_decide():
     windows = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
-    assert to_target(windows, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
+    assert target_metrics(windows, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
 
 
 def test_where_evaluations_decide_training_alone_reaches_nothing():
-    assert to_target([epoch(0, train_accuracy=1.0)], 0.9, None, evaluate=True) == {}
+    assert target_metrics([epoch(0, train_accuracy=1.0)], 0.9, None, evaluate=True) == {}
 
 
 def test_a_target_that_is_not_reached_is_absent():
@@ -276,11 +276,11 @@ def test_the_way_to_the_target_stands_in_the_summary_as_a_total():
      (0.8, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
 )  # fmt: skip
 def test_every_target_that_is_set_must_be_reached(accuracy, loss, is_reached):
-    assert reached(val(0, accuracy=0.8, loss=0.3), accuracy, loss) is is_reached
+    assert reaches_target(val(0, accuracy=0.8, loss=0.3), accuracy, loss) is is_reached
 
 
 def test_a_loss_that_is_no_number_reaches_nothing():
-    assert not reached(val(0, loss=math.nan), None, 0.3)
+    assert not reaches_target(val(0, loss=math.nan), None, 0.3)
 
 
 def test_an_epoch_that_was_ended_in_part_is_in_the_totals_of_time_alone():
@@ -303,10 +303,10 @@ def test_a_run_of_a_part_alone_has_nothing_steady():
 def test_a_run_is_told_of_by_the_windows_that_there_are():
     hot, lost = {"throttled": "hot in epoch 0"}, {"throttled": "hot in epoch 2", "energy_lost": "no VDD_IN"}
     windows = [{**epoch(0), "notes": ["a", "b"], "marks": hot}, epoch(1), {**epoch(2), "notes": ["c"], "marks": lost}]
-    assert noted(windows) == ["a", "b", "c"]
-    assert marked(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
-    assert (noted(windows[:2]), marked(windows[:2])) == (["a", "b"], hot)
-    assert (noted([]), marked([])) == ([], {})
+    assert collect_notes(windows) == ["a", "b", "c"]
+    assert collect_flags(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
+    assert (collect_notes(windows[:2]), collect_flags(windows[:2])) == (["a", "b"], hot)
+    assert (collect_notes([]), collect_flags([])) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_a_run_is_told_of_by_the_windows_that_there_are():
     ],
 )  # fmt: skip
 def test_epochs_that_differ_by_more_than_an_idle_machines_do_are_told(mean_s, spread_s, said):
-    assert unsteady({"steady/e2e_s": mean_s, "spread/e2e_s": spread_s}) == said
+    assert variance_warning({"steady/e2e_s": mean_s, "std/e2e_s": spread_s}) == said
 
 
 def test_one_epoch_differs_from_none():
-    assert unsteady({"steady/e2e_s": 4.0}) == unsteady({}) == []
+    assert variance_warning({"steady/e2e_s": 4.0}) == variance_warning({}) == []

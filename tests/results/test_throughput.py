@@ -5,7 +5,7 @@ from array import array
 import pytest
 from default_jobs import job_of
 
-from epochmeter.results.throughput import check_length, samples_of, steps_an_epoch, throughput
+from epochmeter.results.throughput import check_length, measure_throughput, step_samples, steps_per_epoch
 
 
 def epoch(number, steps, samples, **more):
@@ -33,7 +33,7 @@ TWO_EPOCHS = [epoch(0, 3, 25), val(0), epoch(1, 3, 25), val(1)]
 
 
 def test_throughput_is_samples_over_time():
-    found = throughput([epoch(0, 4, 40)], rows(8.0, 1.0, 3.0, 8.0), job(1, 3)).metrics
+    found = measure_throughput([epoch(0, 4, 40)], rows(8.0, 1.0, 3.0, 8.0), job(1, 3)).metrics
     assert found == {
         "throughput/samples_per_s": 20 / 4,
         "throughput/samples": 20,
@@ -45,12 +45,12 @@ def test_throughput_is_samples_over_time():
 
 def test_throughput_is_a_ratio_of_sums():
     steps = rows(1.0, 4.0)  # the mean of 10 and 2.5 a second is 6.25
-    assert throughput([epoch(0, 2, 20)], steps, job(0, 2)).metrics["throughput/samples_per_s"] == 4.0
+    assert measure_throughput([epoch(0, 2, 20)], steps, job(0, 2)).metrics["throughput/samples_per_s"] == 4.0
 
 
 def test_steps_count_over_all_epochs_with_smaller_last_batches_and_without_evaluation():
     steps = rows(9.0, 1.0, 1.0, 2.0, 9.0, 9.0)
-    found = throughput(TWO_EPOCHS, steps, job(1, 4)).metrics
+    found = measure_throughput(TWO_EPOCHS, steps, job(1, 4)).metrics
     assert found["throughput/samples"] == 10 + 5 + 10
     assert found["throughput/e2e_s"] == 4.0
 
@@ -59,38 +59,38 @@ def test_steps_count_over_all_epochs_with_smaller_last_batches_and_without_evalu
     ("first", "last", "samples"), [(0, 1, 10), (1, 2, 10), (2, 3, 5), (0, 2, 20), (1, 3, 15), (0, 3, 25)]
 )
 def test_each_step_has_its_samples(first, last, samples):
-    assert samples_of(epoch(0, 3, 25), 10, first, last) == samples
+    assert step_samples(epoch(0, 3, 25), 10, first, last) == samples
 
 
 def test_samples_are_those_of_all_ranks():
     of_two = epoch(0, 3, 50, ranks=2)
-    assert samples_of(of_two, 10, 0, 2) == 40
-    assert samples_of(of_two, 10, 2, 3) == 10
-    found = throughput([of_two], rows(1.0, 1.0, 1.0), job(0, 2)).metrics
+    assert step_samples(of_two, 10, 0, 2) == 40
+    assert step_samples(of_two, 10, 2, 3) == 10
+    found = measure_throughput([of_two], rows(1.0, 1.0, 1.0), job(0, 2)).metrics
     assert found["throughput/samples_per_s"] == 20.0
 
 
 def test_skipped_samples_are_unknown_per_step_but_known_per_epoch():
     steps, windows = rows(*[1.0] * 6), [epoch(0, 3, 23, skipped=2), epoch(1, 3, 25)]
-    assert throughput(windows, steps, job(0, 3)).metrics["throughput/samples"] == 23
-    assert throughput(windows, steps, job(0, 4)).metrics["throughput/samples"] == 33
-    found = throughput(windows, steps, job(1, 3))
+    assert measure_throughput(windows, steps, job(0, 3)).metrics["throughput/samples"] == 23
+    assert measure_throughput(windows, steps, job(0, 4)).metrics["throughput/samples"] == 33
+    found = measure_throughput(windows, steps, job(1, 3))
     assert found.metrics == {}
     assert found.reason == "bad samples were skipped in epoch 0, in an unknown step."
 
 
 def test_steps_are_known_if_no_sample_was_skipped():
-    assert samples_of(epoch(0, 3, 25, skipped=0), 10, 1, 3) == 15
+    assert step_samples(epoch(0, 3, 25, skipped=0), 10, 1, 3) == 15
 
 
 def test_run_that_ended_early_has_a_reason():
-    found = throughput(TWO_EPOCHS[:2], rows(1.0, 1.0, 1.0), job(1, 4))
+    found = measure_throughput(TWO_EPOCHS[:2], rows(1.0, 1.0, 1.0), job(1, 4))
     assert found.metrics == {}
     assert found.reason == "the run ended after 3 steps, before throughput.stop=4."
 
 
 def test_no_steps_configured_gives_no_throughput():
-    assert throughput(TWO_EPOCHS, rows(*[1.0] * 6), job(None, None)) == ({}, "")
+    assert measure_throughput(TWO_EPOCHS, rows(*[1.0] * 6), job(None, None)) == ({}, "")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_no_steps_configured_gives_no_throughput():
     ],
 )
 def test_steps_of_an_epoch(count, batch, ranks, drop_last, steps):
-    assert steps_an_epoch(count, batch, ranks, drop_last) == steps
+    assert steps_per_epoch(count, batch, ranks, drop_last) == steps
 
 
 @pytest.mark.parametrize(("stop", "ranks"), [(200, 1), (100, 2), (None, 1)])

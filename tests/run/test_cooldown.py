@@ -31,7 +31,7 @@ class Weather:
     def rest(self, ended_s=None, **asked):
         self.said = []
         with closing(open_gauges(gpus=[], root=self._root)) as gauges:
-            return cooldown.rest(
+            return cooldown.wait_until_cool(
                 sweep_of(**asked), ended_s, gauges, self.said.append, clock=lambda: self.now_s, pause=self.pause
             )
 
@@ -46,7 +46,7 @@ def weather(tmp_path):
     [({}, False), ({"cooldown_s": 60}, True), ({"cool_below_c": 50}, True), ({"cool_wait_s": 5}, False)],
 )
 def test_a_sweep_asks_for_rest_or_does_not(asked, is_asked):
-    assert cooldown.is_asked(sweep_of(**asked)) is is_asked
+    assert cooldown.is_requested(sweep_of(**asked)) is is_asked
 
 
 def test_a_device_rests_for_what_is_left_of_the_time_since_the_run_before(weather):
@@ -59,25 +59,25 @@ def test_a_device_rests_for_what_is_left_of_the_time_since_the_run_before(weathe
 @pytest.mark.parametrize("ended_s", [None, 900], ids=["no run before", "long ago"])
 def test_a_device_that_has_rested_is_not_waited_for(weather, ended_s):
     machine = weather(60)
-    assert machine.rest(ended_s, cooldown_s=60).facts == {"waited_s": 0, "temperature_c": 60}
+    assert machine.rest(ended_s, cooldown_s=60).metadata == {"waited_s": 0, "temperature_c": 60}
     assert machine.said == []
 
 
 def test_a_run_begins_once_the_hottest_sensor_is_below_what_is_asked_for(weather):
     machine = weather(45, 63)
     rest = machine.rest(cool_below_c=50)
-    assert rest.facts == {"waited_s": 14, "temperature_c": 49}
+    assert rest.metadata == {"waited_s": 14, "temperature_c": 49}
     assert rest.notes == ()
     assert machine.said == ["Device temperature 63 C: waiting up to 600 s for less than 50 C."]
 
 
 def test_a_device_that_is_cool_is_not_waited_for(weather):
-    assert weather(45, 49).rest(cool_below_c=50).facts == {"waited_s": 0, "temperature_c": 49}
+    assert weather(45, 49).rest(cool_below_c=50).metadata == {"waited_s": 0, "temperature_c": 49}
 
 
 def test_a_device_that_does_not_cool_in_time_is_noted_and_the_run_begins(weather):
     rest = weather(90).rest(cool_below_c=50, cool_wait_s=20)
-    assert rest.facts == {"waited_s": 20, "temperature_c": 70}
+    assert rest.metadata == {"waited_s": 20, "temperature_c": 70}
     assert rest.notes == [
         "the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it or "
         "`sweep.cool_wait_s=20`"
@@ -86,14 +86,14 @@ def test_a_device_that_does_not_cool_in_time_is_noted_and_the_run_begins(weather
 
 def test_both_are_waited_for_one_after_the_other(weather):
     rest = weather(70).rest(ended_s=1000, cooldown_s=10, cool_below_c=50, cool_wait_s=15)
-    assert rest.facts == {"waited_s": 21, "temperature_c": 49}
+    assert rest.metadata == {"waited_s": 21, "temperature_c": 49}
 
 
 def test_where_no_temperature_can_be_read_none_is_waited_for_and_why_is_noted(weather):
     machine = weather()
     rest = machine.rest(cool_below_c=50)
     why = "no temperature sensor, as in a virtual machine"
-    assert rest.facts == {"waited_s": 0, "reason": why}
+    assert rest.metadata == {"waited_s": 0, "reason": why}
     assert rest.notes == [f"sweep.cool_below_c=50 has no effect: {why}."]
     assert machine.said == []
 

@@ -3,9 +3,9 @@
 import pytest
 from default_jobs import job_of
 
-from epochmeter.machine.disk import Disk, Reads
+from epochmeter.machine.disk import Disk, ReadCounters
 from epochmeter.run import data_source
-from epochmeter.run.data_source import Files, Memory, in_memory, supply_of
+from epochmeter.run.data_source import FileSource, InMemorySource, is_in_memory, open_data_source
 
 READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
 
@@ -33,10 +33,10 @@ def files(folder, said, monkeypatch):
 
     def made(*counters, cache="keep", reason=None):
         told = iter(counters)
-        monkeypatch.setattr(data_source, "reads", lambda disk: next(told))
+        monkeypatch.setattr(data_source, "read_counters", lambda disk: next(told))
         monkeypatch.setattr(data_source, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
         monkeypatch.setattr(data_source, "describe", lambda disk: {"medium": disk.medium})
-        return Files(folder, cache, False, said.append)
+        return FileSource(folder, cache, False, said.append)
 
     return made
 
@@ -48,22 +48,28 @@ def windowed(opened, name="epoch", seconds=2.0):
 
 
 def test_reads_are_what_the_disks_counters_differ_by(files):
-    found = windowed(files(Reads(100, 4000), Reads(120, 10000)))
+    found = windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)))
     assert {key: found[key] for key in READS} == READS
 
 
 def test_each_window_has_its_own_reads(files):
-    opened = files(Reads(0, 0), Reads(1, 10), Reads(5, 100), Reads(7, 400))
+    opened = files(ReadCounters(0, 0), ReadCounters(1, 10), ReadCounters(5, 100), ReadCounters(7, 400))
     assert windowed(opened)["read_bytes"] == 10
     assert windowed(opened)["read_bytes"] == 300
 
 
 def test_an_evaluation_tells_its_bytes_alone(files):
-    assert windowed(files(Reads(100, 4000), Reads(120, 10000)), name="val") == {"read_bytes": 6000}
+    assert windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)), name="val") == {"read_bytes": 6000}
 
 
 @pytest.mark.parametrize(
-    "counters", [(None, None), (Reads(1, 1), None), (None, Reads(1, 1)), (Reads(9, 900), Reads(2, 100))]
+    "counters",
+    [
+        (None, None),
+        (ReadCounters(1, 1), None),
+        (None, ReadCounters(1, 1)),
+        (ReadCounters(9, 900), ReadCounters(2, 100)),
+    ],
 )
 def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_cached_share_is_told(files, counters):
     assert windowed(files(*counters)).keys() == {"cached_share_after"}
@@ -84,10 +90,10 @@ def test_caches_are_dropped_where_they_are_to_be_cold_once_no_file_is_looked_at_
     folder, said, monkeypatch, cache, epochs
 ):
     done = []
-    opened = Files(folder, cache, True, said.append)
+    opened = FileSource(folder, cache, True, said.append)
     monkeypatch.setattr(data_source, "drop_caches", lambda: done.append("dropped"))
-    look = opened._residency.share
-    monkeypatch.setattr(opened._residency, "share", lambda: done.append("looked") or look())
+    look = opened._residency.fraction
+    monkeypatch.setattr(opened._residency, "fraction", lambda: done.append("looked") or look())
     for epoch in range(2):
         opened.prepare(epoch)
         assert done == ["looked", "dropped"][: 2 if epoch in epochs else 1]
@@ -112,26 +118,26 @@ def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
-    [({}, False), ({"ready_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
+    [({}, False), ({"synthetic_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
 )
 def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
-    assert in_memory(job_of(**changed)) is expected
+    assert is_in_memory(job_of(**changed)) is expected
 
 
 @pytest.mark.parametrize("layout", ["memory", "tensors"])
 def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
-    found = supply_of(job_of(dataset={"layout": layout}), str(folder), print)
-    assert isinstance(found, Memory)
+    found = open_data_source(job_of(dataset={"layout": layout}), str(folder), print)
+    assert isinstance(found, InMemorySource)
     assert found.prepare(0) == []
     assert windowed(found) == {}
 
 
 def test_a_dataset_without_files_lies_in_memory():
-    assert isinstance(supply_of(job_of(), None, print), Memory)
+    assert isinstance(open_data_source(job_of(), None, print), InMemorySource)
 
 
 def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
-    assert supply_of(job_of(), str(folder), print).facts["medium"]
+    assert open_data_source(job_of(), str(folder), print).metadata["medium"]
 
 
 def test_that_all_is_read_before_a_warm_run_is_told_as_it_may_take_long(files, folder, said):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from default_jobs import job_of
 
-from epochmeter.power.meter import Counter, Domain, Instruments
-from epochmeter.run.event_loop import check_metered, ends, told, trace_notes
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.run.event_loop import check_metered, notes_and_flags, target_reached, trace_notes
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.protocol import TraceFailed
@@ -19,19 +19,21 @@ EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/trai
 @pytest.mark.parametrize(("evaluate", "decides", "waits"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
 def test_a_target_ends_a_run_by_the_evaluation_or_where_there_is_none_by_the_epoch(evaluate, decides, waits):
     job = job_of(evaluate=evaluate, target_accuracy=0.9)
-    assert ends(job, decides)
-    assert not ends(job, waits)
-    assert not ends(replace(job, target_accuracy=0.91), decides)
-    assert not ends(job, {**decides, "partial": True})
+    assert target_reached(job, decides)
+    assert not target_reached(job, waits)
+    assert not target_reached(replace(job, target_accuracy=0.91), decides)
+    assert not target_reached(job, {**decides, "partial": True})
 
 
 def test_a_run_without_a_target_is_not_ended_by_any_window():
-    assert not ends(job_of(), VAL)
+    assert not target_reached(job_of(), VAL)
 
 
 def test_a_windows_line_holds_what_there_is_to_say_of_it_and_what_it_marks_its_run_by():
     window = Window({}, ["epoch window 3: gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"})
-    assert told(window, ["cached share: unknown"], ["RAPL was set to 15 W, and somebody else set it to 20 W."]) == {
+    assert notes_and_flags(
+        window, ["cached share: unknown"], ["RAPL was set to 15 W, and somebody else set it to 20 W."]
+    ) == {
         "notes": [
             "cached share: unknown",
             "epoch window 3: gpu0 slowed for heat",
@@ -45,11 +47,11 @@ def test_a_windows_line_holds_what_there_is_to_say_of_it_and_what_it_marks_its_r
 
 
 def test_of_a_window_of_which_there_is_nothing_to_say_its_line_says_nothing():
-    assert told(Window({}, [], {}), [], []) == {}
+    assert notes_and_flags(Window({}, [], {}), [], []) == {}
 
 
 def test_no_secret_is_kept_in_a_windows_line():
-    (note,) = told(Window({}, [], {}), ["no such file: http://ann:hunter2@host/a.png"], [])["notes"]
+    (note,) = notes_and_flags(Window({}, [], {}), ["no such file: http://ann:hunter2@host/a.png"], [])["notes"]
     assert "hunter2" not in note
 
 
@@ -79,7 +81,7 @@ def held_against(training, refusal, *gpus):
     """Holds what trained against the GPUs metered."""
     planned = SimpleNamespace(run={"training": training}, gpus=[*gpus], job=job_of())
     counter = Counter(Domain("counter", 0.1, "board"), float)
-    meter = Instruments(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+    meter = InstrumentMeter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
     if refusal:
         with pytest.raises(RuntimeError, match=refusal):
             check_metered(planned, meter)

@@ -13,19 +13,19 @@ from rich.console import Console
 
 from epochmeter.console.console import Terminal
 from epochmeter.power.knobs import privilege
-from epochmeter.power.knobs.knob import Holding, held
-from epochmeter.results.run_result import Outcome
+from epochmeter.power.knobs.knob import AppliedSettings, applied_settings
+from epochmeter.results.run_result import RunResult
 from epochmeter.run import cooldown, experiment, launch, plan
-from epochmeter.run.cooldown import Rest
-from epochmeter.run.experiment import check_idle, cool, run, training
-from epochmeter.run.finish import concluded, merged, resumable
+from epochmeter.run.cooldown import Cooldown
+from epochmeter.run.experiment import check_idle, cool_down, run, start_training
+from epochmeter.run.finish import dedupe_notes, finalizing, resume_hint
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, Record
-from epochmeter.sweep.progress import ALONE, Course
-from epochmeter.sweep.sweep_folder import SENT, Points
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
+from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
+from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE, Points
 from epochmeter.tracking import queue
-from epochmeter.tracking.publisher import Unpublished
+from epochmeter.tracking.publisher import NullTracker
 from train import is_last
 
 
@@ -41,9 +41,9 @@ def ended(order, terminal):
     """ended(error) -> the outcome and the record of a run in which that is raised."""
 
     def by(error=None):
-        the, outcome = plan.settle(order()), Outcome(0, [])
-        the.begin()
-        with concluded(the, outcome, Unpublished(the.record), terminal):
+        the, outcome = plan.resolve_plan(order()), RunResult(0, [])
+        the.open_record()
+        with finalizing(the, outcome, NullTracker(the.record), terminal):
             if error is not None:
                 raise error
         return outcome, the.record
@@ -54,7 +54,7 @@ def ended(order, terminal):
 def test_a_run_that_nothing_disturbs_is_whole(ended):
     outcome, record = ended()
     assert (outcome.state, outcome.failure, outcome.stop) == ("whole", None, None)
-    assert record.is_whole(record.run()["identity"])
+    assert record.is_completed(record.run()["identity"])
     assert record.summary()["failure"] is None
 
 
@@ -74,7 +74,7 @@ def test_an_error_fails_its_run_alone_and_the_record_tells_why(ended, error, kin
     assert (outcome.state, outcome.kind, outcome.failure, outcome.stop) == ("failed", kind, message, None)
     assert record.summary()["state"] == "failed"
     assert record.summary()["failure"] == {"kind": kind, "message": message}
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def test_an_error_that_a_stop_meets_on_its_way_out_does_not_hide_it(ended):
 
 def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, monkeypatch):
     monkeypatch.setattr(
-        "epochmeter.shared.record.Record.conclude", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
+        "epochmeter.shared.record.Record.write_summary", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
     outcome, record = ended()
     assert outcome.state == "failed"
     assert "cannot write the run folder: [Errno 28] No space left" in outcome.failure
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 def test_what_is_said_twice_in_a_run_is_noted_once(order, terminal):
-    the, outcome = plan.settle(order()), Outcome(0, [], notes=["same", "other", "same"])
-    the.begin()
-    with concluded(the, outcome, Unpublished(the.record), terminal):
+    the, outcome = plan.resolve_plan(order()), RunResult(0, [], notes=["same", "other", "same"])
+    the.open_record()
+    with finalizing(the, outcome, NullTracker(the.record), terminal):
         pass
     assert the.record.summary()["notes"] == ["same", "other"]
 
@@ -116,11 +116,11 @@ def test_what_is_said_twice_in_a_run_is_noted_once(order, terminal):
 def test_each_run_that_begins_too_hot_says_so(order, terminal, monkeypatch):
     hot = "it began at 70 C, after 600 s of waiting for less than sweep.cool_below_c=50: raise that, or another."
     monkeypatch.setattr(experiment, "open_gauges", lambda **_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(cooldown, "rest", lambda *_: Rest(600.0, 70.0, notes=[hot]))
-    the = plan.settle(order("sweep.cool_below_c=50"))
-    first, second = Outcome(0, []), Outcome(1, [])
-    cool(the, first, terminal, ALONE)
-    cool(the, second, terminal, Course(outcomes=[first]))
+    monkeypatch.setattr(cooldown, "wait_until_cool", lambda *_: Cooldown(600.0, 70.0, notes=[hot]))
+    the = plan.resolve_plan(order("sweep.cool_below_c=50"))
+    first, second = RunResult(0, []), RunResult(1, [])
+    cool_down(the, first, terminal, SINGLE_RUN)
+    cool_down(the, second, terminal, SweepProgress(outcomes=[first]))
     assert first.notes == second.notes == [hot]
 
 
@@ -133,13 +133,13 @@ def test_each_run_that_begins_too_hot_says_so(order, terminal, monkeypatch):
     ],
 )
 def test_a_run_that_left_a_checkpoint_says_by_which_command_it_goes_on(order, of_sweep, sent, how):
-    the = plan.settle(order(of_sweep=of_sweep))
+    the = plan.resolve_plan(order(of_sweep=of_sweep))
     if sent:
-        (the.record.folder.parent / SENT).parent.mkdir()
-        (the.record.folder.parent / SENT).write_text("{}")
+        (the.record.folder.parent / SUBMISSIONS_FILE).parent.mkdir()
+        (the.record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
     with zipfile.ZipFile(the.record.folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": the.run["record_id"], "epochs": 2}))
-    assert resumable(the) == [f"a checkpoint after 2 epochs is kept: {how}"]
+        archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": the.run["record_id"], "epochs": 2}))
+    assert resume_hint(the) == [f"a checkpoint after 2 epochs is kept: {how}"]
 
 
 def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, terminal):
@@ -154,20 +154,20 @@ def test_a_job_that_is_refused_is_an_outcome_and_leaves_no_folder(order, termina
 
 
 def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatch):
-    write = Record.conclude
+    write = Record.write_summary
 
     def interrupted(record, *how):
         signal.raise_signal(signal.SIGTERM)
         write(record, *how)
 
-    monkeypatch.setattr(Record, "conclude", interrupted)
+    monkeypatch.setattr(Record, "write_summary", interrupted)
     outcome, record = ended()
     assert record.summary()["state"] == "whole"
     assert isinstance(outcome.stop, SystemExit)
     assert outcome.stop.code == 128 + signal.SIGTERM
 
 
-class StoppedPublisher(Unpublished):
+class StoppedPublisher(NullTracker):
     """A publisher during whose last call Ctrl-C is pressed."""
 
     def close(self, limit_s=30.0, ended=None):
@@ -176,19 +176,19 @@ class StoppedPublisher(Unpublished):
 
 def test_run_that_is_stopped_while_it_is_published_is_completed_and_waits_to_be_published(order, terminal, monkeypatch):
     the = order()
-    monkeypatch.setattr(Terminal, "concluded", lambda *told: signal.raise_signal(signal.SIGINT))  # and once more
+    monkeypatch.setattr(Terminal, "run_finished", lambda *told: signal.raise_signal(signal.SIGINT))  # and once more
 
     def measure(plan, outcome, terminal, course):
-        with concluded(plan, outcome, StoppedPublisher(plan.record), terminal):
+        with finalizing(plan, outcome, StoppedPublisher(plan.record), terminal):
             pass
 
-    monkeypatch.setattr(experiment, "measure", measure)
+    monkeypatch.setattr(experiment, "run_first_node", measure)
     outcome = run(the, terminal)
     assert (outcome.state, outcome.failure) == ("whole", None)
     assert isinstance(outcome.stop, KeyboardInterrupt)
-    assert Record(the.folder).is_whole()
+    assert Record(the.folder).is_completed()
     multirun = the.folder.parents[1]
-    assert [record.folder for record in queue.waiting(multirun)] == [the.folder]
+    assert [record.folder for record in queue.pending_runs(multirun)] == [the.folder]
 
 
 @pytest.mark.parametrize(
@@ -197,22 +197,22 @@ def test_run_that_is_stopped_while_it_is_published_is_completed_and_waits_to_be_
     ids=["single run", "first of a sweep", "last of a sweep", "search"],
 )
 def test_completed_run_ends_a_stopped_command_well_only_if_it_is_the_last(of_sweep, points, ended, expected):
-    course = Course(Points([["batch=8"]] * points), [Outcome(number, []) for number in range(ended)])
+    course = SweepProgress(Points([["batch=8"]] * points), [RunResult(number, []) for number in range(ended)])
     assert is_last(SimpleNamespace(of_sweep=of_sweep), course) == expected
 
 
 def test_notes_that_are_alike_but_for_their_numbers_are_told_once():
     notes = [f"val window {epoch}: 0.0{epoch} s is too short." for epoch in range(3)]
-    assert merged([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more)", "no trace"]
+    assert dedupe_notes([*notes, "no trace"]) == ["val window 0: 0.00 s is too short. (2 more)", "no trace"]
 
 
 @pytest.mark.parametrize(("number", "silence_s"), [(0, 1800), (1, None)])
 def test_ranks_of_another_node_may_be_silent_for_as_long_as_an_epoch_takes(tmp_path, monkeypatch, number, silence_s):
     """The first rank alone tells of its steps."""
-    monkeypatch.setattr(launch, "started", lambda *asked: asked[-2:])
+    monkeypatch.setattr(launch, "launched", lambda *asked: asked[-2:])
     job = job_of(sweep={"timeout_s": 60, "hung_after_s": 1800})
     planned = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
-    assert training(planned) == (60, silence_s)
+    assert start_training(planned) == (60, silence_s)
 
 
 PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
@@ -230,7 +230,7 @@ PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
     ],
 )
 def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load, devices, listed, shared):
-    marks, outcome = {}, Outcome(0, [])
+    marks, outcome = {}, RunResult(0, [])
     panel = SimpleNamespace(
         gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
         gpu_monitor=SimpleNamespace(poll=lambda: None, drain=lambda: listed),
@@ -250,10 +250,10 @@ def limited(order, terminal, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "check_interpreter", lambda python: None)
 
     def sets(plan, outcome, terminal, course):
-        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding:
+        with applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding:
             plan.applied(holding.applied)
 
-    monkeypatch.setattr(experiment, "measure", sets)
+    monkeypatch.setattr(experiment, "run_first_node", sets)
 
     def of(*typed):
         places = (f"machine.{place}={tmp_path / place}" for place in ("lock_dir", "state_dir"))
@@ -268,7 +268,7 @@ def test_a_limit_that_may_not_be_set_fails_only_its_own_run(limited, monkeypatch
         raise RuntimeError("the kernel refused to write 65000000")
 
     with monkeypatch.context() as change:
-        change.setattr(privilege, "write", refused)
+        change.setattr(privilege, "write_file", refused)
         outcome = limited("power_limit=65")
     assert (outcome.state, outcome.failure) == ("failed", "the kernel refused to write 65000000")
     assert limited.journal() == []
@@ -288,11 +288,11 @@ def test_a_limit_that_is_switched_off_is_refused_before_anything_is_written(limi
 
 def test_a_setting_that_cannot_be_restored_refuses_the_runs_that_change_it_and_no_others(limited, monkeypatch):
     with monkeypatch.context() as killed:
-        killed.setattr(Holding, "put_back", lambda holding: [])
+        killed.setattr(AppliedSettings, "restore_all", lambda holding: [])
         assert limited("power_limit=65").state == "whole"
     assert limited.board.read(LIMIT) == "65000000"
     with monkeypatch.context() as change:
-        change.setattr(privilege, "write", lambda file, text: (_ for _ in ()).throw(RuntimeError("no right to")))
+        change.setattr(privilege, "write_file", lambda file, text: (_ for _ in ()).throw(RuntimeError("no right to")))
         free, wants = limited(), limited("power_limit=50")
     (entry,) = limited.journal()
     assert (free.state, free.notes) == ("whole", ["RAPL could not be restored to its original 95 W."])
@@ -311,7 +311,7 @@ def test_an_interpreter_without_torch_is_refused_before_the_lock_the_dataset_and
     python.chmod(0o755)
     if device == "nano":
         Board(tmp_path / "pc").put(**{"proc/device-tree/compatible": "nvidia,p3450-0000\0nvidia,tegra210"})
-    monkeypatch.setattr(experiment, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(experiment, "run_first_node", lambda *_: pytest.fail("measured"))
     asked = order(f"device={device}", f"device.python={python}", f"machine.lock_dir={tmp_path / 'locks'}")
     outcome = run(asked, terminal)
     assert outcome.state == "failed"

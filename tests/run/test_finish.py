@@ -9,12 +9,12 @@ from default_jobs import job_keys
 
 from epochmeter.config.schema import Job
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.run_result import Outcome, no_energy
-from epochmeter.results.run_status import state
-from epochmeter.run.finish import close_dead, conclude
+from epochmeter.results.run_result import RunResult, no_energy_reason
+from epochmeter.results.run_status import status_of
+from epochmeter.run.finish import close_orphans, write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import SENT
+from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
 from epochmeter.tracking import queue
 
 GONE = this_process()._replace(began="0")
@@ -31,7 +31,7 @@ def begun(tmp_path):
         record = Record(tmp_path / "multirun" / "sweep" / number)
         record.folder.mkdir(parents=True)
         record.describe(JOB, {**RUN, "record_id": f"run{number}", **process._asdict()})
-        queue.put(record, f"run{number}")
+        queue.enqueue(record, f"run{number}")
         return record
 
     return begin
@@ -43,7 +43,7 @@ def closed(tmp_path):
 
     def close():
         said = []
-        close_dead(tmp_path / "multirun", said.append)
+        close_orphans(tmp_path / "multirun", said.append)
         return said
 
     return close
@@ -53,7 +53,7 @@ def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed)
     record = begun("0", GONE)
     (said,) = closed()
     assert said.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
-    assert state(record) == "killed"
+    assert status_of(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
     assert summary["metrics"] == {"total/power_limit_w": 15.0}
@@ -63,12 +63,12 @@ def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed)
 def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_how_it_ended(begun, closed, tmp_path):
     record = begun("0", GONE)
     write_json(record.folder / "summary.json", {"state": "whole", "metrics": {}, "notes": [], "failure": None})
-    queue.drop(record)  # it was shown
+    queue.dequeue(record)  # it was shown
     (said,) = closed()
     assert said.startswith("run sweep/0 is marked as failed: ")
-    assert record.summary()["state"] == state(record) == "failed"
-    queue.drop(record)  # it was shown so
-    assert list(queue.waiting(tmp_path / "multirun")) == []
+    assert record.summary()["state"] == status_of(record) == "failed"
+    queue.dequeue(record)  # it was shown so
+    assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
 @pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
@@ -80,23 +80,23 @@ def test_a_run_that_may_go_on_is_left_alone(begun, closed, process):
 
 def test_a_run_that_told_its_end_keeps_it(begun, closed):
     record = begun("0", GONE)
-    record.conclude({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
+    record.write_summary({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
     assert closed() == []
-    assert state(record) == "failed"
+    assert status_of(record) == "failed"
 
 
 def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, tmp_path):
     record = begun("0", GONE)
-    record.set_aside()
+    record.archive_attempt()
     assert len(closed()) == 1
-    assert [state(attempt) for attempt in record.attempts()] == ["killed"]
+    assert [status_of(attempt) for attempt in record.attempts()] == ["killed"]
 
 
 def test_when_a_run_ended_is_told_by_who_saw_it_alone(begun, closed):
     seen, dead = begun("0", this_process()), begun("1", GONE)
-    outcome = Outcome(0, [])
-    outcome.fails("exception", "no such file")
-    conclude(SimpleNamespace(record=seen, job=Job.from_dict(seen.job()), run=seen.run(), of_sweep=False), outcome)
+    outcome = RunResult(0, [])
+    outcome.set_failed("exception", "no such file")
+    write_summary(SimpleNamespace(record=seen, job=Job.from_dict(seen.job()), run=seen.run(), of_sweep=False), outcome)
     closed()
     assert datetime.fromisoformat(seen.summary()["ended"]) <= datetime.now().astimezone()
     assert "ended" not in dead.summary()
@@ -106,14 +106,14 @@ def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_pat
     record = begun("0", GONE)
     record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
     closed()
-    assert state(record) == "killed"
-    assert list(queue.waiting(tmp_path / "multirun")) == []
+    assert status_of(record) == "killed"
+    assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
 def test_what_a_node_left_is_closed_by_who_sent_it(begun, closed):
     record = begun("0", GONE)
     (record.folder.parent / "slurm").mkdir()
-    (record.folder.parent / SENT).write_text("{}")
+    (record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
     assert closed() == []
 
 
@@ -146,4 +146,4 @@ def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
     ("source", "why"), [("counter", None), ("sampled", None), ("estimated", "less"), ("none", "less")]
 )
 def test_measured_energy_is_not_reported_as_missing(source, why):
-    assert no_energy({"energy": {"source": source, "reason": "less"}}) == why
+    assert no_energy_reason({"energy": {"source": source, "reason": "less"}}) == why

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.run import launch, worker_process
-from epochmeter.run.launch import check_interpreter, started
+from epochmeter.run.launch import check_interpreter, launched
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening
 from epochmeter.worker.interpreter import torch_version
@@ -54,7 +54,7 @@ def heard(interpreter, tmp_path):
 
     def listen(lines, joined=True):
         messages = []
-        with started(tmp_path, interpreter(lines, joined)) as worker:
+        with launched(tmp_path, interpreter(lines, joined)) as worker:
             for message in worker.messages():
                 messages.append(message)
                 if isinstance(message, WindowOpening | WindowClosed):
@@ -126,7 +126,7 @@ def test_a_worker_that_crashes_names_the_signal(death):
 
 def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpreter, tmp_path):
     lines = "facts(pid=os.getpid()); time.sleep(60)"
-    with started(tmp_path, interpreter(lines)) as worker:
+    with launched(tmp_path, interpreter(lines)) as worker:
         messages = worker.messages()
         pid = next(messages).model["pid"]
         worker.reply()
@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpre
 
 
 def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
-    with started(tmp_path, interpreter("connection.send(OPENING); die()")) as worker:
+    with launched(tmp_path, interpreter("connection.send(OPENING); die()")) as worker:
         next(worker.messages())
         assert vanishes(worker.pid)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
@@ -241,14 +241,14 @@ def test_an_interpreter_without_torch_is_told_what_names_another(death):
 
 def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
     counts = iter([7, 8])  # before the worker started; when it says that it failed
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
     lines = "connection.send(RankFailed(failure='killed', message='DataLoader worker is killed', rank=0)); sys.exit(1)"
     assert death(lines) == ("oom", "DataLoader worker is killed")
 
 
 def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
-    with started(tmp_path, interpreter("connection.send(Finished()); time.sleep(60)")) as worker:
+    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
+    with launched(tmp_path, interpreter("connection.send(Finished()); time.sleep(60)")) as worker:
         list(worker.messages())
     assert vanishes(worker.pid)
 
@@ -269,7 +269,7 @@ def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_
     monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
     names = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
     lines = f"facts(gpus=[os.environ.get(name) for name in {names}]); connection.send(Finished())"
-    with started(tmp_path, interpreter(lines), gpus=gpus) as worker:
+    with launched(tmp_path, interpreter(lines), gpus=gpus) as worker:
         assert [message.model["gpus"] for message in worker.messages()] == [seen]
 
 
@@ -279,7 +279,7 @@ def test_a_worker_that_fails_says_how_itself(death):
 
 
 def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
-    with started(tmp_path, interpreter("facts(epoch=0); die()")) as worker:
+    with launched(tmp_path, interpreter("facts(epoch=0); die()")) as worker:
         assert vanishes(worker.pid)
         messages = worker.messages()
         assert next(messages).model == {"epoch": 0}
@@ -295,7 +295,7 @@ def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
 
 def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
     counts = iter([7, 8])
-    monkeypatch.setattr("epochmeter.run.worker_process.oom_kills", lambda: next(counts, 8))
+    monkeypatch.setattr("epochmeter.run.worker_process.oom_kill_count", lambda: next(counts, 8))
     lines = "connection.send(RankFailed(failure='storage', message='the storage is gone', rank=0)); sys.exit(1)"
     assert death(lines) == ("storage", "the storage is gone")
 
@@ -308,7 +308,7 @@ def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):
 @pytest.mark.parametrize("joined", [True, False], ids=["while it trains", "before it joins"])
 def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkeypatch, joined):
     counts = iter([7, 8])  # before the worker started; after it was killed
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
     failure, message = death("os.kill(os.getpid(), signal.SIGKILL)", joined)
     assert failure == "oom"
     assert "ran out of memory" in message
@@ -317,7 +317,7 @@ def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkey
 @pytest.mark.parametrize(("after", "said"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
 def test_the_peak_of_what_the_kernel_killed_is_told_where_no_child_had_more_before(death, monkeypatch, after, said):
     counts, largest = iter([7, 8]), iter([10, max(10, after)])
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
     monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
     assert death("os.kill(os.getpid(), signal.SIGKILL)") == (
         "oom",
@@ -337,7 +337,7 @@ def test_the_workers_children_are_gone_once_it_is_left(interpreter, tmp_path, en
     lines = f"child = subprocess.Popen(['sleep', '60'])\nfacts(pid=child.pid)\n{end}"
     children = []
     try:
-        with started(tmp_path, interpreter(lines)) as worker:
+        with launched(tmp_path, interpreter(lines)) as worker:
             children.extend(message.model["pid"] for message in worker.messages())
     except WorkerError:
         pass
@@ -349,7 +349,7 @@ def test_leaving_by_an_error_ends_the_worker(interpreter, tmp_path):
     pids = []
 
     def interrupted():
-        with started(tmp_path, interpreter("time.sleep(60)")) as worker:
+        with launched(tmp_path, interpreter("time.sleep(60)")) as worker:
             pids.append(worker.pid)
             raise KeyboardInterrupt
 
@@ -366,7 +366,7 @@ def test_ctrl_c_reaches_the_steward_alone(heard):
 def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpreter, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
     lines = "facts(path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
-    with started(tmp_path, interpreter(lines)) as worker:
+    with launched(tmp_path, interpreter(lines)) as worker:
         path = next(worker.messages()).model["path"]
         assert len(path) <= 107
         assert not Path(path).parent.exists()
@@ -375,14 +375,14 @@ def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpret
 
 def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
     with pytest.raises(ValueError, match=r"`device\.python=python3\.0`: there is no such program\n  hint: "):
-        started(tmp_path, "python3.0").__enter__()
+        launched(tmp_path, "python3.0").__enter__()
 
 
 STEWARD = """
 import sys
 from pathlib import Path
-from epochmeter.run.launch import started
-with started(Path(sys.argv[1]), sys.argv[2]) as worker:
+from epochmeter.run.launch import launched
+with launched(Path(sys.argv[1]), sys.argv[2]) as worker:
     for message in worker.messages():
         print(worker.pid, flush=True)
 """
@@ -427,12 +427,12 @@ def die():
 @pytest.fixture
 def end_of_two(interpreter, tmp_path, monkeypatch):
     """end_of_two(lines) -> (failure, message) of a worker of two ranks that do what the lines say; None: it is done."""
-    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
 
     def end(lines):
         program = interpreter(RANKS + lines, joined=False)
         try:
-            with started(tmp_path, program, ranks=2) as worker:
+            with launched(tmp_path, program, ranks=2) as worker:
                 for _ in worker.messages():
                     worker.reply(Proceed(stop=True))
         except WorkerError as error:
@@ -448,7 +448,7 @@ def test_of_ranks_the_first_is_answered_and_is_done_for_all(end_of_two):
 
 
 def test_a_rank_that_is_done_earlier_than_the_first_is_no_failure(end_of_two, monkeypatch):
-    monkeypatch.setattr(worker_process, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     assert end_of_two("if rank == 0: time.sleep(1)\nconnection.send(Finished())") is None
 
 
@@ -460,7 +460,7 @@ def test_a_rank_that_is_killed_is_named_by_an_answer_that_nobody_takes(interpret
     heard = tmp_path / "heard"
     waits = f"connection.send(OPENING)\n    while not os.path.exists({str(heard)!r}): time.sleep(0.01)\n    die()"
     program = interpreter(RANKS + f"if rank == 0:\n    {waits}\nconnection.send(Finished())", joined=False)
-    with started(tmp_path, program, ranks=2) as worker:
+    with launched(tmp_path, program, ranks=2) as worker:
         next(worker.messages())
         heard.touch()
         assert vanishes(worker.pid)
@@ -482,7 +482,7 @@ def test_what_a_rank_has_seen_of_another_waits_for_that_ones_end(end_of_two):
 
 
 def test_what_a_rank_has_seen_of_another_is_told_where_that_one_hangs(end_of_two, monkeypatch):
-    monkeypatch.setattr(worker_process, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     began = time.monotonic()
     assert end_of_two(f"if rank == 0: {SEES}\ntime.sleep(60)") == ("exception", "rank 0: Connection closed by peer")
     assert time.monotonic() - began < 10
@@ -490,7 +490,7 @@ def test_what_a_rank_has_seen_of_another_is_told_where_that_one_hangs(end_of_two
 
 def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch):
     counts = iter([7, 8])  # before the worker started; after it was killed
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
     assert end_of_two("if rank: die()") == (
         "oom",
         "the kernel killed rank 1, because the machine ran out of memory (SIGKILL)",
@@ -498,9 +498,9 @@ def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch)
 
 
 def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     program = interpreter(RANKS + "facts(pid=os.getpid())\ntime.sleep(60)", joined=False)
-    with started(tmp_path, program, ranks=2) as worker:
+    with launched(tmp_path, program, ranks=2) as worker:
         messages = worker.messages()
         pids = [next(messages).model["pid"] for _ in range(2)]
         assert all(os.getsid(pid) == pid for pid in pids)
@@ -509,10 +509,10 @@ def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatc
 
 def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpreter, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(launch, "LEAVING_S", 0.1)
+    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
     program = interpreter(RANKS + "facts(env=dict(env))\ntime.sleep(60)", joined=False)
-    with started(tmp_path, program, ranks=2) as worker:
+    with launched(tmp_path, program, ranks=2) as worker:
         environment = next(worker.messages()).model["env"]
     assert not alive(int(environment["LAUNCHER"]))
     argv = environment["STARTED_BY"].split()
@@ -534,7 +534,7 @@ wait_for_ever()
 
 
 def test_a_worker_that_says_nothing_for_too_long_has_hung_and_tells_where(interpreter, tmp_path):
-    with pytest.raises(WorkerError) as raised, started(tmp_path, interpreter(HANGS), silence_s=3) as worker:
+    with pytest.raises(WorkerError) as raised, launched(tmp_path, interpreter(HANGS), silence_s=3) as worker:
         for _ in worker.messages():
             pass
     assert raised.value.failure == "hung"
@@ -549,7 +549,7 @@ def test_a_worker_that_never_joins_has_hung(interpreter, tmp_path):
     program = interpreter("time.sleep(60)", joined=False)
     with (
         pytest.raises(WorkerError, match=r"no progress for sweep\.hung_after_s=0\.5"),
-        started(tmp_path, program, silence_s=0.5),
+        launched(tmp_path, program, silence_s=0.5),
     ):
         pass
 
@@ -557,7 +557,7 @@ def test_a_worker_that_never_joins_has_hung(interpreter, tmp_path):
 def test_of_two_limits_the_one_that_is_over_is_told(interpreter, tmp_path):
     with (
         pytest.raises(WorkerError, match=r"longer than sweep\.timeout_s=0\.5"),
-        started(tmp_path, interpreter("time.sleep(60)", joined=False), limit_s=0.5, silence_s=60),
+        launched(tmp_path, interpreter("time.sleep(60)", joined=False), limit_s=0.5, silence_s=60),
     ):
         pass
 
@@ -566,7 +566,7 @@ def hung(lines, interpreter, folder, limit_s=1.0):
     """The failure and the message of a worker that has so long for what the lines say."""
     error = None
     try:
-        with started(folder, interpreter(lines), limit_s=limit_s) as worker:
+        with launched(folder, interpreter(lines), limit_s=limit_s) as worker:
             for _ in worker.messages():
                 worker.reply()
     except WorkerError as raised:
@@ -591,10 +591,10 @@ def test_a_worker_that_takes_longer_than_it_may_is_ended_and_has_failed(interpre
 
 def test_a_worker_that_never_joins_is_ended_by_its_limit(interpreter, tmp_path):
     with pytest.raises(WorkerError, match=r"took longer than sweep\.timeout_s=0\.5"):  # noqa: SIM117
-        with started(tmp_path, interpreter("time.sleep(600)", joined=False), limit_s=0.5):
+        with launched(tmp_path, interpreter("time.sleep(600)", joined=False), limit_s=0.5):
             pass
 
 
 def test_a_worker_that_is_done_in_time_knows_no_limit(interpreter, tmp_path):
-    with started(tmp_path, interpreter("connection.send(Finished())"), limit_s=100) as worker:
+    with launched(tmp_path, interpreter("connection.send(Finished())"), limit_s=100) as worker:
         assert list(worker.messages()) == []

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from epochmeter.config.schema import Strategy
-from epochmeter.run.nodes import PORTS, Node, check, check_alone, first_host, folders, node, node_address
+from epochmeter.run.nodes import (
+    PORTS,
+    Node,
+    check_strategy,
+    current_node,
+    first_host,
+    forbid_multi_node_resume,
+    node_address,
+    run_folder_factory,
+)
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2",
@@ -21,11 +30,11 @@ SINGLE = Strategy.from_dict({"name": "single", "ranks": 1})
 
 
 def here(**changed):
-    return node({**STEP, **changed}, address=lambda name: f"{name}.example")
+    return current_node({**STEP, **changed}, address=lambda name: f"{name}.example")
 
 
 def test_a_machine_by_itself_is_the_first_and_only_node():
-    assert node({}) == node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
+    assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
     assert Node().is_first
 
 
@@ -70,21 +79,21 @@ def test_a_node_goes_by_the_address_that_slurm_has_for_it_or_else_by_its_name(tm
 
 
 def test_what_trains_on_one_node_is_refused_on_several():
-    check(DDP, here())
-    check(SINGLE, Node())
+    check_strategy(DDP, here())
+    check_strategy(SINGLE, Node())
     with pytest.raises(
         ValueError, match="strategy=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"
     ):
-        check(SINGLE, here())
+        check_strategy(SINGLE, here())
 
 
 def test_the_first_node_alone_makes_a_record():
     def made(command, many, again):
         return Path("record")
 
-    assert folders(made, {}) is made
-    assert folders(made, {**STEP, "SLURM_PROCID": "0"})([], False, False) == Path("record")
-    other = folders(made, STEP)([], False, False)
+    assert run_folder_factory(made, {}) is made
+    assert run_folder_factory(made, {**STEP, "SLURM_PROCID": "0"})([], False, False) == Path("record")
+    other = run_folder_factory(made, STEP)([], False, False)
     assert other.is_dir()
     assert other != Path("record")
     other.rmdir()
@@ -92,12 +101,12 @@ def test_the_first_node_alone_makes_a_record():
 
 def test_a_sweep_on_several_nodes_is_refused():
     with pytest.raises(ValueError, match="a sweep cannot run on 2 nodes at once"):
-        folders(lambda *_: Path("record"), STEP)([], True, False)
+        run_folder_factory(lambda *_: Path("record"), STEP)([], True, False)
 
 
 def test_a_whole_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
-    check_alone(Node(), tmp_path)
+    forbid_multi_node_resume(Node(), tmp_path)
     with pytest.raises(
         ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume=true`"
     ):
-        check_alone(Node(nodes=2), tmp_path)
+        forbid_multi_node_resume(Node(nodes=2), tmp_path)

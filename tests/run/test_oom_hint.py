@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochmeter.run.oom_hint import exhausted, largest_fitted
+from epochmeter.run.oom_hint import largest_fitting_batch, oom_message
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
@@ -40,8 +40,8 @@ def test_the_largest_batch_that_came_to_its_end_did_fit(ran, failed):
     ran(0, batch=64)
     ran(1, batch=128)
     ran(2, batch=256, whole=False)
-    assert largest_fitted(failed) == 128
-    said = exhausted("batch=512 ran out of memory (the GPU's peak was 3.1 GB)", failed)
+    assert largest_fitting_batch(failed) == 128
+    said = oom_message("batch=512 ran out of memory (the GPU's peak was 3.1 GB)", failed)
     assert said == (
         "batch=512 ran out of memory (the GPU's peak was 3.1 GB); "
         "the largest batch size that fitted in this sweep is batch=128."
@@ -51,29 +51,29 @@ def test_the_largest_batch_that_came_to_its_end_did_fit(ran, failed):
 @pytest.mark.parametrize("other", [{"model": {"name": "vgg11"}}, {"workers": 2}], ids=str)
 def test_a_run_that_takes_other_memory_says_nothing(ran, failed, other):
     ran(0, batch=64, **other)
-    assert largest_fitted(failed) is None
+    assert largest_fitting_batch(failed) is None
 
 
 @pytest.mark.parametrize("other", [{"seed": 7}, {"power_limit": 250}, {"tracking": {"name": "mlflow"}}], ids=str)
 def test_what_takes_no_memory_may_differ(ran, failed, other):
     ran(0, batch=64, **other)
-    assert largest_fitted(failed) == 64
+    assert largest_fitting_batch(failed) == 64
 
 
 def test_where_none_has_fitted_it_says_what_to_do(failed):
     (failed.folder.parent / "0").mkdir()  # a run that is not described yet
-    assert exhausted("batch=512 ran out of memory", failed) == "batch=512 ran out of memory. Reduce the batch size."
+    assert oom_message("batch=512 ran out of memory", failed) == "batch=512 ran out of memory. Reduce the batch size."
 
 
 def test_what_says_itself_what_to_do_is_left_as_it_is(ran, failed):
     ran(0, batch=64)
     said = "dataset.layout=memory ran out of memory (the training process's peak was 3.1 GB). Set dataset.layout=files."
-    assert exhausted(said, failed) == said
+    assert oom_message(said, failed) == said
 
 
 def test_a_worker_that_was_killed_could_not_say_its_batch(ran, failed):
     ran(0, batch=64)
-    said = exhausted("the kernel killed the worker for want of memory (SIGKILL)", failed)
+    said = oom_message("the kernel killed the worker for want of memory (SIGKILL)", failed)
     assert said == (
         "the kernel killed the worker for want of memory (SIGKILL), with batch=512; "
         "the largest batch size that fitted in this sweep is batch=64."

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
-from epochmeter.run.preflight import ON_CPU, admit, check_points, named, refusal
+from epochmeter.run.preflight import CPU_PRECISIONS, construction_error, format_point, validate_job, validate_sweep
 from epochmeter.shared.atomic_files import write_json
 
 MADE = {"version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "digest": "d", "splits": {"train": 100}}
@@ -23,7 +23,7 @@ def admitted(order, tmp_path, monkeypatch):
 
     def admit_typed(*typed):
         asked = order(*typed)
-        admit(asked.job, asked.choices, asked.overrides)
+        validate_job(asked.job, asked.choices, asked.overrides)
 
     return admit_typed
 
@@ -37,7 +37,7 @@ def said(monkeypatch):
         questions.append((python, specs))
         return "it will not."
 
-    monkeypatch.setattr(preflight, "refusal", refuse)
+    monkeypatch.setattr(preflight, "construction_error", refuse)
     return questions
 
 
@@ -100,7 +100,7 @@ def test_the_worker_is_asked_for_a_key_that_was_added_with_all_that_stands_besid
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
 def test_an_interpreter_that_cannot_be_asked_refuses_nothing(python):
-    assert refusal(python, "{}") == ""
+    assert construction_error(python, "{}") == ""
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="no torchvision in this environment, as on a board")
@@ -119,7 +119,7 @@ def sweep(composed, monkeypatch):
         hydra = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(point)}}}
         return OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(config)), hydra)
 
-    return partial(check_points, composed=compose_whole)
+    return partial(validate_sweep, composed=compose_whole)
 
 
 def test_a_sweep_of_points_that_can_be_is_let_go_on(sweep):
@@ -169,9 +169,9 @@ def test_a_precision_that_no_cpu_has_is_refused(sweep, precision):
 
 def test_the_precisions_of_a_cpu_are_those_of_the_training_process():
     torch = pytest.importorskip("torch")
-    from epochmeter.worker.precision import formats
+    from epochmeter.worker.precision import supported_dtypes
 
-    assert [str(precision) for precision in ON_CPU] == formats(torch.device("cpu"))
+    assert [str(precision) for precision in CPU_PRECISIONS] == supported_dtypes(torch.device("cpu"))
 
 
 def test_of_very_many_reasons_the_first_are_told(sweep):
@@ -186,5 +186,5 @@ def test_a_point_that_does_not_compose_is_left_to_hydra_to_tell(sweep):
 
 
 def test_a_reason_that_names_the_point_is_enough():
-    assert named(["batch=0"], 0, "`batch=0` is not valid") == "`batch=0` is not valid"
-    assert named(["a=1", "batch=0"], 2, "`batch=0`: no") == "a=1 batch=0 (and 2 more): `batch=0`: no"
+    assert format_point(["batch=0"], 0, "`batch=0` is not valid") == "`batch=0` is not valid"
+    assert format_point(["a=1", "batch=0"], 2, "`batch=0`: no") == "a=1 batch=0 (and 2 more): `batch=0`: no"

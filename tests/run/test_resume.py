@@ -7,9 +7,9 @@ from array import array
 import pytest
 from default_jobs import job_of
 
-from epochmeter.run.resume import left
+from epochmeter.run.resume import find_resume_point
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, INTERVALS, Record, since_resumed
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, INTERVALS, Record, since_resumed
 
 JOB = job_of(evaluate=True)
 RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}
@@ -39,33 +39,33 @@ def record(tmp_path):
 def checkpoint(record, epochs, record_id="first start"):
     with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:
         archive.writestr("archive/data/0", b"weights" * 99)
-        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": record_id, "epochs": epochs}))
+        archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": record_id, "epochs": epochs}))
 
 
 def test_the_same_run_goes_on_after_the_epochs_of_its_checkpoint(record):
-    found = left(record, JOB, RUN)
+    found = find_resume_point(record, JOB, RUN)
     assert (found.epochs, found.reason) == (2, "")
     assert found.run == EARLIER
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(record):
     (record.folder / CHECKPOINT).unlink()
-    assert left(record, JOB, RUN) == (None, {}, "")
+    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
 
 
 @pytest.mark.parametrize("other", [{"identity": "another job"}, {"rehearsal": ["no power limit"]}])
 def test_what_was_measured_of_another_job_or_rehearsed_is_another_run(record, other):
-    assert left(record, JOB, {**RUN, **other}) == (None, {}, "")
+    assert find_resume_point(record, JOB, {**RUN, **other}) == (None, {}, "")
 
 
 def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
     elsewhere = {**RUN, "identity": "this job there", "host": "there"}
-    assert left(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
+    assert find_resume_point(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
 
 
 def test_a_whole_run_has_nothing_to_go_on_from(record):
     write_json(record.folder / "whole.json", {"identity": "this job", "finished": ""})
-    assert left(record, JOB, RUN) == (None, {}, "")
+    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
 
 
 def flipped(record):
@@ -98,13 +98,13 @@ def shortened(name, by):
 )
 def test_what_is_not_all_there_is_told(record, harm, reason):
     harm(record)
-    assert left(record, JOB, RUN) == (None, {}, reason)
+    assert find_resume_point(record, JOB, RUN) == (None, {}, reason)
 
 
 def test_an_epoch_that_ended_in_part_was_not_evaluated(record):
     lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
     (record.folder / "epochs.jsonl").write_text("".join(lines[:3]))
-    assert left(record, JOB, RUN).epochs == 2
+    assert find_resume_point(record, JOB, RUN).epochs == 2
 
 
 def test_an_epoch_goes_by_the_clock_of_the_start_that_measured_it():
@@ -119,11 +119,11 @@ def test_a_record_goes_back_to_its_checkpoint_and_sets_aside_what_told_of_an_end
     (record.folder / "power.csv").write_text("monotonic_ns,total_w\n")
     before = record.windows()
     for _ in range(2):  # as often as one likes: a start may be killed in the midst of it
-        record.cut(2)
+        record.truncate_to_epoch(2)
         assert record.windows() == before[:4]
         assert record.steps() == array("f", range(2 * STEPS * len(INTERVALS)))
         assert record.losses() == array("f", range(2 * STEPS))
     assert {path.name for path in (record.folder / "attempt1").iterdir()} == {"summary.json", "worker.log"}
     assert (record.folder / "power.csv").exists()
-    record.cut(2, also=["power.csv"])
+    record.truncate_to_epoch(2, also=["power.csv"])
     assert not (record.folder / "power.csv").exists()

@@ -3,18 +3,18 @@ from array import array
 
 import pytest
 
-from epochmeter.power.meter import Absent, Counter, Domain, Instruments
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
-from epochmeter.power.power_series import Powers, Sampling
-from epochmeter.power.window_energy import Consumption, Reading
+from epochmeter.power.power_series import PowerSamples, Sampling
+from epochmeter.power.window_energy import Reading, WindowEnergy
 from epochmeter.run import window
-from epochmeter.run.window import PAUSED, Panel, closed, node_window, of_all
+from epochmeter.run.window import PAUSED_NOTE, WindowInstruments, build_window, node_window, sum_nodes
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
 OPENED = WindowOpening("epoch", 3, 2)
-PARTS = {"e2e_s": 4.0, "fetch_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
+PARTS = {"e2e_s": 4.0, "data_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
 MEASURED = RankWindow(
     opened_ns=100 * SECOND, closed_ns=104 * SECOND, node=0, parts=PARTS, bad=[], paused=False, weight=20, loss_sum=14,
     right=16,
@@ -29,7 +29,7 @@ class Scripted:
         self.window = lambda opened_ns, closed_ns: metrics
         self.throttled = lambda opened_ns, closed_ns: list(throttled)
         self.mark = lambda: None
-        self.forget = lambda before_ns: None
+        self.discard_before = lambda before_ns: None
 
 
 class Shelf:
@@ -44,7 +44,7 @@ class Shelf:
 
 def meter(*domains, source="counter"):
     counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
-    return Instruments(counters=counters, total=list(domains), covers="all that is scripted")
+    return InstrumentMeter(counters=counters, total=list(domains), covers="all that is scripted")
 
 
 def at(seconds, **joules):
@@ -65,8 +65,8 @@ def close(record):
     """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
 
     def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
-        panel = Panel(meter, gauges or Scripted(), supply or Shelf(), idle_w)
-        return closed(opened, WindowMeasured([measured], []), before, after, panel, record)
+        panel = WindowInstruments(meter, gauges or Scripted(), supply or Shelf(), idle_w)
+        return build_window(opened, WindowMeasured([measured], []), before, after, panel, record)
 
     return made
 
@@ -86,7 +86,7 @@ def test_a_line_holds_the_workers_times_and_the_borders_times_apart(close):
 
 
 def test_the_parts_are_metrics_under_the_windows_name(metrics):
-    found = metrics(at(99.99), at(104.01), Absent("none"))
+    found = metrics(at(99.99), at(104.01), NullMeter("none"))
     assert {name: found[f"epoch/{name}"] for name in PARTS} == PARTS
     assert found["epoch/train_loss"] == 0.7
     assert found["epoch/train_accuracy"] == 0.8
@@ -94,7 +94,7 @@ def test_the_parts_are_metrics_under_the_windows_name(metrics):
 
 
 def test_throughput_is_samples_by_end_to_end_time(metrics):
-    assert metrics(at(99.99), at(104.01), Absent("none"))["epoch/samples_per_s"] == 20 / 4
+    assert metrics(at(99.99), at(104.01), NullMeter("none"))["epoch/samples_per_s"] == 20 / 4
 
 
 def test_energy_is_what_the_counters_differ_by_of_each_domain_and_in_all(metrics):
@@ -111,7 +111,7 @@ def test_mean_power_divides_by_the_energy_window_and_not_by_the_time_window(metr
 
 
 def test_where_nothing_meters_no_metric_speaks_of_energy(metrics):
-    found = metrics(at(99.99), at(104.01), Absent("no meter"))
+    found = metrics(at(99.99), at(104.01), NullMeter("no meter"))
     assert not [name for name in found if "energy" in name or "power" in name]
 
 
@@ -135,7 +135,7 @@ def test_a_counter_that_tells_nothing_leaves_no_joules_in_the_record(close, afte
 
 
 def test_percentiles_are_of_this_epochs_own_steps(metrics):
-    found = metrics(at(99.99), at(104.01), Absent("none"))
+    found = metrics(at(99.99), at(104.01), NullMeter("none"))
     assert (found["epoch/step_p50_s"], found["epoch/step_p99_s"]) == (1, 3)
 
 
@@ -169,11 +169,11 @@ def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_t
 
 
 def test_a_training_that_diverged_has_no_loss_and_says_so(close):
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=float("nan")))
+    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(loss_sum=float("nan")))
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch 4: the loss was nan; its mean loss is omitted."]
-    assert diverged.marks == {"diverged": "epoch 4: the loss was nan"}
+    assert diverged.flags == {"diverged": "epoch 4: the loss was nan"}
 
 
 @pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
@@ -181,55 +181,55 @@ def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run
     close, record, losses, first
 ):
     record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(loss_sum=math.nan))
+    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(loss_sum=math.nan))
     said = f"epoch 4: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert diverged.marks == {"diverged": said}
+    assert diverged.flags == {"diverged": said}
     assert diverged.notes == [f"{said}; its mean loss is omitted."]
 
 
 def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
     opened = WindowOpening("val", 3, 1)
     measured = MEASURED._replace(loss_sum=math.inf)
-    diverged = close(at(99.99), at(104.01), Absent("none"), measured=measured, opened=opened)
+    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=measured, opened=opened)
     assert "val/loss" not in diverged.line["metrics"]
-    assert diverged.marks == {"diverged": "epoch 4, evaluation: the loss was inf"}
+    assert diverged.flags == {"diverged": "epoch 4, evaluation: the loss was inf"}
 
 
 def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, record):
     record.append_losses(array("f", [math.nan, 0.5, 0.5]))
-    assert close(at(99.99), at(104.01), Absent("none")).marks == {}
+    assert close(at(99.99), at(104.01), NullMeter("none")).flags == {}
 
 
 def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
     opened = OPENED._replace(partial=True, epoch_steps=9)
-    partial = close(at(99.99), at(104.01), Absent("none"), opened=opened)
+    partial = close(at(99.99), at(104.01), NullMeter("none"), opened=opened)
     assert partial.line["partial"] is True
     assert partial.notes == ["epoch 4: ended after 2 of 9 steps at throughput.stop; it is not included in the means."]
-    assert partial.marks == {"partial": "epoch 4: ended after 2 of 9 steps"}
-    assert "partial" not in close(at(99.99), at(104.01), Absent("none")).line
+    assert partial.flags == {"partial": "epoch 4: ended after 2 of 9 steps"}
+    assert "partial" not in close(at(99.99), at(104.01), NullMeter("none")).line
 
 
 def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
     parted = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
-    assert close(at(99.99), at(104.01), Absent("none")).notes == []
-    told = close(at(99.99), at(104.01), Absent("none"), measured=parted).notes
+    assert close(at(99.99), at(104.01), NullMeter("none")).notes == []
+    told = close(at(99.99), at(104.01), NullMeter("none"), measured=parted).notes
     assert told == ["epoch 4: its parts miss 0.50% of its end-to-end time."]
 
 
 def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
     hot = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
-    found = close(at(99.99), at(104.01), Absent("none"), gauges=hot)
+    found = close(at(99.99), at(104.01), NullMeter("none"), gauges=hot)
     assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
     assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
     assert found.notes == ["epoch 4: gpu0 slowed for heat"]
-    assert found.marks == {"throttled": "gpu0 slowed for heat"}
+    assert found.flags == {"throttled": "gpu0 slowed for heat"}
 
 
 def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
-    found = close(at(99.99), at(104.01), Absent("none"), measured=MEASURED._replace(paused=True))
+    found = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(paused=True))
     assert found.line["paused"] is True
-    assert found.notes == [f"epoch 4: {PAUSED}; it is not included in the means."]
-    assert found.marks == {"paused": f"epoch 4: {PAUSED}"}
+    assert found.notes == [f"epoch 4: {PAUSED_NOTE}; it is not included in the means."]
+    assert found.flags == {"paused": f"epoch 4: {PAUSED_NOTE}"}
 
 
 def test_net_energy_is_less_what_the_machine_uses_idle(metrics):
@@ -243,20 +243,21 @@ class Lost:
         self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
 
     def sampling(self, opened_ns, closed_ns):
-        return Sampling(samples=9, gap_max_s=3.0, failed=99, lost={"VDD_IN": "unread for 3.0 s: gone"}, peak_w=9.0,
-                        half_width_j=1.0, inside={"VDD_IN": 9})  # fmt: skip
+        unavailable = {"VDD_IN": "unread for 3.0 s: gone"}
+        return Sampling(samples=9, gap_max_s=3.0, failed=99, unavailable=unavailable, peak_w=9.0,
+                        half_width_j=1.0, samples_per_domain={"VDD_IN": 9})  # fmt: skip
 
     def drain(self, before_ns):
         watts = array("d", [9.0, math.nan, 7.5])
-        return Powers(array("q", [5, 6, 7]), {"VDD_IN": watts}, watts)
+        return PowerSamples(array("q", [5, 6, 7]), {"VDD_IN": watts}, watts)
 
 
 def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_are_kept(close, record):
-    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter = InstrumentMeter(powers=Lost(), total=["VDD_IN"], covers="module")
     found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
     assert found.notes[0] == "epoch 4: no energy of VDD_IN: unread for 3.0 s: gone."
-    assert found.marks == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
+    assert found.flags == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
     kept = (record.folder / "power.csv").read_text().splitlines()
     assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
 
@@ -265,8 +266,8 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
     found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
     given = []
     monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
-    meter = Instruments(powers=Lost(), total=["VDD_IN"], covers="module")
-    meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(lost={})
+    meter = InstrumentMeter(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(unavailable={})
     closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     line = closed.line
     assert "epoch 4: no energy of some phases: copy: why" in closed.notes
@@ -281,12 +282,14 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
 
 
 def test_what_the_supply_tells_stands_beside_the_workers_parts(metrics):
-    found = metrics(at(99.99), at(104.01), Absent("none"), supply=Shelf(read_bytes=80, read_bytes_per_s=80))
+    found = metrics(at(99.99), at(104.01), NullMeter("none"), supply=Shelf(read_bytes=80, read_bytes_per_s=80))
     assert (found["epoch/read_bytes"], found["epoch/read_bytes_per_s"]) == (80, 20), "by the window's own 4 s"
 
 
 def test_what_the_supply_does_not_know_is_absent(metrics):
-    assert not [name for name in metrics(at(99.99), at(104.01), Absent("none")) if "read" in name or "cached" in name]
+    assert not [
+        name for name in metrics(at(99.99), at(104.01), NullMeter("none")) if "read" in name or "cached" in name
+    ]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +300,7 @@ def test_what_the_supply_does_not_know_is_absent(metrics):
 )  # fmt: skip
 def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
     measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
-    window = close(at(99.99), at(104.01), Absent("none"), measured=measured)
+    window = close(at(99.99), at(104.01), NullMeter("none"), measured=measured)
     assert window.notes == [f"epoch 4: {text}" for text in said]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
 
@@ -307,21 +310,21 @@ def of_a_node(**metrics):
     return NodeWindow("n1", metrics, {}, term, "no RAPL", [])
 
 
-HERE = Consumption({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
+HERE = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
 
 
 def test_the_energy_of_several_nodes_is_their_sum():
     others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
-    assert of_all(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
+    assert sum_nodes(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
 
 
 def test_the_peak_of_one_node_is_not_that_of_all():
     here = HERE._replace(metrics={**HERE.metrics, "power_peak_w": 4.0})
-    assert "power_peak_w" not in of_all(here, [of_a_node(energy_j=12.0, power_mean_w=1.0)]).metrics
+    assert "power_peak_w" not in sum_nodes(here, [of_a_node(energy_j=12.0, power_mean_w=1.0)]).metrics
 
 
 def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
-    used = of_all(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
+    used = sum_nodes(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
     assert used.metrics == {"energy_gpu0_j": 30.0}
     assert used.notes == [
         "a note",
@@ -331,11 +334,11 @@ def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
 
 
 def test_a_node_by_itself_has_the_energy_that_it_has():
-    assert of_all(HERE, []) is HERE
+    assert sum_nodes(HERE, []) is HERE
 
 
 def test_a_node_tells_what_it_used_in_a_window_of_its_own_clock():
-    panel = Panel(meter("cpu0"), Scripted(), Shelf())
+    panel = WindowInstruments(meter("cpu0"), Scripted(), Shelf())
     times = WindowClosed(100 * SECOND, 104 * SECOND)
     told = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
     assert (told.node, told.joules) == ("n1", {"cpu0": 40.0})
@@ -349,8 +352,8 @@ def test_the_first_nodes_record_keeps_what_the_others_told(record):
     rank = MEASURED._replace(node=0)
     elsewhere = MEASURED._replace(node=1, opened_ns=1, closed_ns=2)
     measured = WindowMeasured([rank, elsewhere], [of_a_node(energy_j=5.0, power_mean_w=1.0)])
-    panel = Panel(meter("gpu0"), Scripted(), Shelf())
-    line = closed(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
+    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf())
+    line = build_window(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
     assert line["metrics"]["epoch/energy_j"] == 25.0
     assert line["energy"]["nodes"] == [node._asdict() for node in measured.nodes]
     assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
@@ -368,12 +371,12 @@ def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_to
 def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
     opened = WindowOpening("val", 3, 1)
     there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
-    panel = Panel(meter("gpu0"), Scripted(), Shelf())
+    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf())
 
     def term(*others):
         nodes = [of_a_node()._replace(term=other) for other in others]
         borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-        line = closed(opened, WindowMeasured([MEASURED], nodes), *borders, panel, record).line
+        line = build_window(opened, WindowMeasured([MEASURED], nodes), *borders, panel, record).line
         return line["energy"]["term"]
 
     assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
@@ -395,12 +398,12 @@ class Watched:
 
 def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
     watched = Watched()
-    panel = Panel(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
+    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
     elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
-    found = closed(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, panel, record)
+    found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, panel, record)
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
     assert f"epoch 4: {here}." in found.notes
-    assert found.marks["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
+    assert found.flags["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
     told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, panel)
     assert told.other_gpu_processes == [here.replace("1.0", "2.0")]

@@ -1,10 +1,10 @@
 """How the end of a training process is described; tests/run/test_launch.py has real processes."""
 
-from epochmeter.run.worker_process import innermost_frame, oom_kills
+from epochmeter.run.worker_process import innermost_frame, oom_kill_count
 
 
 def test_the_kernel_counts_its_kills():
-    assert oom_kills() >= 0
+    assert oom_kill_count() >= 0
 
 
 def test_where_a_worker_hangs_is_told_by_the_innermost_line_of_ours():

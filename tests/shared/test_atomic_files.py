@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from epochmeter.shared.atomic_files import hold, read_json, write_json
+from epochmeter.shared.atomic_files import lock_folder, read_json, write_json
 
 
 def test_json_is_written_atomically_without_leftovers(tmp_path):
@@ -50,9 +50,9 @@ def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    mine = hold(tmp_path)
-    other = hold(tmp_path, wait=False)
+    mine = lock_folder(tmp_path)
+    other = lock_folder(tmp_path, wait=False)
     assert (other is None) is (refuses != "all")
     os.close(mine)
-    assert hold(tmp_path, wait=False) is not None
+    assert lock_folder(tmp_path, wait=False) is not None
     assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

@@ -50,39 +50,39 @@ def test_last_line_without_newline_is_ignored(record, tmp_path):
 
 def test_running_run_has_no_summary(record):
     assert record.summary() is None
-    record.conclude(WHOLE, "1d")
+    record.write_summary(WHOLE, "1d")
     assert record.summary() == WHOLE
 
 
 def test_run_is_completed_by_its_conclusion(record):
     record.describe({}, {})
-    assert not record.is_whole()
-    record.conclude(WHOLE, "1d")
-    assert record.is_whole()
-    assert record.is_whole("1d")
+    assert not record.is_completed()
+    record.write_summary(WHOLE, "1d")
+    assert record.is_completed()
+    assert record.is_completed("1d")
 
 
 def test_completion_without_a_job_is_ignored(record):
     """What a start that was killed left, as it set an earlier run aside."""
-    record.conclude(WHOLE, "1d")
-    assert not record.is_whole()
+    record.write_summary(WHOLE, "1d")
+    assert not record.is_completed()
 
 
 def test_completed_run_of_another_identity_is_not_this_run(record):
-    record.conclude(WHOLE, "1d")
-    assert not record.is_whole("another")
+    record.write_summary(WHOLE, "1d")
+    assert not record.is_completed("another")
 
 
 @pytest.mark.parametrize("state", ["failed", "killed"])
 def test_failed_run_has_a_summary_and_is_not_completed(record, state):
-    record.conclude({**WHOLE, "state": state}, "1d")
+    record.write_summary({**WHOLE, "state": state}, "1d")
     assert record.summary()["state"] == state
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 def test_partial_completion_file_is_not_completed(record, tmp_path):
     (tmp_path / "whole.json").write_text('{"identity": "1d')
-    assert not record.is_whole()
+    assert not record.is_completed()
 
 
 def test_steps_of_all_epochs_are_concatenated(record):
@@ -121,7 +121,7 @@ def test_steps_are_little_endian_floats(record, tmp_path):
 def test_earlier_attempt_is_archived_completely(record, tmp_path):
     record.append({"epoch": 0})
     record.append_steps(steps(1))
-    record.set_aside()
+    record.archive_attempt()
     assert [path.name for path in tmp_path.iterdir()] == ["attempt1"]
     earlier = Record(tmp_path / "attempt1")
     assert earlier.windows() == [{"epoch": 0}]
@@ -131,7 +131,7 @@ def test_earlier_attempt_is_archived_completely(record, tmp_path):
 def test_each_attempt_has_its_own_folder(record, tmp_path):
     for number in range(3):
         record.append({"epoch": number})
-        record.set_aside()
+        record.archive_attempt()
     assert [Record(tmp_path / f"attempt{n}").windows() for n in (1, 2, 3)] == [[{"epoch": n}] for n in (0, 1, 2)]
 
 
@@ -139,10 +139,10 @@ def test_archived_attempt_has_no_checkpoint(record, tmp_path):
     record.describe({}, {})
     (tmp_path / CHECKPOINT).write_bytes(b"weights")
     (tmp_path / f".{CHECKPOINT}").write_bytes(b"half of the next")
-    record.set_aside()
+    record.archive_attempt()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["job.json"]
 
 
 def test_nothing_is_archived_from_an_empty_folder(record, tmp_path):
-    record.set_aside()
+    record.archive_attempt()
     assert list(tmp_path.iterdir()) == []

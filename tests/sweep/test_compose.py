@@ -8,8 +8,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from epochmeter.console.progress import counted
-from epochmeter.run.preflight import check_points
+from epochmeter.console.progress import track_items
+from epochmeter.run.preflight import validate_sweep
 from epochmeter.sweep.compose import SweepLoader
 
 
@@ -64,7 +64,7 @@ def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch)
     )
     fast = SweepLoader(loader)
     points = [[f"model={model}", f"batch={batch}"] for model in ("lenet", "resnet18") for batch in range(1, 21)]
-    check_points(points, lambda point: fast.load_sweep_config(master, point))
+    validate_sweep(points, lambda point: fast.load_sweep_config(master, point))
     run = [fast.load_sweep_config(master, point) for point in points]
     assert [(config.model.name, config.batch) for config in run] == [
         (model, batch) for model in ("lenet", "resnet18") for batch in range(1, 21)
@@ -93,7 +93,7 @@ def test_progress_in_a_file_is_a_few_lines_and_none_for_short_work():
     def lines(seconds_each):
         now = iter(range(10_000))
         console = Console(file=io.StringIO(), width=80)
-        seen = list(counted(range(200), "Composing", console, lambda: next(now) * seconds_each))
+        seen = list(track_items(range(200), "Composing", console, lambda: next(now) * seconds_each))
         assert seen == list(range(200))
         return console.file.getvalue().splitlines()
 

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from epochmeter.results.run_result import Outcome
-from epochmeter.sweep.progress import ALONE, Course
+from epochmeter.results.run_result import RunResult
+from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.sweep.sweep_folder import Points
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
@@ -12,49 +12,49 @@ POINTS = Points(TYPED, frozenset(f"batch={batch}" for batch in (8, 16, 32, 64)))
 
 
 def outcome(number, lasted_s=None, state="whole", **facts):
-    return Outcome(number, [], state=state, began_s=100.0, ended_s=lasted_s and 100.0 + lasted_s, **facts)
+    return RunResult(number, [], state=state, began_s=100.0, ended_s=lasted_s and 100.0 + lasted_s, **facts)
 
 
 def test_label_has_position_number_and_varied_keys():
-    assert Course(POINTS).place(2) == "[3/4] run 2: batch=32"
+    assert SweepProgress(POINTS).label(2) == "[3/4] run 2: batch=32"
 
 
 def test_single_run_has_no_label():
-    assert ALONE.place(0) == ""
-    assert ALONE.forecast(0, NOON) == ""
+    assert SINGLE_RUN.label(0) == ""
+    assert SINGLE_RUN.forecast(0, NOON) == ""
 
 
 def test_no_eta_before_the_first_completed_run():
-    assert Course(POINTS).forecast(0, NOON) == ""
-    assert Course(POINTS, [outcome(0, earlier=True), outcome(1, state="failed")]).forecast(2, NOON) == ""
+    assert SweepProgress(POINTS).forecast(0, NOON) == ""
+    assert SweepProgress(POINTS, [outcome(0, earlier=True), outcome(1, state="failed")]).forecast(2, NOON) == ""
 
 
 def test_eta_uses_the_median_of_completed_runs():
-    course = Course(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
+    course = SweepProgress(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
     assert course.forecast(3, NOON) == "ETA: this run about 11 min (until 12:11)"
-    assert Course(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
+    assert SweepProgress(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
         "ETA: this run about 10 min (until 12:10), all 3 remaining runs about 30 min (until 12:30)"
     )
 
 
 def test_skipped_runs_do_not_count_in_the_eta():
-    points = POINTS._replace(whole=frozenset({0, 2}))
-    assert Course(points, [outcome(0, earlier=True), outcome(1, 600)]).forecast(1, NOON) == (
+    points = POINTS._replace(completed=frozenset({0, 2}))
+    assert SweepProgress(points, [outcome(0, earlier=True), outcome(1, 600)]).forecast(1, NOON) == (
         "ETA: this run about 10 min (until 12:10), all 2 remaining runs about 20 min (until 12:20)"
     )
 
 
 def test_cooldown_begins_at_the_end_of_the_last_measured_run():
-    assert ALONE.rests_since_s is None
+    assert SINGLE_RUN.last_run_ended_s is None
     ran = [outcome(0, 600), outcome(1, 720), outcome(2, earlier=True)]
-    assert Course(POINTS, ran).rests_since_s == 820
+    assert SweepProgress(POINTS, ran).last_run_ended_s == 820
 
 
 def test_sweep_stops_after_max_failures_with_a_hint():
     failed = [outcome(0, 5, "failed"), outcome(1, 5), outcome(2, 5, "failed")]
-    assert Course(POINTS, failed).ending(None) == ""
-    assert Course(POINTS, failed).ending(3) == ""
-    message = Course(POINTS, failed).ending(2)
+    assert SweepProgress(POINTS, failed).stop_reason(None) == ""
+    assert SweepProgress(POINTS, failed).stop_reason(3) == ""
+    message = SweepProgress(POINTS, failed).stop_reason(2)
     assert message.startswith("error: ")
     assert "`sweep.max_failures=2`" in message
     assert "1 of 4 runs were not started" in message
@@ -62,4 +62,4 @@ def test_sweep_stops_after_max_failures_with_a_hint():
 
 
 def test_failure_of_the_last_run_stops_nothing():
-    assert Course(POINTS, [outcome(number, 5, "failed") for number in range(4)]).ending(4) == ""
+    assert SweepProgress(POINTS, [outcome(number, 5, "failed") for number in range(4)]).stop_reason(4) == ""

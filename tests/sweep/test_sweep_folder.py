@@ -18,7 +18,7 @@ from pathlib import Path
 from epochmeter.sweep import sweep_folder
 multirun, how, *command = sys.argv[1:]
 now = datetime(2026, 11, 20, 12, 0, 0)
-print(sweep_folder.folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)
+print(sweep_folder.open_sweep_folder(Path(multirun), now, command, many=True, again=how != "resume"), flush=True)
 sys.stdin.read()
 """
 
@@ -31,12 +31,12 @@ def multirun(tmp_path):
 @pytest.fixture
 def folder(multirun, monkeypatch):
     """folder(command, resume, now) -> what a command's process works in; it has ended when this returns."""
-    monkeypatch.setattr(sweep_folder, "_held", [])
+    monkeypatch.setattr(sweep_folder, "_held_locks", [])
 
     def of(command=COMMAND, resume=False, now=NOON):
-        made = sweep_folder.folder(multirun, now, command, many=True, again=not resume)
-        while sweep_folder._held:
-            os.close(sweep_folder._held.pop())
+        made = sweep_folder.open_sweep_folder(multirun, now, command, many=True, again=not resume)
+        while sweep_folder._held_locks:
+            os.close(sweep_folder._held_locks.pop())
         return made
 
     return of
@@ -114,9 +114,9 @@ def test_a_folder_that_was_renamed_is_the_oldest_and_gives_no_other_its_name(fol
 
 def test_a_single_run_that_resumes_goes_on_in_its_own_folder_and_in_no_sweeps(folder, multirun):
     folder()
-    single = sweep_folder.folder(multirun, NOON, COMMAND, many=False, again=True)
-    os.close(sweep_folder._held.pop())  # its process has ended
-    assert sweep_folder.folder(multirun, LATER, COMMAND, many=False, again=False) == single
+    single = sweep_folder.open_sweep_folder(multirun, NOON, COMMAND, many=False, again=True)
+    os.close(sweep_folder._held_locks.pop())  # its process has ended
+    assert sweep_folder.open_sweep_folder(multirun, LATER, COMMAND, many=False, again=False) == single
 
 
 def test_a_command_that_does_not_resume_measures_anew(folder):
@@ -189,7 +189,7 @@ def test_the_same_command_on_another_host_is_another(monkeypatch):
 
 
 def test_what_a_cluster_makes_is_the_same_from_any_of_its_login_nodes(monkeypatch):
-    sent = [*COMMAND, sweep_folder.ELSEWHERE]
+    sent = [*COMMAND, sweep_folder.SLURM_OVERRIDE]
     here = sweep_folder.command_hash(sent, many=True)
     monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
     assert sweep_folder.command_hash(sent, many=True) == here
@@ -197,13 +197,13 @@ def test_what_a_cluster_makes_is_the_same_from_any_of_its_login_nodes(monkeypatc
 
 @pytest.mark.parametrize("key", ["hydra.launcher.partition", "device.slurm.constraint", "hydra.launcher.options"])
 def test_another_kind_of_node_is_another_command(key):
-    one, other = ([*COMMAND, sweep_folder.ELSEWHERE, f"{key}={kind}"] for kind in ("a100", "h100"))
+    one, other = ([*COMMAND, sweep_folder.SLURM_OVERRIDE, f"{key}={kind}"] for kind in ("a100", "h100"))
     assert sweep_folder.command_hash(one, many=True) != sweep_folder.command_hash(other, many=True)
 
 
 @pytest.mark.parametrize("key", ["hydra.launcher.account", "hydra.launcher.time", "+device.slurm.python"])
 def test_who_pays_and_how_long_one_waits_are_no_part_of_the_command(key):
-    sent = [*COMMAND, sweep_folder.ELSEWHERE]
+    sent = [*COMMAND, sweep_folder.SLURM_OVERRIDE]
     assert sweep_folder.command_hash([*sent, f"{key}=1"], many=True) == sweep_folder.command_hash(sent, many=True)
 
 
@@ -232,33 +232,33 @@ def test_of_a_single_run_what_concerns_many_says_nothing():
 
 def test_points_that_are_noted_are_read_with_what_tells_them_apart_and_which_were_whole(tmp_path):
     typed = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
-    sweep_folder.keep_points(tmp_path, typed)
+    sweep_folder.write_points(tmp_path, typed)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "whole.json").write_text("{}")
-    assert sweep_folder.points(tmp_path) == (typed, {"batch=8", "batch=16"}, {1})
+    assert sweep_folder.read_points(tmp_path) == (typed, {"batch=8", "batch=16"}, {1})
 
 
 @pytest.mark.parametrize("text", [None, "", '{"points": [["batch=8"'], ids=["none", "empty", "cut short"])
 def test_points_that_are_not_noted_are_none(tmp_path, text):
     if text is not None:
         (tmp_path / "points.json").write_text(text)
-    assert sweep_folder.points(tmp_path) == ((), frozenset(), frozenset())
+    assert sweep_folder.read_points(tmp_path) == ((), frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_folder_of_a_command_that_made_no_run_is_removed(folder, multirun, monkeypatch, resume):
-    monkeypatch.setattr(sweep_folder, "_new", [])
+    monkeypatch.setattr(sweep_folder, "_created_folders", [])
     made = folder(resume=resume)
-    sweep_folder.keep_points(made, [["batch=8"], ["batch=16"]])
+    sweep_folder.write_points(made, [["batch=8"], ["batch=16"]])
     (made / "0").mkdir()
     sweep_folder.remove_empty()
     assert not multirun.exists()
 
 
 def test_folder_of_a_run_is_kept_with_its_points(folder, monkeypatch):
-    monkeypatch.setattr(sweep_folder, "_new", [])
+    monkeypatch.setattr(sweep_folder, "_created_folders", [])
     made = folder()
-    sweep_folder.keep_points(made, [["batch=8"], ["batch=16"]])
+    sweep_folder.write_points(made, [["batch=8"], ["batch=16"]])
     (made / "1").mkdir()
     (made / "1" / "job.json").touch()
     (made / "0").mkdir()

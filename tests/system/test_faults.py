@@ -37,7 +37,7 @@ def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs
     database.execute("rollback")
     database.close()
     assert done.returncode == 0, done.stderr
-    assert project.record().is_whole()
+    assert project.record().is_completed()
     (told,) = re.findall(r"its record is complete.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
     assert project.run("publish", told).returncode == 0
     assert project.shown("status") == ["FINISHED"]
@@ -81,7 +81,7 @@ def test_a_record_that_fills_its_storage_keeps_what_it_has_and_fails_the_run_in_
     assert re.search(r"^error: .*No space left on device", out, re.MULTILINE)
     assert "Traceback" not in out + err
     assert len(record.windows()) >= measured >= 1
-    assert not record.is_whole()
+    assert not record.is_completed()
     assert project.at_work_in(record.folder) == []
 
 

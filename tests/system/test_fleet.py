@@ -10,7 +10,7 @@ import servers
 import slurm
 
 from epochmeter.tracking import queue
-from epochmeter.tracking.load import runs
+from epochmeter.tracking.load import load_runs
 
 pytestmark = pytest.mark.system
 KINDS = {"n0": "nano", "n1": "agx"}
@@ -70,11 +70,11 @@ def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fle
     devices = {int(record.folder.name): record.job()["device"]["name"] for record in fleet.records()}
     assert devices == {0: "nano", 1: "agx"}
     assert {number: KINDS[node] for number, node in nodes_of(fleet).items()} == devices
-    assert all(record.is_whole() for record in fleet.records())
+    assert all(record.is_completed() for record in fleet.records())
     # The nodes were told to show it nowhere; whoever publishes it once more is to find where it belongs.
     assert [record.job()["tracking"]["uri"] for record in fleet.records()] == [server, server]
-    assert list(queue.waiting(fleet.root / "multirun")) == []
-    shown = runs(server)
+    assert list(queue.pending_runs(fleet.root / "multirun")) == []
+    shown = load_runs(server)
     statuses = {run["params"]["device"]: run["status"] for run in shown}
     assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
     assert {run["tags"]["epochmeter.record_id"] for run in shown} == {
@@ -91,7 +91,7 @@ def test_each_run_goes_to_a_node_of_its_kind_and_all_are_shown_by_one_server(fle
     assert code == 0, again
     assert [f"run {number} skipped on n{number}" in again for number in (0, 1)] == [True, True]
     assert fleet.cluster.ask("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
-    assert len(runs(server)) == 2
+    assert len(load_runs(server)) == 2
 
 
 def test_what_was_measured_as_it_was_asked_for_is_not_sent_again(fleet):
@@ -157,7 +157,7 @@ def test_a_node_that_drops_out_ends_its_run_as_failed_which_is_then_measured_ane
 
     code, told = said(fleet.send(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow"))
     assert code == 0, told
-    assert [record.is_whole() for record in fleet.records()] == [True, True]
+    assert [record.is_completed() for record in fleet.records()] == [True, True]
     assert re.search(r"^0 .*skipped", told, re.M)
 
 

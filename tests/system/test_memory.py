@@ -14,8 +14,8 @@ EPOCHS = """
 import itertools, psutil, sys, torch
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.loop import Tally, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.loop import EpochStats, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import Classification
 
 torch.set_num_threads(1)
@@ -34,9 +34,9 @@ def peak_after(steps):
             if step % 1000 == 999:
                 highest = max(highest, process.memory_info().rss)
             yield batch
-    tally = Tally(task, device)
+    tally = EpochStats(task, device)
     clock.open()
-    train(model, clock.batches(batches(), lambda batch: batch), task, optimizer, tally, AsIs(), Plain())
+    train(model, clock.batches(batches(), lambda batch: batch), task, optimizer, tally, NullContext(), NullScaler())
     clock.close()
     assert clock.parts()["steps"] == tally.samples == steps
     return max(highest, process.memory_info().rss)

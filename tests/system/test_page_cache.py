@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.disk import disk_of, reads
-from epochmeter.machine.page_cache import Residency, drop_caches, evict, files, prepare, warm
-from epochmeter.run.data_source import Files
+from epochmeter.machine.disk import disk_of, read_counters
+from epochmeter.machine.page_cache import Residency, drop_caches, evict, iter_files, prepare_cache, read_into_cache
+from epochmeter.run.data_source import FileSource
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
@@ -28,22 +28,22 @@ def dataset(tmp_path):
 
 
 def allocated(folder):
-    return sum(os.stat(path).st_blocks * 512 for path in files(folder))
+    return sum(os.stat(path).st_blocks * 512 for path in iter_files(folder))
 
 
 def read_by_device(folder):
     """What the disk reads while all files are."""
     disk = disk_of(folder)
-    before = reads(disk)
-    warm(files(folder))
-    return reads(disk).bytes - before.bytes
+    before = read_counters(disk)
+    read_into_cache(iter_files(folder))
+    return read_counters(disk).bytes - before.bytes
 
 
 def test_cold_is_cold_and_every_byte_comes_from_the_disk(dataset):
     shares, told = [], []
     for _ in range(5):  # until nobody else reads much from the same disk meanwhile
-        prepare("cold", dataset)
-        shares.append(Residency(dataset).share())
+        prepare_cache("cold", dataset)
+        shares.append(Residency(dataset).fraction())
         told.append(read_by_device(dataset) / allocated(dataset))
         if told[-1] < 1.2:
             break
@@ -55,8 +55,8 @@ def test_cold_is_cold_and_every_byte_comes_from_the_disk(dataset):
 def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
     told = []
     for _ in range(5):
-        prepare("warm", dataset)
-        assert Residency(dataset).share() >= 0.99
+        prepare_cache("warm", dataset)
+        assert Residency(dataset).fraction() >= 0.99
         told.append(read_by_device(dataset) / allocated(dataset))
         if told[-1] < 0.02:
             break
@@ -64,10 +64,10 @@ def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
 
 
 def test_an_epochs_metrics_tell_the_same(dataset):
-    supply = Files(dataset, "cold", False, print)
+    supply = FileSource(dataset, "cold", False, print)
     supply.prepare(0)
     supply.mark()
-    warm(files(dataset))
+    read_into_cache(iter_files(dataset))
     supply.mark()
     found = supply.window("epoch", 2.0)
     assert found["read_bytes"] >= 0.98 * allocated(dataset)
@@ -94,15 +94,15 @@ def test_who_may_only_read_the_files_evicts_them_and_is_not_told_how_cold_they_a
     monkeypatch.chdir(dataset)  # the folders above are pytest's own, closed to others
     here = Path(".")
     residency = Residency(here)
-    assert residency.share() == 1
-    assert as_another_user(lambda: not evict(files(here)) and Residency(here).share() is None)
-    assert residency.share() <= 0.02
+    assert residency.fraction() == 1
+    assert as_another_user(lambda: not evict(iter_files(here)) and Residency(here).fraction() is None)
+    assert residency.fraction() <= 0.02
 
 
 @pytest.mark.skipif(not os.access("/proc/sys/vm/drop_caches", os.W_OK), reason="only root may drop the kernel's caches")
 def test_the_kernel_drops_its_caches_where_it_may_be_asked(dataset):
     os.sync()
     residency = Residency(dataset)
-    residency.share()
+    residency.fraction()
     drop_caches()
-    assert residency.share() <= 0.02
+    assert residency.fraction() <= 0.02

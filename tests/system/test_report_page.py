@@ -25,7 +25,7 @@ def ran(number, batch, limit, model="resnet152"):
     """A run that takes less time with a larger batch and limit, and more energy with a larger limit."""
     e2e_s = 20 + 400 / batch + 2000 / limit
     energy_j = e2e_s * (20 + limit / 3)
-    parts = {"fetch_stall_s": 400 / batch, "copy_s": 1.0, "overhead_s": 1.0, "compute_s": 18 + 2000 / limit}
+    parts = {"data_stall_s": 400 / batch, "copy_s": 1.0, "overhead_s": 1.0, "compute_s": 18 + 2000 / limit}
     phases = {"stall_energy_j": 0.1, "copy_energy_j": 0.1, "compute_energy_j": 0.7, "overhead_energy_j": 0.1}
     joules = {"energy_j": energy_j, **{name: share * energy_j for name, share in phases.items()}}
     epochs = [{"epoch/e2e_s": e2e_s * (1.5 if epoch == 0 else 1.0)} for epoch in range(4)]

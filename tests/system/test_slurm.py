@@ -59,7 +59,7 @@ def test_two_nodes_make_one_record_whose_energy_is_that_of_both(srun, project):
     code, said = ended(srun(epochs=2, batch=32, meter="estimate", **{"meter.tdp_w": 65}))
     assert code == 0, said
     record = project.record()
-    assert record.is_whole()
+    assert record.is_completed()
     assert record.run()["training"]["ranks"] == 2
     lines = [line for line in record.windows() if line["window"] == "epoch" and line["energy"]["joules"]]
     for line in lines:

@@ -35,7 +35,7 @@ def old(new_project, stack):
 
 def test_a_board_trains_on_its_own_python_to_the_end(stack, old):
     assert old.done.returncode == 0, old.done.stdout + old.done.stderr
-    assert old.record().is_whole()
+    assert old.record().is_completed()
     training = old.record().run()["training"]
     python, torch = STACKS[stack[0]]
     assert training["python"].startswith(python)
@@ -74,5 +74,5 @@ def test_the_edge_experiments_run_on_a_boards_stack(stack, project, composed, na
     done = project.run("train", *project.quick(**asked))
     assert done.returncode == 0, done.stdout + done.stderr
     record = project.record()
-    assert record.is_whole()
+    assert record.is_completed()
     assert record.run()["training"]["torch"].startswith(STACKS[stack[0]][1])

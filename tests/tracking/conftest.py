@@ -43,7 +43,7 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
     if state:
         metrics = totals(epochs, stall_s, compute_s, power_w if energy else None)
         failure = None if state == "whole" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
-        record.conclude({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
+        record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
     if state == "whole":
         finished = STARTED + timedelta(seconds=90)
         write_json(folder / "whole.json", {"identity": "1d" * 8, "finished": finished.isoformat()})
@@ -89,7 +89,7 @@ def window(kind, epoch, stall_s, compute_s, power_w):
     e2e_s = stall_s + compute_s + 0.05
     found = {
         "epoch": {
-            "epoch/fetch_stall_s": stall_s,
+            "epoch/data_stall_s": stall_s,
             "epoch/compute_s": compute_s,
             "epoch/overhead_s": 0.05,
             "epoch/train_loss": 2.0 / (epoch + 1),
@@ -112,10 +112,10 @@ def totals(epochs, stall_s, compute_s, power_w):
     e2e_s = stall_s + compute_s + 0.05
     metrics = {
         "steady/e2e_s": e2e_s,
-        "steady/fetch_stall_s": stall_s,
+        "steady/data_stall_s": stall_s,
         "steady/compute_s": compute_s,
         "steady/overhead_s": 0.05,
-        "spread/e2e_s": 0.01,
+        "std/e2e_s": 0.01,
         "total/e2e_s": epochs * e2e_s,
         "total/epochs": epochs,
         "model/parameters": 61706,

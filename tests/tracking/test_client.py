@@ -11,7 +11,7 @@ import pytest
 
 from epochmeter.config.job import ROOT
 from epochmeter.tracking import client as stores
-from epochmeter.tracking.client import LOCAL, Place, check, open_store, place, tracking_uri
+from epochmeter.tracking.client import LOCAL_URI, Destination, check, destination_of, open_store, tracking_uri
 
 OPEN = "import sys; from epochmeter.tracking.client import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
 
@@ -31,11 +31,11 @@ def test_users_own_server_is_used(monkeypatch):
 def test_address_comes_from_job_then_environment_then_project(monkeypatch):
     server = {"name": "server", "experiment": "boards", "uri": "http://tracker:5000"}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://another:5000")
-    assert place(server) == Place("boards", "http://tracker:5000")
-    assert place({**server, "uri": None}) == Place("boards", "http://another:5000")
+    assert destination_of(server) == Destination("boards", "http://tracker:5000")
+    assert destination_of({**server, "uri": None}) == Destination("boards", "http://another:5000")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert place({"name": "mlflow", "experiment": "epochmeter"}) == Place("epochmeter", LOCAL)
-    assert place({"name": "none", "experiment": "epochmeter"}) is None
+    assert destination_of({"name": "mlflow", "experiment": "epochmeter"}) == Destination("epochmeter", LOCAL_URI)
+    assert destination_of({"name": "none", "experiment": "epochmeter"}) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_invalid_server_or_password_in_the_address_is_rejected(monkeypatch, uri,
 
 
 def test_destination_is_shown_without_its_password():
-    assert str(Place("epochmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
+    assert str(Destination("epochmeter", "http://ann:hunter2@tracker")) == "http://***@tracker"
 
 
 def test_artifacts_are_in_mlruns_next_to_the_database(store, tmp_path):

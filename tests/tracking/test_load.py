@@ -10,15 +10,15 @@ from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import load as shown
 from epochmeter.tracking import run_export
-from epochmeter.tracking.load import links, runs
-from epochmeter.tracking.publish import include, publish
+from epochmeter.tracking.load import load_runs, run_links
+from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.report_artifacts import log_report
 
 
 def test_run_is_read_back_as_published(store, make_record):
     record = make_record(batch=8, limit=100)
     published = publish(record, store)
-    (run,) = runs(store.uri)
+    (run,) = load_runs(store.uri)
     assert (run["run_id"], run["status"], run["sweep_id"]) == (published.run_id, "FINISHED", "sweep")
     assert (run["params"]["batch"], run["params"]["power_limit"]) == ("8", "100")
     assert record.summary()["metrics"].items() <= run["metrics"].items()
@@ -30,8 +30,8 @@ def test_run_is_read_back_with_sweeps_that_reuse_it(store, make_record, tmp_path
     record = make_record()
     (folder := tmp_path / "new" / "3").mkdir(parents=True)
     write_reference(folder, record, ["batch=16"])
-    include(folder, store)
-    (run,) = runs(store.uri)
+    include_reused(folder, store)
+    (run,) = load_runs(store.uri)
     assert (run["sweep_id"], run["reused_as"]) == ("sweep", [("new", 3)])
 
 
@@ -59,7 +59,7 @@ def test_report_from_mlflow_equals_report_from_records(store, make_record):
         write_json(record.folder / "host.json", host)
         publish(record, store)
     known = {row.number: row for row in read(record.folder.parent).rows}
-    for run in runs(store.uri):
+    for run in load_runs(store.uri):
         row = of_shown(run)
         assert replace(row, link=None) == known.pop(row.number), list(KINDS)[row.number]
     assert not known, "each of them is there"
@@ -67,32 +67,32 @@ def test_report_from_mlflow_equals_report_from_records(store, make_record):
 
 def test_facts_of_very_many_epochs_omit_the_epochs(make_record, store, monkeypatch):
     record = make_record(epochs=30)
-    told = run_export.unpacked(run_export.told(record))
+    told = run_export.unpack(run_export.run_info_tag(record))
     assert list(told["epochs"]) == list(range(30))
-    monkeypatch.setattr(run_export, "LONGEST_TAG", len(run_export.told(record)) - 1)
-    assert run_export.unpacked(run_export.told(record)) == {**told, "epochs": {}}
-    monkeypatch.setattr(run_export, "LONGEST_TAG", 20)
-    assert run_export.told(record) is None
-    assert run_export.FACTS not in run_export.tags(record)
+    monkeypatch.setattr(run_export, "MAX_TAG", len(run_export.run_info_tag(record)) - 1)
+    assert run_export.unpack(run_export.run_info_tag(record)) == {**told, "epochs": {}}
+    monkeypatch.setattr(run_export, "MAX_TAG", 20)
+    assert run_export.run_info_tag(record) is None
+    assert run_export.RUN_INFO_TAG not in run_export.run_tags(record)
 
 
 def test_invalid_facts_are_none(store, make_record):
     run_id = publish(make_record(), store).run_id
-    for text in ("", "no base64!", run_export.packed([]), "AAAA"):
-        store.client.set_tag(run_id, run_export.FACTS, text)
-        assert runs(store.uri)[0]["facts"] is None
+    for text in ("", "no base64!", run_export.pack([]), "AAAA"):
+        store.client.set_tag(run_id, run_export.RUN_INFO_TAG, text)
+        assert load_runs(store.uri)[0]["facts"] is None
 
 
 def test_page_links_are_found_by_run_number(store, make_record):
     published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
-    found = links(["sweep", "another", "o'clock"], uri=store.uri)
+    found = run_links(["sweep", "another", "o'clock"], uri=store.uri)
     assert found.keys() == {"sweep/0", "sweep/3"}
     assert all(f"/runs/{run_id}" in found[f"sweep/{number}"] for number, run_id in published.items())
 
 
 def test_missing_values_are_absent(store, make_record):
     publish(make_record(limit=None, energy=False), store)
-    (run,) = runs(store.uri)
+    (run,) = load_runs(store.uri)
     assert "power_limit" not in run["params"]
     assert not [name for name in run["metrics"] if "energy" in name]
 
@@ -100,15 +100,15 @@ def test_missing_values_are_absent(store, make_record):
 @pytest.mark.parametrize("state", ["failed", "killed"])
 def test_failed_run_has_its_status(store, make_record, state):
     publish(make_record(state=state), store)
-    assert [run["status"] for run in runs(store.uri)] == [state.upper()]
+    assert [run["status"] for run in load_runs(store.uri)] == [state.upper()]
 
 
 def test_pages_are_joined_in_order_of_start(store, make_record, monkeypatch):
     started = [f"2026-11-20T12:00:0{second}+00:00" for second in (3, 0, 4, 1, 2)]
     for number, when in enumerate(started):
         publish(make_record(number, started=when), store)
-    monkeypatch.setattr(shown, "A_PAGE", 2)
-    assert [run["tags"]["epochmeter.folder"][-1] for run in runs(store.uri)] == ["1", "3", "4", "0", "2"]
+    monkeypatch.setattr(shown, "PAGE_SIZE", 2)
+    assert [run["tags"]["epochmeter.folder"][-1] for run in load_runs(store.uri)] == ["1", "3", "4", "0", "2"]
 
 
 def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, tmp_path, monkeypatch):
@@ -117,14 +117,14 @@ def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, tmp_path, m
     log_report("sweep", [tmp_path / "report.html"], {"name": "mlflow", "experiment": "epochmeter"})
     store.client.create_run(store.experiment_id, run_name="somebody else's")
     store.client.delete_run(publish(make_record(0), store).run_id)
-    assert runs(store.uri) == []
+    assert load_runs(store.uri) == []
     kept = publish(make_record(1), store)
-    assert [run["run_id"] for run in runs(store.uri)] == [kept.run_id]
+    assert [run["run_id"] for run in load_runs(store.uri)] == [kept.run_id]
 
 
 def test_missing_database_is_not_created(tmp_path):
     with pytest.raises(LookupError, match=r"no database at .*mlflow\.db: publish the runs first"):
-        runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        load_runs(f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert not list(tmp_path.iterdir())
 
 
@@ -132,10 +132,10 @@ def test_missing_experiment_lists_existing_ones(store):
     with pytest.raises(
         LookupError, match=r"no experiment 'mine'.*set tracking.experiment= to one of Default, epochmeter, template"
     ):
-        runs(store.uri, "mine")
+        load_runs(store.uri, "mine")
 
 
 @pytest.mark.system
 def test_server_that_is_down_is_an_error(tmp_path):
     with pytest.raises(Exception, match="9"):
-        runs("http://127.0.0.1:9")
+        load_runs("http://127.0.0.1:9")

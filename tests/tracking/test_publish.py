@@ -11,10 +11,10 @@ import pytest
 from epochmeter.machine.process_identity import this_process
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.tracking import scalars
 from epochmeter.tracking.client import open_store
-from epochmeter.tracking.publish import SWEEPS, include, publish, publishing, reap, records_below
+from epochmeter.tracking.publish import SWEEPS, close_dead_runs, include_reused, publish, publish_steps, records_below
 from epochmeter.tracking.scalars import LOSS, POWER, Scalar
 
 
@@ -24,7 +24,7 @@ def statuses_of(store):
 
 def set_aside(record, make_record, **anew):
     """The record of a later attempt at the same run, after the earlier one was set aside."""
-    record.set_aside()
+    record.archive_attempt()
     again = make_record(99, **anew)
     described = {**again.run(), "number": record.folder.name}
     for path in again.folder.iterdir():
@@ -60,18 +60,18 @@ def test_reused_run_is_part_of_both_sweeps_also_once_it_is_published_again(store
     run = failed.folder
     write_reference(run, record, ["batch=16"])
     for _ in range(2):
-        assert include(run, store) == publish(record, store)
+        assert include_reused(run, store) == publish(record, store)
     (shown,) = store.client.search_runs([store.experiment_id])
     assert (shown.data.tags[SWEEPS], shown.data.tags["epochmeter.sweep_id"]) == ("sweep new/3", "sweep")
 
 
 def test_run_that_many_sweeps_reuse_stays_part_of_its_own(store, make_record, tmp_path, monkeypatch):
-    monkeypatch.setattr("epochmeter.tracking.publish.MOST_SWEEPS", 2)
+    monkeypatch.setattr("epochmeter.tracking.publish.MAX_SWEEPS", 2)
     record = make_record()
     for name in ("a", "b", "c"):
         (folder := tmp_path / name / "0").mkdir(parents=True)
         write_reference(folder, record, [])
-        published = include(folder, store)
+        published = include_reused(folder, store)
     assert run_of(store, published).data.tags[SWEEPS] == "sweep b/0 c/0"
 
 
@@ -120,7 +120,7 @@ def test_a_points_time_is_when_its_window_closed_however_long_the_run_waited_for
 def test_of_a_run_that_may_go_on_only_what_stays_is_published(store, make_record, points):
     record = make_record(epochs=3, state="failed")
     with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_TOLD, json.dumps({"record_id": record.run()["record_id"], "epochs": 2}))
+        archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": record.run()["record_id"], "epochs": 2}))
     run_id = publish(record, store).run_id
     run = store.client.get_run(run_id)
     assert (run.info.status, run.data.tags["epochmeter.failure"]) == ("FAILED", "oom")
@@ -183,7 +183,7 @@ def test_a_curve_of_the_power_that_is_there_is_not_read_again(store, make_record
     record = make_record()
     record.append_power([100 * 10**9, 101 * 10**9], {"total": [10.0, 12.0]})
     published = publish(record, store)
-    monkeypatch.setattr(scalars, "of_power", None)
+    monkeypatch.setattr(scalars, "power_scalars", None)
     assert publish(record, store) == published
     assert run_of(store, published).data.metrics[POWER] == 12.0
 
@@ -191,14 +191,14 @@ def test_a_curve_of_the_power_that_is_there_is_not_read_again(store, make_record
 def test_a_deadline_may_break_off_the_reading_of_the_power_at_each_point(store, make_record, monkeypatch):
     read = []
     curve = (read.append(ms) or Scalar(POWER, 5.0, ms, ms) for ms in range(3))
-    monkeypatch.setattr(scalars, "of_power", lambda *_: curve)
-    assert {0, 1, 2, 3} == {len(read) for _ in publishing(make_record(), store)}
+    monkeypatch.setattr(scalars, "power_scalars", lambda *_: curve)
+    assert {0, 1, 2, 3} == {len(read) for _ in publish_steps(make_record(), store)}
 
 
 @pytest.mark.parametrize("calls", range(1, 16))
 def test_publishing_that_stopped_anywhere_is_completed_by_the_next(store, make_record, points, calls):
     record = make_record(epochs=2)
-    steps = publishing(record, store)
+    steps = publish_steps(record, store)
     for _ in range(calls):
         next(steps, None)
     steps.close()
@@ -253,7 +253,7 @@ def test_a_run_that_did_not_end_well_says_so(store, make_record, state, shown):
 
 def test_an_end_that_only_the_steward_could_tell_stands_when_the_process_is_gone(store, make_record):
     record = make_record(state=None, pid=2**22 + 1)
-    *_, published = publishing(record, store, ended="failed")
+    *_, published = publish_steps(record, store, ended="failed")
     assert run_of(store, published).info.status == "FAILED"
     publish(record, store)
     assert run_of(store, published).info.status == "FAILED"
@@ -276,7 +276,7 @@ def test_a_number_that_another_process_has_by_now_keeps_no_run_alive(store, make
     """The process is told from a later one by when it began."""
     stale = publish(make_record(0, state=None, **this_process()._replace(began="0")._asdict()), store)
     store.client.update_run(stale.run_id, status="RUNNING")
-    assert reap(store) == [stale.run_id]
+    assert close_dead_runs(store) == [stale.run_id]
     assert run_of(store, stale).info.status == "KILLED"
 
 
@@ -286,7 +286,7 @@ def test_the_runs_of_dead_processes_are_ended(store, make_record):
     stale = publish(dead, store)
     store.client.update_run(stale.run_id, status="RUNNING")
     running = publish(elsewhere, store)
-    assert reap(store) == [stale.run_id]
+    assert close_dead_runs(store) == [stale.run_id]
     assert run_of(store, stale).info.status == "KILLED"
     assert run_of(store, running).info.status == "RUNNING"
 
@@ -294,7 +294,7 @@ def test_the_runs_of_dead_processes_are_ended(store, make_record):
 def test_a_finished_run_whose_last_word_never_reached_mlflow_is_reaped_as_finished(store, make_record):
     published = publish(make_record(pid=2**22 + 1), store)
     store.client.update_run(published.run_id, status="RUNNING")
-    reap(store)
+    close_dead_runs(store)
     assert run_of(store, published).info.status == "FINISHED"
 
 
@@ -303,7 +303,7 @@ def test_a_dead_run_whose_folder_is_gone_was_killed(store, make_record):
     published = publish(record, store)
     store.client.update_run(published.run_id, status="RUNNING")
     shutil.rmtree(record.folder)
-    reap(store)
+    close_dead_runs(store)
     assert run_of(store, published).info.status == "KILLED"
 
 
@@ -313,7 +313,7 @@ def test_a_dead_run_whose_record_is_broken_keeps_no_other_from_its_end(store, ma
     for run in published:
         store.client.update_run(run.run_id, status="RUNNING")
     (records[0].folder / "job.json").write_text("{half")
-    assert len(reap(store)) == 2
+    assert len(close_dead_runs(store)) == 2
     assert {run_of(store, run).info.status for run in published} == {"KILLED"}
 
 

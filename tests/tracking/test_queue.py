@@ -20,22 +20,22 @@ def queued(make_record):
 
     def made(number=0, **asked):
         record = make_record(number, **asked)
-        queue.put(record, record.run()["record_id"])
+        queue.enqueue(record, record.run()["record_id"])
         return record
 
     return made
 
 
 def folders(multirun):
-    return sorted(str(record.folder.relative_to(multirun)) for record in queue.waiting(multirun))
+    return sorted(str(record.folder.relative_to(multirun)) for record in queue.pending_runs(multirun))
 
 
 def test_run_is_queued_from_start_until_published(queued, multirun):
     assert folders(multirun) == []
     first, _ = queued(0), queued(1)
     assert folders(multirun) == ["sweep/0", "sweep/1"]
-    queue.drop(first)
-    queue.drop(first)
+    queue.dequeue(first)
+    queue.dequeue(first)
     assert folders(multirun) == ["sweep/1"]
 
 
@@ -43,16 +43,16 @@ def test_run_is_queued_from_start_until_published(queued, multirun):
 def test_run_without_a_recorded_end_stays(queued, multirun, end):
     record = queued(0, state=end)
     (record.folder / "whole.json").unlink(missing_ok=True)
-    queue.drop(record)
+    queue.dequeue(record)
     assert folders(multirun) == ["sweep/0"]
 
 
 def test_archived_run_is_found_and_removed(queued, multirun):
     record = queued(0)
-    record.set_aside()
-    (aside,) = queue.waiting(multirun)
+    record.archive_attempt()
+    (aside,) = queue.pending_runs(multirun)
     assert aside.folder == record.folder / "attempt1"
-    queue.drop(aside)
+    queue.dequeue(aside)
     assert folders(multirun) == []
 
 
@@ -63,7 +63,7 @@ def test_run_with_a_deleted_folder_is_removed(queued, multirun):
 
 
 def test_run_that_died_before_its_record_is_removed(multirun, make_record):
-    queue.put(make_record(0), "of which nothing is there")
+    queue.enqueue(make_record(0), "of which nothing is there")
     assert folders(multirun) == []
     assert list((multirun / ".queue").iterdir()) == []
 
@@ -75,8 +75,8 @@ def test_starting_run_stays(multirun, make_record):
     begun = threading.Event()
 
     def begin():
-        with record.alone():
-            queue.put(record, "new")
+        with record.locked():
+            queue.enqueue(record, "new")
             begun.set()
             threading.Event().wait(0.3)
             record.describe({}, {"record_id": "new", "sweep_id": "sweep"})
@@ -102,6 +102,6 @@ def test_unreadable_record_does_not_block_others(queued, multirun):
 def test_unwritable_queue_does_not_block_a_run(make_record, multirun):
     record = make_record(0)
     (multirun / ".queue").write_text("in the way")
-    queue.put(record, "new")
-    queue.drop(record)
+    queue.enqueue(record, "new")
+    queue.dequeue(record)
     assert folders(multirun) == []

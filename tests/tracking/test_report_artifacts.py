@@ -5,7 +5,7 @@ import pytest
 from epochmeter.tracking import views
 from epochmeter.tracking.publish import publish
 from epochmeter.tracking.report_artifacts import log_report
-from epochmeter.tracking.views import REPORT
+from epochmeter.tracking.views import REPORT_TAG
 
 MLFLOW = {"name": "mlflow", "experiment": "epochmeter", "tensorboard": False}
 
@@ -30,7 +30,7 @@ def files(tmp_path):
 
 
 def reports(store):
-    return store.client.search_runs([store.experiment_id], views.OF_REPORTS)
+    return store.client.search_runs([store.experiment_id], views.REPORT_FILTER)
 
 
 def artifacts(store, run_id, folder=None):
@@ -53,7 +53,7 @@ def test_run_page_links_the_files_and_shows_the_first_picture(store, files):
     (run,) = reports(store)
     page = f"#/experiments/{store.experiment_id}/runs/{run.info.run_id}/artifacts/report.html?workflowType="
     picture = f"get-artifact?path=report%2Fenergy+%26+time.png&run_uuid={run.info.run_id}"
-    links, shown = run.data.tags[views.NOTE].split("\n\n")
+    links, shown = run.data.tags[views.NOTE_TAG].split("\n\n")
     assert (links.startswith(f"[report.html]({page}"), shown) == (True, f"![]({picture})")
 
 
@@ -74,13 +74,13 @@ def test_new_report_replaces_the_old_one(store, files, tmp_path):
 def test_each_sweep_has_its_own_report_with_any_name(store, files, other):
     for sweep in ("a sweep", other, other):
         log_report(sweep, files("report.html"), MLFLOW)
-    assert sorted(run.data.tags[REPORT] for run in reports(store)) == sorted(["a sweep", other])
+    assert sorted(run.data.tags[REPORT_TAG] for run in reports(store)) == sorted(["a sweep", other])
 
 
 def test_report_is_in_no_view_of_runs(store, files, make_record):
     log_report("a sweep", files("report.html"), MLFLOW)
     published = publish(make_record(), store)
-    shown = store.client.search_runs([store.experiment_id], views.SHOWN)
+    shown = store.client.search_runs([store.experiment_id], views.RUN_FILTER)
     assert [run.info.run_id for run in shown] == [published.run_id]
 
 

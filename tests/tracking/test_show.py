@@ -3,9 +3,9 @@
 import pytest
 
 import publish
-from epochmeter.cluster.submissions import Ledger
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.tracking.client import VARIABLE, open_store
+from epochmeter.tracking.client import URI_VARIABLE, open_store
 
 NOWHERE = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
 """What a node is told of tracking."""
@@ -15,7 +15,7 @@ NOWHERE = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
 def project(store, tmp_path, monkeypatch):
     """project(*arguments) -> how the command ends in a project whose own database is the store."""
     monkeypatch.setattr(publish, "ROOT", tmp_path)
-    monkeypatch.setenv(VARIABLE, store.uri)
+    monkeypatch.setenv(URI_VARIABLE, store.uri)
     return lambda *arguments: publish.main([str(argument) for argument in arguments])
 
 
@@ -26,7 +26,7 @@ def sent(make_record):
     def made(number=0, told=False, **asked):
         record = make_record(number, **{"host": "board-7", "state": None, **asked})
         record.describe({**record.job(), "tracking": NOWHERE}, record.run())
-        Ledger(record.folder.parent).note({number: {"job": f"17_{number}", "digest": "d", "told": told}})
+        SubmissionLog(record.folder.parent).update({number: {"job": f"17_{number}", "digest": "d", "told": told}})
         return record
 
     return made
@@ -65,7 +65,7 @@ def test_where_an_address_is_given_what_nodes_are_making_is_shown_there(project,
 
 def test_an_attempt_that_was_set_aside_before_its_end_is_shown_by_nobody(project, sent, store):
     record = sent(told=True, state=None)
-    record.set_aside()
+    record.archive_attempt()
     assert project() == 0
     assert statuses(store) == []
 
@@ -94,7 +94,7 @@ def test_a_server_that_fails_at_the_end_keeps_no_other_place_from_being_tried(
     def away(store):
         raise RuntimeError("API request failed with error code 503")
 
-    monkeypatch.setattr(publish, "reap", away)
+    monkeypatch.setattr(publish, "close_dead_runs", away)
     assert project() == 1
     told = capsys.readouterr()
     assert told.err.count("API request failed with error code 503") == 2

@@ -7,7 +7,7 @@ import pytest
 
 from epochmeter.machine.process_identity import this_process
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.tracking.state import ended_s, said, started_s, state
+from epochmeter.tracking.state import ended_s, recorded_status, started_s, status_of
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
@@ -15,12 +15,12 @@ FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 @pytest.mark.parametrize(("told", "shown"), [("whole", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
 def test_end_maps_to_mlflow_status(make_record, told, shown):
     record = make_record(state=told)
-    assert (state(record), said(record)) == (shown, shown)
+    assert (status_of(record), recorded_status(record)) == (shown, shown)
 
 
 def test_running_run_has_no_recorded_end(make_record):
     record = make_record(state=None, **this_process()._asdict())
-    assert (state(record), said(record)) == ("RUNNING", None)
+    assert (status_of(record), recorded_status(record)) == ("RUNNING", None)
 
 
 def test_completed_run_ended_when_recorded_not_when_copied(make_record):

@@ -20,8 +20,8 @@ from epochmeter.config.job import ROOT
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import tensorboard, views
 from epochmeter.tracking.client import open_store
-from epochmeter.tracking.load import runs
-from epochmeter.tracking.publish import include, publish
+from epochmeter.tracking.load import load_runs
+from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.publisher import Publisher
 from epochmeter.tracking.report_artifacts import log_report
 from epochmeter.tracking.tensorboard import Events
@@ -124,10 +124,10 @@ def test_the_picture_is_taken_of_a_fresh_clones_own_runs_or_says_that_it_has_non
 def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path):
     for number, batch in enumerate((8, 16)):
         publish(make_record(number, batch=batch), store)
-    views.save(store)
+    views.save_views(store)
     with picture.server(tmp_path) as url:
         picture.photograph(url, tmp_path / "view.png")
-        text = picture.text(views.link(open_store(uri=url)))
+        text = picture.text(views.results_link(open_store(uri=url)))
     assert (tmp_path / "view.png").stat().st_size > 50_000
     assert "total/e2e_s vs. total/energy_j" in text
     assert "Parallel Coordinates" in text
@@ -143,13 +143,15 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs_without_rehearsals(s
         publish(record, store)
     (new / "2").mkdir()
     write_reference(new / "2", reused, ["batch=8"])
-    include(new / "2", store)
-    for _ in views.saving(store, sweep=new.name):
+    include_reused(new / "2", store)
+    for _ in views.save_views_steps(store, sweep=new.name):
         pass
     with picture.server(tmp_path) as url:
         served = open_store(uri=url)
-        result, rehearsed = (picture.text(views.link(served, new.name, rehearsal)) for rehearsal in (False, True))
-        every = picture.text(views.link(served))
+        result, rehearsed = (
+            picture.text(views.results_link(served, new.name, rehearsal)) for rehearsal in (False, True)
+        )
+        every = picture.text(views.results_link(served))
     assert "2 matching runs" in result
     assert "total/e2e_s vs. total/energy_j" in result
     assert "1 matching run" in rehearsed
@@ -160,9 +162,11 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs_without_rehearsals(s
 def test_a_browser_shows_rehearsals_as_a_group_of_their_own(store, make_record, tmp_path):
     for number, rehearsal in enumerate(([], ["device=nano asked for, this machine is device=cpu"])):
         publish(make_record(number, limit=100, rehearsal=rehearsal), store)
-    views.save(store)
+    views.save_views(store)
     with picture.server(tmp_path) as url:
-        text = picture.text(views.link(open_store(uri=url)).replace(views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT))
+        text = picture.text(
+            views.results_link(open_store(uri=url)).replace(views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT)
+        )
     assert text.count("Group: device: ") == 2
 
 
@@ -193,8 +197,8 @@ def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, m
     (tmp_path / "report.html").write_text("<p>")
     log_report("a sweep", [tmp_path / "report.html"], TRACKED)
     publish(make_record(), store)
-    views.save(store)
-    with picture.server(tmp_path) as url, picture.page(views.link(open_store(uri=url))) as page:
+    views.save_views(store)
+    with picture.server(tmp_path) as url, picture.page(views.results_link(open_store(uri=url))) as page:
         assert "where the time of each epoch went" in page.inner_text("body")
         assert "1 matching run" in page.inner_text("body")
         page.get_by_text("Measured training runs").locator("xpath=ancestor::div[.//button][1]//button").last.click()
@@ -206,9 +210,9 @@ def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, m
 @pytest.mark.alone
 def test_six_hundred_runs_are_read_from_the_database_within_five_seconds(store, make_record):
     multiply(publish(make_record(), store).run_id, 600, store)
-    runs(store.uri)
+    load_runs(store.uri)
     begun = time.perf_counter()
-    assert len(runs(store.uri)) == 601
+    assert len(load_runs(store.uri)) == 601
     took_s = time.perf_counter() - begun
     print(f"601 runs from MLflow's database in {took_s:.2f} s")
     assert took_s < 5
@@ -231,7 +235,7 @@ def test_tensorboard_serves_the_curves_of_a_run_that_is_under_way_and_of_one_tha
     under_way, ended = make_record(0, epochs=2, state=None), make_record(1)
     events = Events(under_way)
     events.add()
-    tensorboard.write(ended)
+    tensorboard.write_events(ended)
     with tensorboard_of(ended.folder.parents[1]) as url:
         shown = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/tags"))
         query = urllib.parse.urlencode({"run": "sweep/0", "tag": "epoch/e2e_s"})

@@ -10,7 +10,7 @@ from epochmeter.shared.record import Record
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import publish
-from epochmeter.tracking.publisher import Publisher, Unpublished, WithEvents, publisher
+from epochmeter.tracking.publisher import NullTracker, Publisher, WithTensorBoard, make_tracker
 from epochmeter.tracking.state import EVENTS, ended_s
 from epochmeter.tracking.tensorboard import Events
 
@@ -26,14 +26,14 @@ def run_for_windows(record: Record, count: int) -> None:
 def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
-    tensorboard.write(record)
+    tensorboard.write_events(record)
     shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
     assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])
 
 
 def test_scalar_has_the_closing_time_of_its_window(make_record):
     record = make_record(epochs=1, clock={"wall_s": 1e9, "monotonic_ns": 0})
-    tensorboard.write(record)
+    tensorboard.write_events(record)
     times = {scalar.name: scalar.when_ms for scalar in scalars_of(record)}
     for window in record.windows():
         assert times[f"{window['window']}/e2e_s"] == 1e12 + window["closed_ns"] // 10**6
@@ -67,7 +67,7 @@ def test_resumed_run_rewrites_the_file(make_record):
 
 def test_missing_values_are_absent(make_record):
     record = make_record(energy=False, state=None, pid=2**22 + 1)
-    tensorboard.write(record)
+    tensorboard.write_events(record)
     names = {scalar.name for scalar in scalars_of(record)}
     assert names == {name for window in record.windows() for name in window["metrics"]}
     assert not [name for name in names if "energy" in name or "power" in name]
@@ -75,34 +75,34 @@ def test_missing_values_are_absent(make_record):
 
 def test_running_run_is_left_to_its_controller(make_record):
     record = make_record(state=None, host="board-7")
-    tensorboard.write(record)
+    tensorboard.write_events(record)
     assert event_files(record) == []
 
 
 def test_file_is_not_part_of_the_record(store, make_record):
     record = make_record(state="killed")
     ended = ended_s(record)
-    tensorboard.write(record)
+    tensorboard.write_events(record)
     assert ended_s(record) == ended
     there = {file.path for file in store.client.list_artifacts(publish(record, store).run_id)}
     assert not [name for name in there if name.startswith(EVENTS)]
 
 
 def test_event_files_need_the_setting(make_record):
-    assert isinstance(publisher(make_record(0), name="mlflow"), Publisher)
-    assert isinstance(publisher(make_record(1), name="none", tensorboard=False), Unpublished)
+    assert isinstance(make_tracker(make_record(0), name="mlflow"), Publisher)
+    assert isinstance(make_tracker(make_record(1), name="none", tensorboard=False), NullTracker)
     record = make_record(2)
-    asked = publisher(record, name="none", tensorboard=True)
-    assert isinstance(asked, WithEvents)
+    asked = make_tracker(record, name="none", tensorboard=True)
+    assert isinstance(asked, WithTensorBoard)
     asked.start()
-    asked.between()
+    asked.flush()
     assert asked.close() is None
     assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
 
 
 def test_run_that_failed_early_has_an_empty_file(make_record):
     record = make_record(epochs=0, state=None)
-    tracker = publisher(record, name="none", tensorboard=True)
+    tracker = make_tracker(record, name="none", tensorboard=True)
     assert tracker.close(ended="failed") is None
     assert scalars_of(record) == []
 
@@ -116,7 +116,7 @@ class Recording:
     def start(self):
         self.asked.append("start")
 
-    def between(self, limit_s):
+    def flush(self, limit_s):
         self.asked.append(limit_s)
 
     def close(self, limit_s, ended):
@@ -127,10 +127,10 @@ class Recording:
 def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     beside = Recording()
-    tracker = WithEvents(beside, Events(make_record()))
+    tracker = WithTensorBoard(beside, Events(make_record()))
     tracker.start()
     for _ in range(2):
-        tracker.between(0.5)
+        tracker.flush(0.5)
     assert tracker.close(ended="whole") == "where it is shown"
     assert beside.asked == ["start", 0.5, 0.5, "whole"]
     assert [record.message for record in caplog.records] == [
@@ -140,23 +140,23 @@ def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
 
 @pytest.mark.parametrize("tracking", [{"name": "none"}, {"tensorboard": False}, {"tensorboard": True}], ids=str)
 def test_valid_settings_are_accepted(tracking):
-    tensorboard.check(tracking)
+    tensorboard.check_installed(tracking)
 
 
 def test_non_boolean_setting_is_rejected():
     with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
-        tensorboard.check({"tensorboard": "yes please"})
+        tensorboard.check_installed({"tensorboard": "yes please"})
 
 
 def test_missing_package_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
-        tensorboard.check({"tensorboard": True})
-    tensorboard.check({"tensorboard": False})
+        tensorboard.check_installed({"tensorboard": True})
+    tensorboard.check_installed({"tensorboard": False})
 
 
 def test_package_is_imported_only_if_enabled(make_record, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
-    tracker = publishers.publisher(make_record(), name="none")
+    tracker = publishers.make_tracker(make_record(), name="none")
     tracker.start()
     assert tracker.close() is None

@@ -31,17 +31,17 @@ def test_newest_sweeps_have_views_of_their_own_by_sweep_and_rehearsal(store, mak
     publish(make_record(), store)
     names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 24)]
     for name in names:
-        for _ in views.saving(store, sweep=name):
+        for _ in views.save_views_steps(store, sweep=name):
             pass
     tags = store.client.get_experiment(store.experiment_id).tags
-    there = sorted(tag for tag in tags if tag.startswith(views.TAG + views.OF_SWEEP))
+    there = sorted(tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX))
     assert 40 <= len(there) <= 42
-    key = parse_qs(views.link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
+    key = parse_qs(views.results_link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
     assert (
         "tags.`epochmeter.sweeps` LIKE '%2026-11-23_12-00-00-1a2b3c4d%'"
-        in unpacked(tags[views.TAG + key])["searchFilter"]
+        in unpacked(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
     )
-    assert unpacked(tags[views.TAG + key])["searchFilter"].endswith("tags.`epochmeter.rehearsal` = 'false'")
+    assert unpacked(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"].endswith("tags.`epochmeter.rehearsal` = 'false'")
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
@@ -53,7 +53,7 @@ def test_views_show_metrics_that_exist(energy):
 
 def test_where_no_run_has_energy_no_chart_asks_for_it(store, make_record):
     publish(make_record(energy=False), store)
-    assert views.energy_of(store) is None
+    assert views.best_energy(store) is None
     shown = [name for view in views.views(None).values() for name in shown_metrics(unpacked(view))]
     assert not [name for name in shown if name.endswith("_j")]
 
@@ -61,14 +61,14 @@ def test_where_no_run_has_energy_no_chart_asks_for_it(store, make_record):
 def test_one_run_with_energy_brings_the_charts_of_energy(store, make_record):
     publish(make_record(0, energy=False), store)
     publish(make_record(1), store)
-    assert views.energy_of(store) == "energy_j"
+    assert views.best_energy(store) == "energy_j"
 
 
 def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(store, make_record):
     record = make_record(state=None)
     for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
         record.describe(record.job(), {**record.run(), "energy": {"source": source, "covers": None, "reason": None}})
-        assert views.energy_of(store, record) == energy
+        assert views.best_energy(store, record) == energy
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
@@ -104,16 +104,18 @@ def test_energies_that_cover_different_things_have_a_view_each_and_none_together
 def test_what_energies_cover_is_found_among_the_runs_and_told_with_links(store, make_record):
     publish(make_record(0, energy=False), store)
     publish(make_record(1), store)
-    views.save(store)
-    assert views.covers_of(store, "energy_j") == ["gpu0"]
+    views.save_views(store)
+    assert views.energy_scopes(store, "energy_j") == ["gpu0"]
     began = make_record(2, state=None)
     began.describe(began.job(), {**began.run(), "energy": {"source": "counter", "covers": "module", "reason": None}})
-    list(views.saving(store, began))
+    list(views.save_views_steps(store, began))
     tags = store.client.get_experiment(store.experiment_id).tags
-    assert views.covers_of(store, "energy_j", began) == ["gpu0", "module"]
-    assert "cover: [gpu0](#/experiments/" in tags[views.NOTE], "what we wrote ourselves is brought up to date"
+    assert views.energy_scopes(store, "energy_j", began) == ["gpu0", "module"]
+    assert "cover: [gpu0](#/experiments/" in tags[views.NOTE_TAG], "what we wrote ourselves is brought up to date"
     assert {key for key in tags if views.ENERGY_AND_TIME in key} == {
-        views.TAG + key for key in views.views("energy_j", ["gpu0", "module"]) if views.ENERGY_AND_TIME in key
+        views.VIEW_TAG_PREFIX + key
+        for key in views.views("energy_j", ["gpu0", "module"])
+        if views.ENERGY_AND_TIME in key
     }
 
 
@@ -126,21 +128,21 @@ def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_gro
 
 
 def test_saving_again_writes_nothing(store, monkeypatch):
-    views.save(store)
+    views.save_views(store)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
-    views.save(store)
+    views.save_views(store)
 
 
 def test_saved_views_are_those_of_the_code(store):
-    views.save(store)
+    views.save_views(store)
     tags = store.client.get_experiment(store.experiment_id).tags
     for key, view in views.views(None).items():
-        assert tags[views.TAG + key] == view
+        assert tags[views.VIEW_TAG_PREFIX + key] == view
 
 
 def test_a_view_that_cannot_be_saved_is_no_error(store):
     store.client.delete_experiment(store.experiment_id)
-    views.save(store)
+    views.save_views(store)
 
 
 @pytest.mark.parametrize(
@@ -149,14 +151,14 @@ def test_a_view_that_cannot_be_saved_is_no_error(store):
 def test_links_open_where_the_runs_are_shown(uri, base):
     published = Published("abc", "7", uri)
     assert views.run_link(published).startswith(f"{base}/#/experiments/7/runs/abc?")
-    query = parse_qs(urlsplit(urlsplit(views.link(published)).fragment).query)
+    query = parse_qs(urlsplit(urlsplit(views.results_link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
     assert query["workflowType"] == ["machine_learning"]
 
 
 def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(store):
-    views.save(store)
-    told = store.client.get_experiment(store.experiment_id).tags[views.NOTE]
+    views.save_views(store)
+    told = store.client.get_experiment(store.experiment_id).tags[views.NOTE_TAG]
     assert told.startswith("**Measured training runs")
     assert told.count(f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&") == 3
     for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
@@ -170,6 +172,6 @@ def test_every_kind_of_metric_is_explained():
 
 
 def test_somebodys_own_description_stands(store):
-    store.client.set_experiment_tag(store.experiment_id, views.NOTE, "Mine.")
-    views.save(store)
-    assert store.client.get_experiment(store.experiment_id).tags[views.NOTE] == "Mine."
+    store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
+    views.save_views(store)
+    assert store.client.get_experiment(store.experiment_id).tags[views.NOTE_TAG] == "Mine."

@@ -12,14 +12,14 @@ from epochmeter.shared.protocol import Proceed, WindowMeasured, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
-from epochmeter.worker.data.timed_dataset import Timed, batches
-from epochmeter.worker.loop import Tally, evaluate, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
+from epochmeter.worker.loop import EpochStats, evaluate, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Distributed
-from epochmeter.worker.suspend_counter import Pauses
+from epochmeter.worker.suspend_counter import SuspendCounter
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.windows import Windows
+from epochmeter.worker.windows import WindowRunner
 
 TASK = Classification(auxiliary=0)
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
@@ -62,21 +62,21 @@ class Trained:
     def learning_rate(self):
         return self.optimizer.param_groups[0]["lr"]
 
-    def learn(self, batches):
-        tally = Tally(TASK, self.device)
-        train(self.wrapped, batches, TASK, self.optimizer, tally, AsIs(), Plain())
+    def train_epoch(self, batches):
+        tally = EpochStats(TASK, self.device)
+        train(self.wrapped, batches, TASK, self.optimizer, tally, NullContext(), NullScaler())
         return tally
 
-    def judge(self, batches):
-        tally = Tally(TASK, self.device)
-        evaluate(self.judged, batches, TASK, tally, AsIs())
+    def evaluate_epoch(self, batches):
+        tally = EpochStats(TASK, self.device)
+        evaluate(self.judged, batches, TASK, tally, NullContext())
         return tally
 
 
 def loader(strategy, samples, batch, shuffled=True):
     order = strategy.shard(samples, torch.Generator().manual_seed(5) if shuffled else None)
-    timed = Timed(lambda transform: samples, None)
-    return batches(timed, order, batch)
+    timed = TimedDataset(lambda transform: samples, None)
+    return make_timed_loader(timed, order, batch)
 
 
 class Controller:
@@ -96,8 +96,13 @@ class Controller:
 def measured(strategy, folder, trained, batches, judged):
     """The messages of EPOCHS epochs of training, each followed by an evaluation."""
     controller = Controller()
-    windows = Windows(
-        Record(folder), RankedConnection(controller, strategy), Clock(HostTimeline()), trained, strategy, Pauses()
+    windows = WindowRunner(
+        Record(folder),
+        RankedConnection(controller, strategy),
+        Clock(HostTimeline()),
+        trained,
+        strategy,
+        SuspendCounter(),
     )
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
@@ -111,8 +116,8 @@ def main(folder):
     strategy.device("cpu")
     said = {
         "facts": strategy.facts(),
-        "shared": strategy.share(strategy.rank + 7),
-        "gathered": strategy.gather(f"rank {strategy.rank}"),
+        "shared": strategy.broadcast(strategy.rank + 7),
+        "gathered": strategy.all_gather(f"rank {strategy.rank}"),
     }
 
     trained = Trained(strategy)
@@ -121,21 +126,21 @@ def main(folder):
     said["weights"] = [weight.tolist() for weight in trained.model.parameters()]
 
     normed = Trained(strategy, nn.BatchNorm1d(8))
-    normed.learn(loader(strategy, Numbers(SAMPLES), 4))
+    normed.train_epoch(loader(strategy, Numbers(SAMPLES), 4))
     means = [normed.model[1].running_mean.tolist()]
-    strategy.agree(normed.model)
+    strategy.broadcast_buffers(normed.model)
     said["means"] = [*means, normed.model[1].running_mean.tolist()]
-    said["judged"] = normed.judge(loader(strategy, Numbers(5), 1, shuffled=False)).sums()
+    said["judged"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
 
     nap_s = NAP_S if strategy.rank == 1 else 0.0
     slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
     controller = Controller()
     connection = RankedConnection(controller, strategy)
-    Windows(Record(folder), connection, Clock(HostTimeline()), trained, strategy, Pauses()).epoch(0, slow)
+    WindowRunner(Record(folder), connection, Clock(HostTimeline()), trained, strategy, SuspendCounter()).epoch(0, slow)
     said["slow"] = controller.lines
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(said, file)
-    strategy.leave()
+    strategy.close()
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.utils.data import RandomSampler
 
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD, Record
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
-from epochmeter.worker.data.timed_dataset import batches
+from epochmeter.worker.data.timed_dataset import make_timed_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
-from epochmeter.worker.trainer import Learner
+from epochmeter.worker.trainer import Trainer
 
 CPU = torch.device("cpu")
 DIGITS = {"name": "digits", "size": 32, "channels": 1, "classes": 10}
@@ -42,21 +42,21 @@ class Rank(Single):
         super().__init__(2)
         self.rank, self.told = rank, told
 
-    def gather(self, told):
+    def all_gather(self, told):
         return [told, self.told] if self.rank == 0 else [self.told, told]
 
-    def share(self, told):
+    def broadcast(self, told):
         return told if self.rank == 0 else self.told
 
 
 def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
     """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
-    rng.seed(0)
+    rng.seed_all(0)
     strategy = strategy or Single(1)
-    learner = Learner({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
+    learner = Trainer({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
-    loader = batches(range(12), order, 4, generators=[shuffled])
+    loader = make_timed_loader(range(12), order, 4, generators=[shuffled])
     checkpoint = Checkpoint(Record(folder), learner, (loader,), strategy, every)
     return SimpleNamespace(learner=learner, loader=loader, checkpoint=checkpoint)
 
@@ -66,8 +66,8 @@ def epoch(worker):
     images, labels = IMAGES.example(DIGITS, 12, torch.Generator().manual_seed(1))
     order = [index for indices in worker.loader.loader.sampler for index in indices]
     noisy = [images[[index]] + torch.randn(1) for index in order]
-    tally = worker.learner.learn([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
-    worker.learner.advance()
+    tally = worker.learner.train_epoch([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
+    worker.learner.step_scheduler()
     return tally.losses(), order, random.random(), numpy.random.rand(), worker.learner.learning_rate()
 
 
@@ -147,7 +147,7 @@ def test_partial_checkpoint_is_deleted(folder, monkeypatch):
 
 def test_unreadable_checkpoint_is_an_error(folder):
     with zipfile.ZipFile(folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_TOLD, "{}")
+        archive.writestr(CHECKPOINT_METADATA, "{}")
     with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt: "):
         start(resumed(folder)).checkpoint.resume()
 
@@ -187,7 +187,7 @@ def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):
     second = start(folder, Rank(1))
     torch.manual_seed(7)
     told = []
-    second.checkpoint._strategy.gather = lambda own: told.append(own) or [None, own]
+    second.checkpoint._strategy.all_gather = lambda own: told.append(own) or [None, own]
     second.checkpoint.write(1, ended=False)
     drawn = torch.rand(3)
     assert not (folder / CHECKPOINT).exists()

@@ -161,7 +161,7 @@ def test_cpu_parts_match_the_script():
     cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
     assert times(clock) == {
         "e2e": 43,
-        "fetch_stall": 10,
+        "data_stall": 10,
         "host_wait": 10,
         "copy": 3,
         "compute": 25,
@@ -188,7 +188,7 @@ def test_rows_and_sums_agree():
     stall = sum(min(row[0], row[1]) for row in rows_ms(clock))
     found = times(clock)
     assert (found["host_wait"], found["copy"], found["compute"]) == (wait, copy, compute)
-    assert found["fetch_stall"] == stall
+    assert found["data_stall"] == stall
     assert found["e2e"] == gap + copy + compute + found.get("overhead", 0) - (gap - stall)
 
 
@@ -198,7 +198,7 @@ def test_wait_hidden_by_a_lagging_device_is_no_stall():
     lagging_epoch(world, clock, [4, 4, 4], stop=2)
     assert times(clock) == {
         "e2e": 37,  # 4 for the first batch, then the device never idles: 3 x (1 + 10)
-        "fetch_stall": 4,
+        "data_stall": 4,
         "host_wait": 12,
         "copy": 3,
         "compute": 30,
@@ -211,7 +211,7 @@ def test_stall_is_the_idle_time_of_the_device_during_a_wait():
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 30])
     assert rows_ms(clock)[1] == (20, 30, 1, 10)  # asked at 5, ready at 35; the device was busy until 15
-    assert times(clock)["fetch_stall"] == 4 + 20
+    assert times(clock)["data_stall"] == 4 + 20
     assert times(clock)["host_wait"] == 4 + 30
 
 
@@ -219,7 +219,7 @@ def test_gap_not_explained_by_waiting_is_overhead():
     world = World()
     clock = on_cpu(world, observe=lambda steps, now_ns: world.host(7))
     cpu_epoch(world, clock, [3, 4, 1])
-    assert times(clock)["fetch_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
+    assert times(clock)["data_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
     assert times(clock)["overhead"] == 3 * 7
 
 
@@ -310,7 +310,7 @@ def test_synchronous_timing_waits_after_every_step():
     border, *after_steps = world.synchronized_at
     assert border == 0
     assert after_steps[:3] == [15, 30, 45]
-    assert times(clock)["fetch_stall"] == times(clock)["host_wait"] == 12  # nothing is hidden
+    assert times(clock)["data_stall"] == times(clock)["host_wait"] == 12  # nothing is hidden
     assert times(clock)["e2e"] == 45
 
 
@@ -354,7 +354,7 @@ def test_new_epoch_resets_all_sums():
     lagging_epoch(world, clock, [4, 30, 2], start=9)
     world.host(1000)
     lagging_epoch(world, clock, [4], start=2)
-    assert times(clock) == {"e2e": 17, "fetch_stall": 6, "host_wait": 6, "copy": 1, "compute": 10, "loader_start": 6}
+    assert times(clock) == {"e2e": 17, "data_stall": 6, "host_wait": 6, "copy": 1, "compute": 10, "loader_start": 6}
     assert clock.parts()["steps"] == 1
     assert rows_ms(clock) == [(6, 6, 1, 10)]
 

@@ -156,10 +156,10 @@ class Ranks:
         self.rank, self.told, self.met = rank, told, 0
         self.speaks = rank == 0 if speaks is None else speaks
 
-    def share(self, told):
+    def broadcast(self, told):
         self.met += 1
 
-    def gather(self, told):
+    def all_gather(self, told):
         return [self.told, told] if self.rank else [told, self.told]
 
 

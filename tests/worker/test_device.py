@@ -7,14 +7,14 @@ import torch
 
 from epochmeter.worker.device import (
     accelerator,
+    batch_mover,
     choose_algorithms,
-    count,
-    description,
-    each,
-    memory,
-    mover,
-    settle,
-    timeline,
+    describe_device,
+    make_timeline,
+    map_tensors,
+    peak_memory,
+    sample_count,
+    synchronize_and_reset_peaks,
 )
 from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
@@ -59,29 +59,29 @@ def test_missing_gpu_is_an_error_with_a_remedy(no_gpu):
 
 
 def test_cpu_uses_host_clock_and_gpu_uses_events(gpu):
-    assert isinstance(timeline(CPU), HostTimeline)
-    assert isinstance(timeline(CUDA), EventTimeline)
+    assert isinstance(make_timeline(CPU), HostTimeline)
+    assert isinstance(make_timeline(CUDA), EventTimeline)
 
 
 def test_settle_synchronizes_before_resetting_peak_memory(gpu):
-    settle(CUDA)
+    synchronize_and_reset_peaks(CUDA)
     assert gpu == ["synchronize", "reset peak 0", "reset peak 1"]
 
 
 def test_cpu_has_no_peak_memory_metric(gpu):
-    settle(CPU)
+    synchronize_and_reset_peaks(CPU)
     assert gpu == []
-    assert memory(CPU) == {}
+    assert peak_memory(CPU) == {}
 
 
 def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
-    assert memory(CUDA) == {"gpu_memory_peak_bytes": 2345}
-    assert memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
+    assert peak_memory(CUDA) == {"gpu_memory_peak_bytes": 2345}
+    assert peak_memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
 
 
 def test_description_has_versions_and_device(gpu):
-    assert description(CPU).keys() == {"python", "torch", "accelerator", "threads"}
-    assert description(CUDA)["gpu"] == {"name": "NVIDIA H200", "memory_bytes": 150, "uuid": "6d5a4f3e"}
+    assert describe_device(CPU).keys() == {"python", "torch", "accelerator", "threads"}
+    assert describe_device(CUDA)["gpu"] == {"name": "NVIDIA H200", "memory_bytes": 150, "uuid": "6d5a4f3e"}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_algorithm_settings_are_applied_and_recorded(gpu, algorithms, determinis
     choose_algorithms(deterministic, cudnn_benchmark=benchmark)
     assert torch.are_deterministic_algorithms_enabled() is deterministic
     assert torch.backends.cudnn.benchmark is benchmark
-    assert description(CUDA)["cudnn_benchmark"] is benchmark
+    assert describe_device(CUDA)["cudnn_benchmark"] is benchmark
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -105,8 +105,8 @@ def test_real_gpu_clock_agrees_with_the_host_clock():
     from epochmeter.worker.clock import Clock
 
     matrix = torch.rand(2048, 2048, device="cuda")
-    clock = Clock(timeline(CUDA))
-    settle(CUDA)
+    clock = Clock(make_timeline(CUDA))
+    synchronize_and_reset_peaks(CUDA)
     clock.open()
     for _ in clock.batches(range(300), lambda batch: batch):
         matrix @ matrix
@@ -117,11 +117,13 @@ def test_real_gpu_clock_agrees_with_the_host_clock():
 
 def test_batch_on_its_device_is_not_copied():
     batch = [torch.zeros(2, 3), (torch.ones(2), torch.tensor([0, 1]))]
-    assert mover(CPU, torch.preserve_format)(batch) is batch
+    assert batch_mover(CPU, torch.preserve_format)(batch) is batch
 
 
 def test_batch_tensors_are_moved_and_images_get_their_memory_format():
-    images, (labels,) = mover(torch.device("meta"), torch.channels_last)([torch.zeros(2, 3, 4, 4), (torch.ones(2),)])
+    images, (labels,) = batch_mover(torch.device("meta"), torch.channels_last)(
+        [torch.zeros(2, 3, 4, 4), (torch.ones(2),)]
+    )
     assert images.device.type == labels.device.type == "meta"
     assert images.is_contiguous(memory_format=torch.channels_last)
 
@@ -183,24 +185,24 @@ def places(part):
 )
 def test_nested_batches_keep_their_container_types(batch, moved):
     before = places(batch)
-    there = mover(torch.device("meta"), torch.preserve_format)(batch)
+    there = batch_mover(torch.device("meta"), torch.preserve_format)(batch)
     assert type(there) is type(batch)
     assert places(there) == moved
     assert places(batch) == before
 
 
 def test_defaultdict_keeps_its_factory_and_ordered_dict_its_order():
-    made = each(torch.clone, defaultdict(list, a=torch.zeros(1)))
+    made = map_tensors(torch.clone, defaultdict(list, a=torch.zeros(1)))
     assert made["unknown"] == []
-    assert list(each(torch.clone, OrderedDict(b=torch.zeros(1), a=torch.zeros(1)))) == ["b", "a"]
+    assert list(map_tensors(torch.clone, OrderedDict(b=torch.zeros(1), a=torch.zeros(1)))) == ["b", "a"]
 
 
 def test_objects_with_their_own_to_or_pin_memory_use_it():
-    move = mover(torch.device("meta"), torch.channels_last)
+    move = batch_mover(torch.device("meta"), torch.channels_last)
     graph, (encoding,) = move([Graph(), (Encoding(ids=torch.zeros(2)),)])
     assert graph.device == "meta"
     assert (type(encoding), encoding.moved_by, places(encoding)) == (Encoding, "itself", {"ids": "meta"})
-    pinned = each(torch.clone, {"graph": Graph()}, "pin_memory")
+    pinned = map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")
     assert pinned["graph"].device == "pinned"
 
 
@@ -209,4 +211,4 @@ def test_objects_with_their_own_to_or_pin_memory_use_it():
     [torch.zeros(3, 2), {"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)}, Pair(torch.zeros(3), []), [1, 2, 3]],
 )
 def test_count_is_the_length_of_the_first_tensor(batch):
-    assert count(batch) == 3
+    assert sample_count(batch) == 3

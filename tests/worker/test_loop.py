@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from epochmeter.worker import loop
-from epochmeter.worker.loop import Tally, evaluate, train
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.loop import EpochStats, evaluate, train
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import PAD, Classification, Translation
 
 CPU = torch.device("cpu")
@@ -17,7 +17,7 @@ IMAGES = Classification(auxiliary=0)
 
 
 def tally():
-    return Tally(IMAGES, CPU)
+    return EpochStats(IMAGES, CPU)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_training_equals_a_plain_pytorch_loop(model, batches):
         optimizer.step()
 
     torch.manual_seed(2)
-    train(model, batches, IMAGES, sgd(model), tally(), AsIs(), Plain())
+    train(model, batches, IMAGES, sgd(model), tally(), NullContext(), NullScaler())
 
     ours, theirs = model.state_dict(), by_hand.state_dict()
     assert ours.keys() == theirs.keys()
@@ -66,15 +66,15 @@ def test_training_equals_a_plain_pytorch_loop(model, batches):
 
 def test_evaluation_changes_no_weights_and_computes_no_gradient(model, batches):
     before = copy.deepcopy(model.state_dict())
-    evaluate(model, batches, IMAGES, tally(), AsIs())
+    evaluate(model, batches, IMAGES, tally(), NullContext())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not model.training
 
 
 def test_training_mode_is_restored_after_evaluation(model, batches):
-    evaluate(model, batches, IMAGES, tally(), AsIs())
-    train(model, batches, IMAGES, sgd(model), tally(), AsIs(), Plain())
+    evaluate(model, batches, IMAGES, tally(), NullContext())
+    train(model, batches, IMAGES, sgd(model), tally(), NullContext(), NullScaler())
     assert model.training
 
 
@@ -96,26 +96,26 @@ def test_sums_are_over_samples_not_batches():
         (torch.tensor([wrong]), torch.tensor([0])),
     ]
     seen = tally()
-    evaluate(Fixed(), batches, Told(1.0, 5.0), seen, AsIs())
+    evaluate(Fixed(), batches, Told(1.0, 5.0), seen, NullContext())
     assert seen.samples == 4
-    assert seen.sums() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
+    assert seen.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
 
 
 def test_losses_of_all_steps_are_kept(monkeypatch):
-    monkeypatch.setattr(loop, "TOGETHER", 2)
+    monkeypatch.setattr(loop, "CHUNK_STEPS", 2)
     seen = tally()
-    evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, AsIs())
+    evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, NullContext())
     assert seen.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert seen.last_loss() == 5.0
 
 
 def test_loss_weights_can_be_on_the_device():
     words = Translation()
-    seen = Tally(words, CPU)
+    seen = EpochStats(words, CPU)
     for count in (3, 1):
         seen.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
     assert seen.weights() == [3.0, 1.0]
-    assert seen.sums() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
+    assert seen.totals() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
 
 
 def test_stats_of_many_samples_are_exact():
@@ -123,7 +123,7 @@ def test_stats_of_many_samples_are_exact():
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
         seen.add(tenth, outputs, targets)
-    assert seen.sums() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
+    assert seen.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
 
 
 class Saved:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from epochmeter.shared.instantiate import build
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.models.classifiers import names
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.vision import classifier, instance_norm, with_channels
@@ -42,7 +42,7 @@ def test_lenet_outputs_are_unbounded():
 
 def test_a_model_is_built_from_its_specification():
     spec = {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 3, "classes": 7}
-    assert build(spec)(torch.zeros(1, 3, 32, 32)).shape == (1, 7)
+    assert instantiate_spec(spec)(torch.zeros(1, 3, 32, 32)).shape == (1, 7)
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)

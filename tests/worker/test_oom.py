@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from epochmeter.worker.oom import is_exhausted, peak_bytes, told
+from epochmeter.worker.oom import describe_out_of_memory, is_out_of_memory, peak_bytes
 
 CPU = (
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
@@ -37,7 +37,7 @@ OF_A_LOADER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Tr
     ids=str,
 )
 def test_out_of_memory_errors_are_detected(error):
-    assert is_exhausted(error)
+    assert is_out_of_memory(error)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_out_of_memory_errors_are_detected(error):
     ids=str,
 )
 def test_other_errors_are_not_out_of_memory(error):
-    assert not is_exhausted(error)
+    assert not is_out_of_memory(error)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def peaks(monkeypatch):
     ],
 )
 def test_message_has_the_peak_of_the_exhausted_memory(peaks, text, said):
-    assert told(RuntimeError(text), "batch=512") == said
+    assert describe_out_of_memory(RuntimeError(text), "batch=512") == said
 
 
 def test_peak_memory_is_at_least_current_memory():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from epochmeter.worker import precision
-from epochmeter.worker.precision import Plain, precise
+from epochmeter.worker.precision import NullScaler, autocast_and_scaler
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -29,14 +29,14 @@ def gpu(monkeypatch):
 
 
 def test_fp32_changes_nothing():
-    autocast, scaler = precise("fp32", CPU)
+    autocast, scaler = autocast_and_scaler("fp32", CPU)
     with autocast:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    assert isinstance(scaler, Plain)
+    assert isinstance(scaler, NullScaler)
 
 
 def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
-    autocast, scaler = precise("bf16", CPU)
+    autocast, scaler = autocast_and_scaler("bf16", CPU)
     layer = nn.Linear(4, 4)
     with autocast:
         outputs = layer(torch.ones(2, 4))
@@ -48,7 +48,7 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
 
 
 def test_autocast_is_entered_for_every_step():
-    autocast, _ = precise("bf16", CPU)
+    autocast, _ = autocast_and_scaler("bf16", CPU)
     for _ in range(3):
         with autocast:
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
@@ -57,13 +57,13 @@ def test_autocast_is_entered_for_every_step():
 @pytest.mark.parametrize("name", ["tf32", "fp16"])
 def test_cpu_rejects_unsupported_precisions(name):
     with pytest.raises(ValueError, match=f"precision={name} is not supported by a CPU, which supports fp32, bf16"):
-        precise(name, CPU)
+        autocast_and_scaler(name, CPU)
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16"])
 def test_gpu_before_ampere_rejects_tf32_and_bf16(gpu, name):
     with pytest.raises(ValueError, match=f"precision={name} is not supported by Some GPU, which supports fp32, fp16"):
-        precise(name, gpu((7, 0)))
+        autocast_and_scaler(name, gpu((7, 0)))
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
@@ -71,10 +71,10 @@ def test_gpu_before_ampere_rejects_tf32_and_bf16(gpu, name):
 def test_tf32_is_off_in_convolutions_unless_configured(gpu, name, tf32):
     device = gpu((8, 0))
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
-    precise(name, device)
+    autocast_and_scaler(name, device)
     assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]
 
 
 def test_an_amd_gpu_has_no_tf32(gpu, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    assert precision.formats(gpu((9, 4))) == ["fp32", "bf16", "fp16"]
+    assert precision.supported_dtypes(gpu((9, 4))) == ["fp32", "bf16", "fp16"]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from epochmeter.shared.instantiate import build
-from epochmeter.worker.schedules import Constant, scaled
+from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.schedules import Constant, scaled_optimizer
 
 
 def job(scaling="none", batch=64, lr_batch=256):
@@ -13,23 +13,23 @@ def job(scaling="none", batch=64, lr_batch=256):
 
 @pytest.mark.parametrize(("scaling", "lr"), [("none", 0.1), ("linear", 0.1 * 2), ("sqrt", 0.1 * 2**0.5)])
 def test_learning_rate_scales_with_the_global_batch_size(scaling, lr):
-    assert scaled(job(scaling, batch=128), ranks=4)["lr"] == pytest.approx(lr)
+    assert scaled_optimizer(job(scaling, batch=128), ranks=4)["lr"] == pytest.approx(lr)
 
 
 @pytest.mark.parametrize("scaling", ["linear", "sqrt"])
 def test_learning_rate_is_unchanged_at_the_reference_batch_size(scaling):
-    assert scaled(job(scaling, batch=256), ranks=1)["lr"] == 0.1
+    assert scaled_optimizer(job(scaling, batch=256), ranks=1)["lr"] == 0.1
 
 
 def test_scaling_returns_a_copy():
     asked = job("linear")
-    scaled(asked, ranks=1)
+    scaled_optimizer(asked, ranks=1)
     assert asked["optimizer"]["lr"] == 0.1
 
 
 def rates(spec, epochs):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = build(spec, optimizer)
+    schedule = instantiate_spec(spec, optimizer)
     told = []
     for _ in range(epochs):
         told.append(optimizer.param_groups[0]["lr"])
@@ -43,11 +43,11 @@ def test_constant_schedule_keeps_the_learning_rate():
 
 
 def test_configured_schedules_step_once_per_epoch(composed):
-    from epochmeter.config.job import plain
+    from epochmeter.config.job import to_plain
 
-    step = plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
+    step = to_plain(composed("scheduler=step", "scheduler.step_size=2"))["scheduler"]
     assert rates(step, 5) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
-    multistep = plain(composed("scheduler=multistep", "scheduler.milestones=[1,3]"))["scheduler"]
+    multistep = to_plain(composed("scheduler=multistep", "scheduler.milestones=[1,3]"))["scheduler"]
     assert rates(multistep, 5) == pytest.approx([1, 0.1, 0.1, 0.01, 0.01])
-    cosine = plain(composed("scheduler=cosine", "epochs=4"))["scheduler"]
+    cosine = to_plain(composed("scheduler=cosine", "epochs=4"))["scheduler"]
     assert rates(cosine, 5) == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])

@@ -17,7 +17,7 @@ from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening, decode
 from epochmeter.shared.record import Record
 from epochmeter.worker import strategy as strategies
-from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, own_seed
+from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, rank_seed
 
 HERE = Path(__file__)
 SOURCE = HERE.parents[2] / "src"
@@ -80,14 +80,14 @@ def test_data_parallel_evaluates_on_its_training_gpus(monkeypatch):
 def test_smallest_share_of_a_split_batch(gpus, samples, least):
     strategy = Parallel(None)
     strategy._gpus = list(range(gpus))
-    assert strategy.smallest(samples) == least
-    assert Single(1).smallest(samples) == samples
+    assert strategy.min_samples_per_replica(samples) == least
+    assert Single(1).min_samples_per_replica(samples) == samples
 
 
 def test_rank_seeds_are_unique_across_seeds():
-    seeds = [own_seed(seed, rank) for seed in range(20) for rank in range(8)]
+    seeds = [rank_seed(seed, rank) for seed in range(20) for rank in range(8)]
     assert len(set(seeds)) == len(seeds)
-    assert [own_seed(seed, 0) for seed in range(3)] == [0, 1, 2]
+    assert [rank_seed(seed, 0) for seed in range(3)] == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +143,10 @@ def test_node_reports_its_own_gpus(monkeypatch):
     world = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "GROUP_RANK": 1}
     for name, value in world.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(strategies, "named", lambda device: "mine")
+    monkeypatch.setattr(strategies, "gpu_uuid", lambda device: "mine")
     strategy = Distributed(2, "torchrun", 30)
     strategy._device, strategy._backend = torch.device("cuda", 0), "nccl"
-    monkeypatch.setattr(strategy, "gather", lambda told: [[(0, "another node's")], told])
+    monkeypatch.setattr(strategy, "all_gather", lambda told: [[(0, "another node's")], told])
     found = strategy.facts()
     assert (found["gpus"], found["gpus_here"]) == (["another node's", "mine"], ["mine"])
 
@@ -203,9 +203,9 @@ def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):
     (message,) = (message for message in messages(ranks[0][0]["slow"]) if isinstance(message, WindowMeasured))
     swift, slow = (rank.parts for rank in message.ranks)
     naps_s = NAPS * NAP_S
-    assert naps_s <= slow["fetch_stall_s"] < naps_s + 0.1
-    assert swift["fetch_stall_s"] < 0.1
+    assert naps_s <= slow["data_stall_s"] < naps_s + 0.1
+    assert swift["data_stall_s"] < 0.1
     assert swift["compute_s"] > naps_s - 0.05
     together = merge_ranks(message.ranks)
-    assert together.rank_max["fetch_stall_s"] == slow["fetch_stall_s"]
-    assert together.parts["fetch_stall_s"] == pytest.approx((swift["fetch_stall_s"] + slow["fetch_stall_s"]) / 2)
+    assert together.rank_max["data_stall_s"] == slow["data_stall_s"]
+    assert together.parts["data_stall_s"] == pytest.approx((swift["data_stall_s"] + slow["data_stall_s"]) / 2)

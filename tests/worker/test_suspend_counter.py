@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from epochmeter.worker.suspend_counter import Pauses
+from epochmeter.worker.suspend_counter import SuspendCounter
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def _as_before():
 
 
 def test_continuations_are_counted():
-    pauses = Pauses()
+    pauses = SuspendCounter()
     assert pauses.count == 0
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGCONT)

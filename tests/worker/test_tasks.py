@@ -47,14 +47,14 @@ def test_auxiliary_outputs_add_weighted_loss_but_no_predictions():
     assert task.loss((sure, undecided), labels).item() == pytest.approx(0.4 * math.log(2))
     assert task.loss((undecided, sure, sure), labels).item() == pytest.approx(math.log(2))
     assert task.loss((undecided, None), labels).item() == pytest.approx(math.log(2))
-    assert task.right((sure, torch.tensor([[0.0, 99.0]])), labels).tolist() == [True]
+    assert task.correct((sure, torch.tensor([[0.0, 99.0]])), labels).tolist() == [True]
 
 
 def test_regression_has_no_accuracy():
     task, outputs, targets = Regression(loss="mse_loss"), torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [4.0]])
     assert task.loss(outputs, targets).item() == 2.0
     assert task.weight(targets) == 2
-    assert task.right(outputs, targets) is None
+    assert task.correct(outputs, targets) is None
 
 
 def test_padding_is_ignored_by_loss_and_accuracy():
@@ -64,5 +64,5 @@ def test_padding_is_ignored_by_loss_and_accuracy():
     outputs[1, 1:, 7] = 99.0  # wrong, were it not padding
     task = Translation()
     assert task.weight(targets) == 3
-    assert task.right(outputs, targets).tolist() == [[True, False, False], [False, False, False]]
+    assert task.correct(outputs, targets).tolist() == [[True, False, False], [False, False, False]]
     assert task.loss(outputs, targets).item() == pytest.approx(2 * math.log(8) / 3)

@@ -8,7 +8,7 @@ from torch import nn
 
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification, Regression
-from epochmeter.worker.trainer import Learner
+from epochmeter.worker.trainer import Trainer
 
 CPU = torch.device("cpu")
 JOB = {
@@ -29,7 +29,7 @@ IMAGES = Classification(auxiliary=0)
 
 def learner(**keys):
     torch.manual_seed(0)
-    return Learner({**JOB, **keys}, IMAGES, Single(1), CPU)
+    return Trainer({**JOB, **keys}, IMAGES, Single(1), CPU)
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
     by_hand = copy.deepcopy(ours.model).train()
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
     for _ in range(2):
-        ours.learn(batches)
-        ours.advance()
+        ours.train_epoch(batches)
+        ours.step_scheduler()
         for inputs, targets in batches:
             optimizer.zero_grad()
             nn.functional.cross_entropy(by_hand(inputs), targets).backward()
@@ -68,7 +68,7 @@ def test_learning_rate_is_scaled_as_configured():
 @pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
 def test_reduced_precision_trains_similarly(batches, keys):
     plain, other = learner(), learner(**keys)
-    losses = [each.learn([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
+    losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
@@ -88,7 +88,7 @@ def test_channels_last_without_images_is_rejected():
         "channels_last": True,
     }
     with pytest.raises(ValueError, match="channels_last=true needs images, and dataset numbers has none"):
-        Learner({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
+        Trainer({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
 
 
 def test_unknown_optimizer_argument_lists_its_parameters():
@@ -98,5 +98,5 @@ def test_unknown_optimizer_argument_lists_its_parameters():
 
 @pytest.mark.system
 def test_compiled_model_trains_equally(batches):
-    losses = [each.learn(batches).losses() for each in (learner(), learner(compile=True))]
+    losses = [each.train_epoch(batches).losses() for each in (learner(), learner(compile=True))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -11,12 +11,12 @@ from epochmeter.shared.protocol import Proceed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.faults import BadSampleError
-from epochmeter.worker.data.timed_dataset import Timed, batches
-from epochmeter.worker.loop import Tally
+from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
+from epochmeter.worker.loop import EpochStats
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.windows import Windows
+from epochmeter.worker.windows import WindowRunner
 
 NEVER = SimpleNamespace(count=0)
 """The pauses of a process that has none."""
@@ -44,7 +44,7 @@ class Holed(list):
 
 
 def seen(batches):
-    tally = Tally(Classification(auxiliary=0), "cpu")
+    tally = EpochStats(Classification(auxiliary=0), "cpu")
     for _, targets in batches:
         tally.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
     return tally
@@ -59,11 +59,13 @@ def measure(tmp_path):
             Controller(),
             SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
         )
-        learner.learn = learner.judge = seen
+        learner.train_epoch = learner.evaluate_epoch = seen
         learner.learning_rate = lambda: 0.01
-        samples = Timed(lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip)
-        loader = batches(samples, range(5), 2)
-        windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER)
+        samples = TimedDataset(
+            lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip
+        )
+        loader = make_timed_loader(samples, range(5), 2)
+        windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER)
         getattr(windows, window)(0, loader)
         (rank,) = controller.requests[WindowMeasured].ranks
         return rank
@@ -85,7 +87,7 @@ def test_where_none_may_be_left_out_none_is_counted(measure, window):
 
 
 def test_what_the_loader_took_is_told_of_training(measure):
-    parts = {"loader_read_s", "loader_preprocess_s", "fetch_stall_model_s"}
+    parts = {"loader_read_s", "loader_preprocess_s", "data_stall_model_s"}
     assert parts <= measure("epoch", skip=False).parts.keys()
     assert not parts & measure("val", skip=False).parts.keys()
 
@@ -107,7 +109,7 @@ class Steps(list):
     def __iter__(self):
         return itertools.islice(super().__iter__(), self.most)
 
-    def cut(self, steps):
+    def limit(self, steps):
         self.most = steps
 
     def parts(self, rows):
@@ -123,9 +125,9 @@ def trained(tmp_path):
             Controller(),
             SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
         )
-        learner.learn, learner.learning_rate = seen, lambda: 0.01
+        learner.train_epoch, learner.learning_rate = seen, lambda: 0.01
         loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
-        windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER, until)
+        windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER, until)
         told = []
         for epoch in range(epochs):
             last = windows.epoch(epoch, loader)
@@ -156,7 +158,7 @@ def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
     pauses, controller = SimpleNamespace(count=7), Controller()
     learner = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
     learner.learning_rate = lambda: 0.01
-    windows = Windows(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), pauses)
+    windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), pauses)
 
     def stopped(batches):
         pauses.count += 1
@@ -164,7 +166,7 @@ def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
 
     told = []
     for run in (seen, stopped, seen):
-        learner.learn = learner.judge = run
+        learner.train_epoch = learner.evaluate_epoch = run
         getattr(windows, name)(0, Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))]))
         told.append(controller.requests[WindowMeasured].ranks[0].paused)
         pauses.count += 1  # between two windows, and of neither

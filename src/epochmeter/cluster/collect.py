@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from epochmeter.cluster.submissions import Ledger, has_begun
-from epochmeter.config.job import Order, recorded_job
-from epochmeter.config.secrets import redacted_tree
-from epochmeter.console.console import Terminal, shown_path
+from epochmeter.cluster.submissions import SubmissionLog, has_started
+from epochmeter.config.job import RunRequest, recorded_job
+from epochmeter.config.secrets import redact_tree
+from epochmeter.console.console import Terminal, display_path
 from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
-from epochmeter.results.run_result import Outcome
-from epochmeter.results.run_status import said
-from epochmeter.run.finish import shown, told
-from epochmeter.run.plan import withdraw
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_status import recorded_status
+from epochmeter.run.finish import build_summary, note_links
+from epochmeter.run.plan import remove_empty_folders
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
-from epochmeter.tracking.client import PATIENT_S, load_mlflow, place
-from epochmeter.tracking.publisher import publisher
+from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow
+from epochmeter.tracking.publisher import make_tracker
 
-PUBLISHING_S = 300.0
+PUBLISH_LIMIT_S = 300.0
 """How long a run's way to a server may take: one that many publish to at once is slow."""
 
-ENDS = {
+FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
     "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
     "DEADLINE": ("timeout", "it exceeded its deadline"),
@@ -37,65 +37,65 @@ ENDS = {
 """Why a run has not said how it ended, by the state of its job."""
 
 
-def learned(order: Order, terminal: Terminal) -> Outcome:
+def collect_result(order: RunRequest, terminal: Terminal) -> RunResult:
     """How a run ended that a node made: as its record says, or else Slurm; published from here."""
-    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder)
-    record, ledger = Record(order.folder), Ledger(order.folder.parent)
+    outcome = RunResult(order.number, order.overrides, order.of_sweep, order.folder)
+    record, ledger = Record(order.folder), SubmissionLog(order.folder.parent)
     entry = ledger[order.number]
     if entry["earlier"]:
-        return outcome.was_whole(record)
-    if not has_begun(record, entry):
-        if record.is_whole() and entry["state"] == "COMPLETED":  # its node has looked, and would measure the same
-            outcome.was_whole(record)
+        return outcome.was_completed(record)
+    if not has_started(record, entry):
+        if record.is_completed() and entry["state"] == "COMPLETED":  # its node has looked, and would measure the same
+            outcome.was_completed(record)
         else:
-            outcome.fails(*unbegun(entry, ledger.folder))
-            withdraw(order)
+            outcome.set_failed(*not_started_error(entry, ledger.folder))
+            remove_empty_folders(order)
     else:
-        if said(record) is None:
-            conclude(record, entry, outcome)
-        outcome.ended_as(record)
+        if recorded_status(record) is None:
+            record_failure(record, entry, outcome)
+        outcome.update_from_record(record)
         publish(record, order.job.tracking.to_dict(), outcome)
-    ledger.note({order.number: {"told": True}})
-    terminal.say(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
+    ledger.update({order.number: {"told": True}})
+    terminal.info(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
     return outcome
 
 
-def publish(record: Record, tracking: Mapping[str, Any], outcome: Outcome) -> None:
+def publish(record: Record, tracking: Mapping[str, Any], outcome: RunResult) -> None:
     """Shows the run, with more patience than where something is measured meanwhile.
 
     The node was told to show it nowhere: where it is meant to be is written into its record, and it waits in the queue
     until it is there.
     """
     run = {**record.run(), "of_sweep": True}
-    record.describe({**record.job(), "tracking": redacted_tree(tracking)}, run)
-    queue.put(record, run["record_id"])
-    if place(tracking):
-        load_mlflow(PATIENT_S)
-    shown(publisher(record, **tracking).close(PUBLISHING_S, ended=outcome.state), outcome)
+    record.describe({**record.job(), "tracking": redact_tree(tracking)}, run)
+    queue.enqueue(record, run["record_id"])
+    if destination_of(tracking):
+        load_mlflow(LONG_TIMEOUT_S)
+    note_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=outcome.state), outcome)
 
 
-def conclude(record: Record, entry: Mapping[str, Any], outcome: Outcome) -> None:
+def record_failure(record: Record, entry: Mapping[str, Any], outcome: RunResult) -> None:
     """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
-    kind, why = ENDS.get(entry["state"], ("killed", "its process ended without an error message"))
-    outcome.fails(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
+    kind, why = FAILURES_BY_STATE.get(entry["state"], ("killed", "its process ended without an error message"))
+    outcome.set_failed(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
     job, run = recorded_job(record.job()), record.run()
-    record.conclude(told(record, job, run, outcome), run["identity"], run.get("configuration"))
+    record.write_summary(build_summary(record, job, run, outcome), run["identity"], run.get("configuration"))
 
 
-def unbegun(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
+def not_started_error(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
     """The kind of failure of a job that has left no record, and why: as Slurm says, or what it said last itself."""
     job, state = entry["job"], entry["state"]
-    if state in ENDS and state != slurm.GONE:
-        kind, why = ENDS[state]
+    if state in FAILURES_BY_STATE and state != slurm.GONE:
+        kind, why = FAILURES_BY_STATE[state]
         return kind, f"before the run began, {why.format(**entry)} (Slurm job {job}: {state})"
     log = logs / f"{job}_0_log.out"
     if not log.exists():
         return (
             "job",
-            f"job {job} ended ({state}) without a log\n  hint: check that {shown_path(logs)} is shared with its node",
+            f"job {job} ended ({state}) without a log\n  hint: check that {display_path(logs)} is shared with its node",
         )
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("submitit ")] or ["no output"]
     errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]
     last = " ".join(line.strip() for line in lines[errors[0] :]) if errors else lines[-1]
-    return "job", f"{last} (Slurm job {job}: {state})\n  hint: see its log, {shown_path(log)}"
+    return "job", f"{last} (Slurm job {job}: {state})\n  hint: see its log, {display_path(log)}"

@@ -10,31 +10,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from epochmeter.cluster.submissions import Ledger, attempt, has_begun
-from epochmeter.cluster.task import Errand, check
+from epochmeter.cluster.submissions import SubmissionLog, attempt_id, has_started
+from epochmeter.cluster.task import RunTask, check_constraint
 from epochmeter.config.job import ROOT
-from epochmeter.console.console import shown_path
+from epochmeter.console.console import display_path
 from epochmeter.machine import slurm
 from epochmeter.run import nodes
 from epochmeter.shared.record import CHECKPOINT, Record
-from epochmeter.tracking.queue import UNREADABLE
+from epochmeter.tracking.queue import READ_ERRORS
 
 NOTICE_S = 90
 """How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
-LEAVING_S = 60.0
+CANCEL_LIMIT_S = 60.0
 """How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
-LIMITED = re.compile(r"SubmitJob|submit limit|temporarily")
+SUBMIT_LIMIT_ERROR = re.compile(r"SubmitJob|submit limit|temporarily")
 """How Slurm says that it takes no more jobs at once."""
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def taken_up(
-    errands: Sequence[Errand],
-    ledger: Ledger,
+def submit_missing(
+    errands: Sequence[RunTask],
+    ledger: SubmissionLog,
     launcher: Mapping[str, Any],
     settle: Callable[[dict[int, str]], object],
-    say: Say,
+    say: Notify,
 ) -> dict[int, str]:
     """The jobs to wait for, by the numbers of their runs: sent now, or by an earlier start that was ended.
 
@@ -44,11 +44,11 @@ def taken_up(
     ValueError for a device that no node has the feature of, RuntimeError where Slurm or submitit is not there or
     refuses.
     """
-    there = slurm.machines(launcher["partition"])
+    there = slurm.list_nodes(launcher["partition"])
     for each in errands:
-        check(each, there)
-    known = slurm.jobs(ledger.name)
-    forget(known, ledger, launcher["poll_s"], say)
+        check_constraint(each, there)
+    known = slurm.list_jobs(ledger.name)
+    cancel_untracked(known, ledger, launcher["poll_s"], say)
     entries, awaited, untold, unsent, earlier = ledger.entries(), {}, {}, [], {}
     for each in errands:
         entry, record = entries.get(each.number, {}), Record(each.folder)
@@ -60,35 +60,35 @@ def taken_up(
                 f"run {each.number} is under way as job {entry['job']}, sent before a default was changed: "
                 f"wait for it, or end it: scancel {entry['job']}"
             )
-        is_untold = bool(entry) and not entry["told"] and has_begun(record, entry)
-        whole = same and record.is_whole()
+        is_untold = bool(entry) and not entry["told"] and has_started(record, entry)
+        whole = same and record.is_completed()
         if under_way or (whole and is_untold):
             awaited[each.number] = entry["job"]
-        elif whole and stands(record, each):
+        elif whole and is_still_valid(record, each):
             earlier[each.number] = {"earlier": True}
         else:
             unsent.append(each)
             if is_untold:
                 untold[each.number] = entry["job"]
-    ledger.note(earlier)
+    ledger.update(earlier)
     if awaited:
-        say(f"{counted(len(awaited), 'run')} submitted earlier: not submitted again.")
+        say(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
     if untold:
-        say(f"{counted(len(untold), 'run')} submitted earlier ended meanwhile: reported now and submitted again.")
+        say(f"{format_count(len(untold), 'run')} submitted earlier ended meanwhile: reported now and submitted again.")
         settle(untold)
-    return {**awaited, **sent(unsent, ledger, launcher, there, say)}
+    return {**awaited, **submit_tasks(unsent, ledger, launcher, there, say)}
 
 
-def stands(record: Record, asked: Errand) -> bool:
+def is_still_valid(record: Record, asked: RunTask) -> bool:
     """Whether a whole run is what would be measured now, as far as that is known here: nothing of it was rehearsed, and
     its dataset is what it was. Of any other its node is the judge."""
-    with suppress(*UNREADABLE):
+    with suppress(*READ_ERRORS):
         run = record.run()
         return not run["rehearsal"] and asked.dataset in (None, run["dataset"]["digest"])
     return False
 
 
-def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: Say) -> None:
+def cancel_untracked(known: Mapping[str, slurm.SlurmJob], ledger: SubmissionLog, poll_s: float, say: Notify) -> None:
     """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between.
 
     They have ended when this returns: until then they write to the folders of their runs. RuntimeError if they do not.
@@ -96,81 +96,86 @@ def forget(known: Mapping[str, slurm.Job], ledger: Ledger, poll_s: float, say: S
     ours = {entry.get("job") for entry in ledger.entries().values()}
     strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
     if strays:
-        say(f"{counted(len(strays), 'job')} of an earlier command that was killed while submitting: canceled.")
+        say(f"{format_count(len(strays), 'job')} of an earlier command that was killed while submitting: canceled.")
         slurm.cancel(strays)
         await_end(strays, ledger.name, poll_s)
 
 
 def await_end(job_ids: Sequence[str], name: str, poll_s: float) -> None:
     """Waits until canceled jobs of that name have ended; RuntimeError if they have not within the time that takes."""
-    until = time.monotonic() + LEAVING_S
-    while left := [job for job in slurm.jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
+    until = time.monotonic() + CANCEL_LIMIT_S
+    while left := [job for job in slurm.list_jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
         if time.monotonic() > until:
             raise RuntimeError(
-                f"{counted(len(left), 'job')} canceled {LEAVING_S:g} s ago did not end: "
+                f"{format_count(len(left), 'job')} canceled {CANCEL_LIMIT_S:g} s ago did not end: "
                 f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}\n"
                 f"  hint: run the same command again once `squeue --name={name}` is empty"
             )
         time.sleep(poll_s)
 
 
-def sent(
-    errands: Sequence[Errand], ledger: Ledger, launcher: Mapping[str, Any], there: Sequence[slurm.Machine], say: Say
+def submit_tasks(
+    errands: Sequence[RunTask],
+    ledger: SubmissionLog,
+    launcher: Mapping[str, Any],
+    there: Sequence[slurm.SlurmNode],
+    say: Notify,
 ) -> dict[int, str]:
     """Sends errands, an array for each kind of node, and writes down what they became; all of them, or none."""
     if not errands:
         return {}
     kinds = defaultdict(list)
     for each in errands:
-        kinds[each.python, tuple(sorted(each.asked.items()))].append(each)
+        kinds[each.python, tuple(sorted(each.options.items()))].append(each)
     at_most, before = slurm.array_limit(), ledger.entries()
     jobs: dict[int, str] = {}
     try:
         for (python, asked), alike in kinds.items():
             options = dict(asked)
-            serving = slurm.serving(options.get("constraint"), there)
+            serving = slurm.matching_nodes(options.get("constraint"), there)
             for first in range(0, len(alike), at_most):
                 array = alike[first : first + at_most]
-                left = [clear(each, before.get(each.number, {})) for each in array]
-                ids = submitted(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
+                left = [archive_previous(each, before.get(each.number, {})) for each in array]
+                ids = submit_array(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
                 jobs |= {each.number: job_id for each, job_id in zip(array, ids, strict=True)}
-                ledger.note({
+                ledger.update({
                     each.number: {"job": jobs[each.number], "digest": each.digest, "left": lies, "told": False,
                                   "earlier": False}
                     for each, lies in zip(array, left, strict=True)
                 })  # fmt: skip
-                say(departure(array, ids, serving))
+                say(submission_message(array, ids, serving))
     except BaseException:
-        call_back(jobs.values(), ledger, say)
+        cancel_submitted(jobs.values(), ledger, say)
         raise
-    say(f"Logs: {shown_path(ledger.folder)}/*_log.out")
+    say(f"Logs: {display_path(ledger.folder)}/*_log.out")
     return jobs
 
 
-def call_back(job_ids: Collection[str], ledger: Ledger, say: Say) -> bool:
+def cancel_submitted(job_ids: Collection[str], ledger: SubmissionLog, say: Notify) -> bool:
     """Has Slurm cancel these jobs; where it does not answer, that is said, and what is left to do."""
     try:
         slurm.cancel(job_ids)
     except RuntimeError as error:
         say(
-            f"warning: {error}. {counted(len(job_ids), 'job')} may continue\n"
+            f"warning: {error}. {format_count(len(job_ids), 'job')} may continue\n"
             f"  hint: once Slurm answers: scancel --name={ledger.name}; or run the same command again"
         )
         return False
     return True
 
 
-def departure(array: Sequence[Errand], job_ids: Sequence[str], serving: Sequence[slurm.Machine]) -> str:
+def submission_message(array: Sequence[RunTask], job_ids: Sequence[str], serving: Sequence[slurm.SlurmNode]) -> str:
     """What was sent, where to, and whether it has long to wait."""
     devices = ", ".join(dict.fromkeys(each.device for each in array))
     out = [each for each in serving if not each.is_in_use]
     waits = f", of which {', '.join(f'{each.name} is {each.state}' for each in out)}" if out else ""
     job = job_ids[0].partition("_")[0]
-    return f"{counted(len(array), 'run')} for device={devices}: job {job}, on {counted(len(serving), 'node')}{waits}."
+    runs, nodes = format_count(len(array), "run"), format_count(len(serving), "node")
+    return f"{runs} for device={devices}: job {job}, on {nodes}{waits}."
 
 
-def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], setup: Sequence[str], at_once: int,
-              ledger: Ledger) -> list[str]:  # fmt: skip
+def submit_array(array: Sequence[RunTask], python: str, asked: Mapping[str, Any], setup: Sequence[str], at_once: int,
+              ledger: SubmissionLog) -> list[str]:  # fmt: skip
     """The ids of the jobs that errands of one kind became."""
     try:
         from submitit import SlurmExecutor
@@ -196,15 +201,17 @@ def submitted(array: Sequence[Errand], python: str, asked: Mapping[str, Any], se
     )
     try:
         with executor.batch():
-            jobs = [executor.submit(nodes.train, str(ROOT), each.arguments) for each in array]
+            jobs = [executor.submit(nodes.exec_train, str(ROOT), each.arguments) for each in array]
     except FailedJobError as error:
-        raise RuntimeError(f"Slurm refuses the runs for device={array[0].device}: {refusal(str(error))}") from error
+        raise RuntimeError(
+            f"Slurm refuses the runs for device={array[0].device}: {submission_error(str(error))}"
+        ) from error
     return [job.job_id for job in jobs]
 
 
-def refusal(why: str) -> str:
+def submission_error(why: str) -> str:
     """Why Slurm takes no job, and the way out where it takes no more of them."""
-    if not LIMITED.search(why):
+    if not SUBMIT_LIMIT_ERROR.search(why):
         return why
     return (
         f"{why.rstrip('.')}\n"
@@ -213,17 +220,17 @@ def refusal(why: str) -> str:
     )
 
 
-def clear(asked: Errand, entry: Mapping[str, Any]) -> str | None:
+def archive_previous(asked: RunTask, entry: Mapping[str, Any]) -> str | None:
     """Sets aside what an earlier attempt left, but for what its node is to judge: an attempt at the very same run that
     is whole, or may go on. The one that stays, whose end is not to be taken for that of the next."""
     record = Record(asked.folder)
     if not record.folder.exists():
         return None
-    is_same = attempt(record) is not None and entry.get("digest") == asked.digest
-    if not (is_same and (record.is_whole() or (record.folder / CHECKPOINT).exists())):
-        record.set_aside()
-    return attempt(record)
+    is_same = attempt_id(record) is not None and entry.get("digest") == asked.digest
+    if not (is_same and (record.is_completed() or (record.folder / CHECKPOINT).exists())):
+        record.archive_attempt()
+    return attempt_id(record)
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

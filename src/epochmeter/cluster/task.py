@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import ROOT, Order, digest_of, identity, measures
-from epochmeter.config.secrets import redacted_tree
-from epochmeter.datasets.ready import digest
+from epochmeter.config.job import ROOT, RunRequest, affects_measurement, hash_value, identity
+from epochmeter.config.secrets import redact_tree
+from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
 
-OURS = ("python", "setup", "poll_s", "options")
+NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
 """Keys of the launcher that are no options of sbatch."""
 
 
 @dataclass(frozen=True)
-class Errand:
+class RunTask:
     """A run that a node is to make."""
 
     number: int
@@ -27,7 +27,7 @@ class Errand:
     arguments: tuple[str, ...]
     """What follows `src/train.py` on the node."""
     device: str
-    asked: Mapping[str, Any]
+    options: Mapping[str, Any]
     """Options of sbatch: `constraint` -> `nano`."""
     python: str
     """The shell's words for the node's interpreter."""
@@ -37,20 +37,24 @@ class Errand:
     """The digest of its dataset, where that is known here."""
 
 
-def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
+def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     """What is sent for an order; a device's own `slurm` keys go before those of the launcher."""
     of_device = {key: value for key, value in (order.job.device.slurm or {}).items() if value is not None}
-    asked = {key: value for key, value in launcher.items() if key not in OURS} | (launcher["options"] or {}) | of_device
+    asked = (
+        {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
+        | (launcher["options"] or {})
+        | of_device
+    )
     asked = {key: value for key, value in asked.items() if key != "python" and value is not None and value is not False}
-    made_on = {key: value for key, value in asked.items() if measures(f"hydra.launcher.{key}")}
+    made_on = {key: value for key, value in asked.items() if affects_measurement(f"hydra.launcher.{key}")}
     folder = str(order.folder).replace("'", r"\'")  # as Hydra quotes
-    return Errand(
+    return RunTask(
         number=order.number,
         folder=order.folder,
         arguments=(
             # It shows its run nowhere, and so is not told where. What it is told lies in submitit's files; the worker
             # sees no more of a secret than that.
-            *redacted_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
+            *redact_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
             "tracking=none",
             f"tracking.tensorboard={str(order.job.tracking.tensorboard).lower()}",
             "sweep.resume=true",
@@ -60,17 +64,17 @@ def errand(order: Order, launcher: Mapping[str, Any]) -> Errand:
             f"hydra.run.dir='{folder}'",
         ),
         device=order.choices["device"],
-        asked=asked,
+        options=asked,
         python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
-        digest=digest_of([identity(order.job, None, host=""), made_on]),
-        dataset=digest(order.job.dataset.to_dict(), order.job.storage.to_dict(), ROOT),
+        digest=hash_value([identity(order.job, None, host=""), made_on]),
+        dataset=dataset_checksum(order.job.dataset.to_dict(), order.job.storage.to_dict(), ROOT),
     )
 
 
-def check(asked: Errand, there: Sequence[slurm.Machine]) -> None:
+def check_constraint(asked: RunTask, there: Sequence[slurm.SlurmNode]) -> None:
     """Refuses what no node of the cluster is; ValueError."""
-    constraint = asked.asked.get("constraint")
-    missing = slurm.lacking(constraint, there) if constraint else []
+    constraint = asked.options.get("constraint")
+    missing = slurm.missing_features(constraint, there) if constraint else []
     if missing:
         features = sorted({feature for each in there for feature in each.features})
         raise ValueError(

@@ -23,19 +23,19 @@ from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import errors, help
 from epochmeter.config.errors import InputError, Problem, input_error
-from epochmeter.config.schema import BUILT
-from epochmeter.config.secrets import redacted
-from epochmeter.config.suggestions import CONF, choices, hints, standing
+from epochmeter.config.schema import INSTANTIATED_GROUPS
+from epochmeter.config.secrets import redact
+from epochmeter.config.suggestions import CONF, list_choices, merged_defaults, override_hints
 
-TRACES = "HYDRA_FULL_ERROR"
+TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 """Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
 MULTIRUN = ("-m", "--multirun")
-CONVERTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+TYPE_NAMES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 """OmegaConf's name of a value type -> its name in messages."""
-NO_OVERRIDE = "it is not key=value"
-UNFINISHED = {"missing EQUAL at '<EOF>'": NO_OVERRIDE, "mismatched input '<EOF>'": "it ends too early"}
+NOT_KEY_VALUE = "it is not key=value"
+SYNTAX_ERRORS = {"missing EQUAL at '<EOF>'": NOT_KEY_VALUE, "mismatched input '<EOF>'": "it ends too early"}
 """Message of Hydra's parser about an incomplete override -> its name in messages."""
-WITH_A_VALUE = (
+FLAGS_WITH_VALUE = (
     "--config-dir",
     "-cd",
     "--config-name",
@@ -47,9 +47,9 @@ WITH_A_VALUE = (
     "--experimental-rerun",
 )
 """Options of Hydra whose value is the next argument."""
-NUMBERED = re.compile(r"/\d+/?$")
+RUN_NUMBER_SUFFIX = re.compile(r"/\d+/?$")
 """End of a run folder's path: the number of the run."""
-REFUSALS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
 
 
@@ -65,11 +65,11 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
         SystemExit: Status 1, with an error and a hint on stderr, if the configuration is invalid.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
-        print(help.page(entry, doc or ""))
+        print(help.help_page(entry, doc or ""))
         return
     # Hydra's parser stops reading overrides at an option between them.
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN)
-    with composing(sys.argv[1:], entry) as end_composing:
+    with friendly_hydra_errors(sys.argv[1:], entry) as end_composing:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)
         @wraps(task)
@@ -81,7 +81,7 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
 
 
 @contextmanager
-def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
+def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
     """Print errors of Hydra in this context as an error with a hint, without a traceback.
 
     With HYDRA_FULL_ERROR=1 in the environment, all errors are raised unchanged.
@@ -103,21 +103,21 @@ def composing(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], Non
         nonlocal is_composed
         is_composed = True
 
-    before = os.environ.get(TRACES)
-    os.environ[TRACES] = "1"
+    before = os.environ.get(TRACEBACK_VARIABLE)
+    os.environ[TRACEBACK_VARIABLE] = "1"
     try:
         if entry != "train" and {"-m", "--multirun"} & {*arguments}:
             raise input_error("`-m` is only for src/train.py: other commands have no sweeps", "leave out `-m`")
         check_overrides(arguments, entry)
         yield end_composing
-    except REFUSALS as error:
+    except CONFIG_ERRORS as error:
         expected = not is_composed or isinstance(error, InputError | HydraException)
         if before == "1" or not expected:
             raise
-        sys.exit(errors.line(redacted(explained(error, arguments, entry))))
+        sys.exit(errors.format_error(redact(explain_hydra_error(error, arguments, entry))))
     finally:
         if before is None:
-            del os.environ[TRACES]
+            del os.environ[TRACEBACK_VARIABLE]
 
 
 def check_overrides(arguments: Sequence[str], entry: str) -> None:
@@ -131,24 +131,26 @@ def check_overrides(arguments: Sequence[str], entry: str) -> None:
     for position, argument in enumerate(arguments):
         key, _, value = argument.partition("=")
         key, text = key.lstrip("+~"), value.strip("'\"")
-        if argument.startswith("-") or (position and arguments[position - 1] in WITH_A_VALUE):
+        if argument.startswith("-") or (position and arguments[position - 1] in FLAGS_WITH_VALUE):
             continue
         if not key:
             raise input_error(f"`{argument}` has no key", "give key=value, such as `batch=32`")
-        if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and entry == "train" and not NUMBERED.search(text)):
+        if key == "hydra.sweep.subdir" or (
+            key == "hydra.run.dir" and entry == "train" and not RUN_NUMBER_SUFFIX.search(text)
+        ):
             raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number",
                               "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`")  # fmt: skip
-        if value.startswith("[") and choices(key):
+        if value.startswith("[") and list_choices(key):
             raise input_error(
                 f"`{argument}` is not valid: `{key}=` takes one option, not a list",
                 f"give one option, or sweep over several: `-m {key}={value.strip('[]').replace(' ', '')}`",
             )
         group, _, name = key.partition(".")
-        if argument.startswith("~") and not (group in BUILT and name not in ("", "name", "_target_")):
+        if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):
             raise input_error(f"`{argument}` deletes a required key", f"set the key instead: `{key}=`")
 
 
-def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str:
+def explain_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> str:
     """Return the text for an error of Hydra: problems and hints.
 
     Hints about overrides come first. Hydra's error is left out if one of them explains it.
@@ -156,14 +158,14 @@ def explained(error: BaseException, arguments: Sequence[str], entry: str) -> str
     if isinstance(error, InputError) or type(error) is CompactHydraException:  # raised by this project's plugins
         return str(error)
     text = f"{error}\n{error.__cause__ or ''}"
-    suggestions = hints(arguments, entry)
+    suggestions = override_hints(arguments, entry)
     problems = [suggestion.problem for suggestion in suggestions]
-    if not any(suggestion.about in text for suggestion in suggestions):
-        problems.append(problem_of(error, arguments, entry))
+    if not any(suggestion.fragment in text for suggestion in suggestions):
+        problems.append(describe_hydra_error(error, arguments, entry))
     return str(InputError(*problems))
 
 
-def problem_of(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
+def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
     """Return the problem that an error of Hydra describes."""
     lines = (str(error) or type(error).__name__).splitlines()
     first = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
@@ -177,9 +179,9 @@ def problem_of(error: BaseException, arguments: Sequence[str], entry: str) -> Pr
         why = (
             why.splitlines()[0].partition(" expecting ")[0]
             if why and "^" not in why and not why.startswith("See http")
-            else NO_OVERRIDE
+            else NOT_KEY_VALUE
         )
-        why = UNFINISHED.get(why, why)
+        why = SYNTAX_ERRORS.get(why, why)
         hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
         return Problem(f"cannot parse `{error.override}`: {why}", hint)
     if isinstance(error, InterpolationResolutionError | RecursionError):
@@ -200,10 +202,10 @@ def problem_of(error: BaseException, arguments: Sequence[str], entry: str) -> Pr
         return Problem(first, "give an existing folder")
     if plugin := re.search(r"Could not find '(hydra/\w+)/(.+)'", first):
         group = plugin[1]
-        return Problem(f"`{group}={plugin[2]}` does not exist", f"options: {', '.join(choices(group))}")
+        return Problem(f"`{group}={plugin[2]}` does not exist", f"options: {', '.join(list_choices(group))}")
     if below := re.match(r"Could not override '(\w+)\.(\w+)'", first):
         group, name = below.groups()
-        suitable = [f"`{group}={option}`" for option in choices(group) if name in standing(group, option)]
+        suitable = [f"`{group}={option}`" for option in list_choices(group) if name in merged_defaults(group, option)]
         if suitable:
             return Problem(
                 f"the selected {group} has no key `{name}`", f"select one that has it: {', '.join(suitable)}"
@@ -213,7 +215,7 @@ def problem_of(error: BaseException, arguments: Sequence[str], entry: str) -> Pr
     what = f"{first}: {cause}" if cause and cause not in first else first
     if merged := re.match(r"Error merging override (.*): Value .* could not be converted to (\w+)", what):
         return Problem(
-            f"`{merged[1]}` is not valid", f"give {CONVERTED.get(merged[2], f'a value of type {merged[2]}')}"
+            f"`{merged[1]}` is not valid", f"give {TYPE_NAMES.get(merged[2], f'a value of type {merged[2]}')}"
         )
     what += f" (key `{key[1]}`)" if key and key[1] not in what else ""
     if isinstance(error, ConfigCompositionException) and "--multirun" in str(error):

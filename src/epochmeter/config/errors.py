@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LONGEST = 1000
+MAX_LENGTH = 1000
 """Maximum length of a printed line, in characters, since keys and values may have any length."""
 
 
@@ -18,11 +18,11 @@ class Problem(NamedTuple):
         hint: What to do, with a command or a value to paste.
     """
 
-    what: str
+    message: str
     hint: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n  hint: {self.hint}"
+        return f"{self.message}\n  hint: {self.hint}"
 
 
 class InputError(ValueError):
@@ -44,7 +44,7 @@ def input_error(what: str, hint: str) -> InputError:
     return InputError(Problem(what, hint))
 
 
-def line(error: BaseException | str) -> str:
+def format_error(error: BaseException | str) -> str:
     """Return an error as printed: `error: ` and the message, with very long lines shortened.
 
     If a one-line message has no hint, its first sentence is the problem and the other sentences are the hint.
@@ -52,8 +52,8 @@ def line(error: BaseException | str) -> str:
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
         text = str(Problem(*parts.groups()))
-    return "error: " + "\n".join(map(_cut, text.splitlines()))
+    return "error: " + "\n".join(map(_shorten, text.splitlines()))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 2 :]}"

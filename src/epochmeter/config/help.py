@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from epochmeter.config.suggestions import CONF, choices, known
+from epochmeter.config.suggestions import CONF, entry_keys, list_choices
 
 COLUMNS = 100
 INDENT = "  "
@@ -24,7 +24,7 @@ MOST_USED = {
 """Keys on the help page of a command that has too many keys for one page."""
 
 
-def page(entry: str, doc: str) -> str:
+def help_page(entry: str, doc: str) -> str:
     """Return the help page of a command.
 
     Args:
@@ -32,20 +32,22 @@ def page(entry: str, doc: str) -> str:
         doc: The command's docstring; its first paragraph begins the page, the others end it.
     """
     summary, _, rest = doc.partition("\n\n")
-    groups, _ = known(entry)
-    keys = dict(commented((CONF / f"{entry}.yaml").read_text()))
+    groups, _ = entry_keys(entry)
+    keys = dict(commented_keys((CONF / f"{entry}.yaml").read_text()))
     shown = MOST_USED.get(entry, tuple(keys))
     title = "Keys (key=value):"
     if len(shown) < len(keys):
         title = f"Most used keys (key=value); for all keys: python src/{entry}.py --cfg job"
     parts = {
-        "Groups (group=option):": [(group, ", ".join(choices(group))) for group in sorted(groups)],
+        "Groups (group=option):": [(group, ", ".join(list_choices(group))) for group in sorted(groups)],
         title: [(f"{name}={keys[name][0]}", keys[name][1]) for name in shown],
     }
-    return "\n\n".join([summary, *(f"{heading}\n{listed(rows)}" for heading, rows in parts.items()), rest.rstrip()])
+    return "\n\n".join(
+        [summary, *(f"{heading}\n{two_columns(rows)}" for heading, rows in parts.items()), rest.rstrip()]
+    )
 
 
-def commented(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def commented_keys(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the keys in the text of a YAML file, by dotted names, each with its value and comment."""
     section = ""
     for line in text.splitlines():
@@ -56,7 +58,7 @@ def commented(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield f"{section}.{name}" if indent else name, (value, comment)
 
 
-def listed(rows: Sequence[tuple[str, str]]) -> str:
+def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     """Return two columns, the second one wrapped."""
     width = max(len(first) for first, _ in rows) + 2
     table = [(first, wrap(second, COLUMNS - len(INDENT) - width) or [""]) for first, second in rows]

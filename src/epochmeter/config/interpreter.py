@@ -9,8 +9,8 @@ import signal
 import sys
 from importlib.util import find_spec
 
-OLDEST = (3, 10)
-NEEDED = ("hydra", "mlflow", "psutil", "rich")
+MIN_PYTHON = (3, 10)
+REQUIRED_PACKAGES = ("hydra", "mlflow", "psutil", "rich")
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 
 
@@ -25,19 +25,19 @@ def end_quietly(kind, error, trace):
 sys.excepthook = end_quietly
 
 
-def lack():
+def missing_requirements():
     """Return the error if this Python cannot run the command, with a hint; empty if it can."""
-    if sys.version_info < OLDEST:
-        problem = "is Python {}.{}; epochmeter needs {}.{} or newer".format(*sys.version_info[:2], *OLDEST)
+    if sys.version_info < MIN_PYTHON:
+        problem = "is Python {}.{}; epochmeter needs {}.{} or newer".format(*sys.version_info[:2], *MIN_PYTHON)
     else:
-        missing = [name for name in NEEDED if find_spec(name) is None]
+        missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
         problem = "lacks {}".format(", ".join(missing)) if missing else ""
     if not problem:
         return ""
-    return f"error: `{sys.executable}` {problem}\n  hint: {remedy(ROOT, sys.argv)}"
+    return f"error: `{sys.executable}` {problem}\n  hint: {how_to_run(ROOT, sys.argv)}"
 
 
-def remedy(root, command):
+def how_to_run(root, command):
     """Return the commands that set up the environment, if there is none, and run a command in it.
 
     Args:

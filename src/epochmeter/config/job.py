@@ -29,7 +29,7 @@ GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
     *("meter", "profiler", "tracking"),
 )
-UNMEASURED = (
+NON_MEASUREMENT_KEYS = (
     *("tracking", "sweep", "machine.lock_dir", "machine.state_dir"),
     *(
         f"{keys}.{key}"
@@ -39,12 +39,12 @@ UNMEASURED = (
 )
 """Keys that change no measurement. What else is asked of Slurm, such as a partition, is what a run is made on."""
 
-OF_SWEEPS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))
+SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))
 """Keys that say nothing of a single run."""
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """One run as it was ordered: its configuration, and where its record goes."""
 
     job: Job
@@ -53,30 +53,30 @@ class Order:
     overrides: list[str]
     folder: Path
     of_sweep: bool
-    elsewhere: bool = False
+    remote: bool = False
     """Whether a node of a cluster makes it, rather than this process."""
 
     @property
     def number(self) -> int:
         return int(self.folder.name)
 
-    def on(self, device: str) -> Order:
+    def with_device(self, device: str) -> RunRequest:
         """The same order composed once more for a device, which may pick its own meter."""
-        typed = [*searched(), *self.overrides]
+        typed = [*config_search_path(), *self.overrides]
         others = [override for override in typed if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=composed_job(config), choices=choices)
 
 
-def device_here(device: Device, overrides: Sequence[str]) -> Device:
+def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
     """Return another machine's device with the accelerator and Python of this one, except where overrides set them."""
     keys = {override.partition("=")[0] for override in overrides}
     here: dict[str, Any] = {"accelerator": "auto", "python": None}
     return replace(device, **{key: value for key, value in here.items() if f"device.{key}" not in keys})
 
 
-def searched() -> list[str]:
+def config_search_path() -> list[str]:
     """The overrides that add folders to where Hydra looks for the files of conf/."""
     of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
     return [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
@@ -107,11 +107,11 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
     ConfigStore.instance().store("schema", Schema)
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
-    OmegaConf.register_new_resolver("of_board", partial(of_board, found=found), replace=True)
+    OmegaConf.register_new_resolver("of_board", partial(value_for_board, found=found), replace=True)
     OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
 
 
-def order(config: DictConfig) -> Order:
+def current_request(config: DictConfig) -> RunRequest:
     """The order that Hydra is at."""
     hydra = HydraConfig.get()
     sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
@@ -121,37 +121,37 @@ def order(config: DictConfig) -> Order:
     if hydra.job.chdir:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
-        check_single(hydra.overrides.task)
-    return Order(
+        forbid_sweep_keys(hydra.overrides.task)
+    return RunRequest(
         job=composed_job(config),
-        choices=choices(hydra),
+        choices=group_choices(hydra),
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
         of_sweep=many,
-        elsewhere=sent,
+        remote=sent,
     )
 
 
-def check_single(typed: Sequence[str]) -> None:
+def forbid_sweep_keys(typed: Sequence[str]) -> None:
     """Refuses what says nothing of a single run; ValueError."""
     for override in typed:
         key, _, value = override.lstrip("+").partition("=")
-        if key in OF_SWEEPS and value != "null":
+        if key in SWEEP_ONLY_KEYS and value != "null":
             raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
-def asked(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
+def split_config(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
     """The job, the choices and the overrides of a configuration that has Hydra's part in it, as a sweep's points do."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return composed_job(job), choices(config.hydra), list(config.hydra.overrides.task)
+    return composed_job(job), group_choices(config.hydra), list(config.hydra.overrides.task)
 
 
-def choices(hydra: Any) -> dict[str, str]:
+def group_choices(hydra: Any) -> dict[str, str]:
     """What stands for each group."""
     return {group: str(hydra.runtime.choices[group]) for group in GROUPS}
 
 
-def of_board(
+def value_for_board(
     settings: Mapping[str, Any],
     otherwise: Any = None,
     *,
@@ -173,7 +173,7 @@ def number_in_sweep() -> int:
 
 
 @cache
-def matches() -> dict[str, Any]:
+def device_matches() -> dict[str, Any]:
     """Each device of conf/device and the facts that it matches."""
     files = sorted((ROOT / "conf" / "device").glob("*.yaml"))
     return {file.stem: OmegaConf.to_container(OmegaConf.load(file)).get("match") for file in files}  # type: ignore
@@ -185,7 +185,7 @@ def composed_job(config: DictConfig) -> Job:
     Raises:
         InputError: A key is unknown, missing, or refers to a missing key.
     """
-    keys = plain(config)
+    keys = to_plain(config)
     validation.check_keys(keys)
     return Job.from_dict(keys)
 
@@ -207,16 +207,16 @@ def defaults() -> dict[str, Any]:
     return {key: value for key, value in keys.items() if key not in ("defaults", "hydra")}
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, interpolations resolved, the power limit in one form."""
     try:
         job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     except InterpolationKeyError as error:
-        raise apart(config, error) from error
-    return {**job, "power_limit": normalized(job["power_limit"])}
+        raise missing_reference_error(config, error) from error
+    return {**job, "power_limit": normalize_power_limit(job["power_limit"])}
 
 
-def apart(config: DictConfig, error: InterpolationKeyError) -> InputError:
+def missing_reference_error(config: DictConfig, error: InterpolationKeyError) -> InputError:
     """The error for a key that refers to a missing key, most often a model's key that refers to one of a dataset."""
     group, _, key = str(error.full_key).partition(".")
     if group != "model":
@@ -228,7 +228,7 @@ def apart(config: DictConfig, error: InterpolationKeyError) -> InputError:
     )
 
 
-def normalized(power_limit: Any) -> int | float | str | None:
+def normalize_power_limit(power_limit: Any) -> int | float | str | None:
     """Watts as one number (15, 15.0 and "15" are one); a text is a power mode."""
     if power_limit is None or isinstance(power_limit, bool):
         return power_limit
@@ -253,22 +253,22 @@ def identity(
 
     The host is this one; "" is none, for what another one makes.
     """
-    measured = {key: value for key, value in job.to_dict().items() if key not in UNMEASURED}
+    measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in measured["device"].items() if key != "slurm"}
     if nodes > 1:
         measured["nodes"] = nodes
     if gpus:
         measured["gpus"] = list(gpus)
-    return digest_of([measured, platform.node() if host is None else host, digest])
+    return hash_value([measured, platform.node() if host is None else host, digest])
 
 
-def measures(key: str) -> bool:
+def affects_measurement(key: str) -> bool:
     """Whether an override of this key changes what is measured."""
     plain_key = key.lstrip("+~")
-    return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in UNMEASURED)
+    return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
 
 
-def digest_of(value: Any) -> str:
+def hash_value(value: Any) -> str:
     """16 hexadecimal digits of a plain value's hash."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-BUILT = ("model", "optimizer", "scheduler", "task", "profiler")
+INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 
 SectionType = TypeVar("SectionType", bound="Section")
@@ -308,7 +308,7 @@ class Job(Section):
     """Page cache of the dataset: keep, cold (evicted once), cold_each_epoch or warm."""
     drop_caches: bool
     """Whether the kernel drops all its caches too; needs root."""
-    ready_batches: bool
+    synthetic_batches: bool
     """Whether training uses synthetic batches: nothing is read or preprocessed."""
     precision: Precision
     """Numeric precision of training."""
@@ -338,7 +338,7 @@ class Job(Section):
     """Loss at which training ends; null: no target."""
     throughput: Throughput
     checkpoint: Checkpoint
-    show_loss: bool
+    log_loss: bool
     """Whether the progress line shows the loss; reading it waits for the device."""
     rehearse: bool | Literal["auto"]
     """true: change no device setting; false: refuse what this machine lacks; auto: rehearse only then."""

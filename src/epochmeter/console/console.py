@@ -18,27 +18,27 @@ from rich.table import Table
 from epochmeter.config import errors
 from epochmeter.config.job import ROOT
 from epochmeter.config.schema import Job
-from epochmeter.config.secrets import redacted
+from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.console.eta import about, left_s
-from epochmeter.console.progress import Stage, draws
-from epochmeter.machine.host import commit
-from epochmeter.results.run_result import Outcome
+from epochmeter.console.eta import humanize_s, remaining_s
+from epochmeter.console.progress import Stage, is_live
+from epochmeter.machine.host import git_commit
+from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import Record
 from epochmeter.tracking.views import LOCAL
 
-LINE_S = 1.0
+PROGRESS_LINE_INTERVAL_S = 1.0
 """Minimum time between the lines of two epochs in a file, in seconds."""
 SEVERITIES = ("error: ", "warning: ", "note: ")
-_warned_of: set[str] = set()
+_already_warned: set[str] = set()
 """Git commits of reused runs for which a warning was printed."""
-SERVED = "(served by `make ui`, or by `mlflow ui` in the project's root)"
+UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """How to open a link to the MLflow server of this machine."""
 SERVER_COMMAND = "make ui, then "
 """The same before a link."""
 
 
-class Voice(logging.Handler):
+class ConsoleHandler(logging.Handler):
     """Prints logged warnings, from any thread, above the progress line."""
 
     def __init__(self, terminal: Terminal) -> None:
@@ -52,7 +52,8 @@ class Voice(logging.Handler):
 class Terminal:
     """Prints the progress and the results of runs.
 
-    An interactive terminal has a progress line. A file has one line per epoch, at most one every `LINE_S` seconds.
+    An interactive terminal has a progress line. A file has one line per epoch, at most one every
+    `PROGRESS_LINE_INTERVAL_S` seconds.
     """
 
     def __init__(self) -> None:
@@ -67,14 +68,14 @@ class Terminal:
             console=self.console,
             auto_refresh=False,
             transient=True,
-            disable=not draws(self.console),
+            disable=not is_live(self.console),
         )
         self._stage: Stage | None = None
         self._opened_s: list[float] = []
         """When each epoch began."""
         self._printed_s = 0.0
         self._task = self._progress.add_task("", total=None, loss="")
-        logging.getLogger("epochmeter").handlers = [Voice(self)]
+        logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
         """Begin a stage that may take long; without a text, end the running one."""
@@ -84,20 +85,20 @@ class Terminal:
         if self._stage:
             self._stage.begin(what)
 
-    def say(self, text: str, style: str = "") -> None:
+    def info(self, text: str, style: str = "") -> None:
         """Print a text, if it is not empty.
 
         An interactive terminal wraps it at words, except lines with a link or a hint, so that these can be copied.
         """
-        for line in redacted(text).splitlines():
+        for line in redact(text).splitlines():
             is_copied = "://" in line or "hint: " in line
             self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
         """Print a text that needs attention."""
-        self.say(text, style="yellow")
+        self.info(text, style="yellow")
 
-    def begun(
+    def run_started(
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
         """Print the first lines of a run.
@@ -111,15 +112,15 @@ class Terminal:
         """
         self.stage()
         self._rehearsal(rehearsal)
-        self.say(f"{name}  ->  {shown_path(folder)}", style="bold")
-        self.say(forecast, style="dim")
+        self.info(f"{name}  ->  {display_path(folder)}", style="bold")
+        self.info(forecast, style="dim")
         for warning in warnings:
             self.warn(with_severity(warning, "warning: "))
 
-    def was_whole(self, folder: Path, of_sweep: bool) -> None:
+    def was_completed(self, folder: Path, of_sweep: bool) -> None:
         """Print that a run is completed already; the table of a sweep lists it."""
         if not of_sweep:
-            self.say(f"Already completed: {shown_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
+            self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
     def reused(self, name: str, record: Record) -> None:
         """Print that a completed run is reused, with a warning per git commit if that differs from the current one.
@@ -128,10 +129,10 @@ class Terminal:
             name: The run's name.
             record: The completed run.
         """
-        self.say(f"{name}: reused from {shown_path(record.folder)}")
-        then, now = commit_of(record), commit(ROOT)
-        if then and now and then != now and then not in _warned_of:
-            _warned_of.add(then)
+        self.info(f"{name}: reused from {display_path(record.folder)}")
+        then, now = measured_commit(record), git_commit(ROOT)
+        if then and now and then != now and then not in _already_warned:
+            _already_warned.add(then)
             self.warn(
                 f"warning: reused runs were measured at git commit {then[:12]}, the current one is {now[:12]}\n"
                 "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
@@ -140,9 +141,9 @@ class Terminal:
     def applied(self, settings: Mapping[str, str]) -> None:
         """Print the device settings that were changed, by their configuration keys."""
         for key, setting in settings.items():
-            self.say(f"{key} set to {setting} (restored after the run)")
+            self.info(f"{key} set to {setting} (restored after the run)")
 
-    def opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+    def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Begin the progress line of a window.
 
         Args:
@@ -153,7 +154,7 @@ class Terminal:
         """
         self.stage()
         activity = {"epoch": "training", "val": "evaluating"}[window]
-        description = f"epoch {epoch + 1}/{epochs} {activity}{self._left(epochs - epoch - (window == 'val'))}"
+        description = f"epoch {epoch + 1}/{epochs} {activity}{self._remaining_text(epochs - epoch - (window == 'val'))}"
         if window == "epoch":
             now_s = time.monotonic()
             self._opened_s.append(now_s)
@@ -163,16 +164,16 @@ class Terminal:
         self._progress.refresh()
 
     def progress(self, steps: int, loss: float | None = None) -> None:
-        """Update the progress line: the steps so far, and the loss if `show_loss=true`."""
+        """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
         text = "" if loss is None else f"loss {loss:.4f}"
         self._progress.update(self._task, completed=steps, loss=text, refresh=True)
 
-    def closed(self) -> None:
+    def window_closed(self) -> None:
         """End the progress line and the running stage."""
         self.stage()
         self._progress.stop()
 
-    def measured(self, line: Mapping[str, Any], epochs: int) -> None:
+    def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """Print an epoch's metrics and the remaining time in one line, if there is no progress line.
 
         Args:
@@ -180,24 +181,24 @@ class Terminal:
             epochs: The number of epochs.
         """
         now_s = time.monotonic()
-        if draws(self.console) or line["window"] != "epoch" or now_s - self._printed_s < LINE_S:
+        if is_live(self.console) or line["window"] != "epoch" or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = now_s
         metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
-        if metrics.get("e2e_s") and "fetch_stall_s" in metrics:
-            metrics["stall"] = metrics["fetch_stall_s"] / metrics["e2e_s"]
+        if metrics.get("e2e_s") and "data_stall_s" in metrics:
+            metrics["stall"] = metrics["data_stall_s"] / metrics["e2e_s"]
         forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
-        left = self._left(epochs - line["epoch"] - 1)
-        self.say(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{left}")
+        left = self._remaining_text(epochs - line["epoch"] - 1)
+        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{left}")
 
-    def _left(self, epochs: int) -> str:
+    def _remaining_text(self, epochs: int) -> str:
         """The time that further epochs will take; empty for none, or if it cannot be estimated."""
-        seconds = left_s(self._opened_s, time.monotonic(), epochs)
-        return f"; {about(seconds)} left" if seconds else ""
+        seconds = remaining_s(self._opened_s, time.monotonic(), epochs)
+        return f"; {humanize_s(seconds)} left" if seconds else ""
 
-    def concluded(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: Outcome, of_sweep: bool) -> None:
+    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
         Args:
@@ -207,37 +208,37 @@ class Terminal:
             of_sweep: Whether it is a run of a sweep, which prints the last part for all its runs.
         """
         if any(window["window"] == "epoch" for window in windows):
-            self._whole(tables.epochs(windows, outcome.metrics, job.warmup_epochs))
+            self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
             self.console.print()
-            self.say(tables.bottleneck(outcome.metrics, in_memory=job.dataset.layout != "files"), style="bold")
-            self.say(tables.data(outcome.metrics), style="dim")
-            self.say(tables.throughput(outcome.metrics))
-            self.say(tables.target(windows, outcome.metrics), style="green")
+            self.info(tables.bottleneck_line(outcome.metrics, in_memory=job.dataset.layout != "files"), style="bold")
+            self.info(tables.data_line(outcome.metrics), style="dim")
+            self.info(tables.throughput_line(outcome.metrics))
+            self.info(tables.target_line(windows, outcome.metrics), style="green")
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
         if not of_sweep:
-            self._closing([outcome])
+            self._print_footer([outcome])
 
-    def failed(self, outcome: Outcome) -> None:
+    def failed(self, outcome: RunResult) -> None:
         """Print why a run failed or was stopped, if it was."""
         if outcome.failure:
-            text = errors.line(outcome.failure)
-            self.say(text.replace("error: stopped", "Stopped", 1) if outcome.state == "killed" else text, style="red")
+            text = errors.format_error(outcome.failure)
+            self.info(text.replace("error: stopped", "Stopped", 1) if outcome.state == "killed" else text, style="red")
 
-    def refused(self, outcome: Outcome) -> None:
+    def refused(self, outcome: RunResult) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
         if outcome.failure:
-            self.closed()
-            print(errors.line(redacted(outcome.failure)), file=sys.stderr, flush=True)
+            self.window_closed()
+            print(errors.format_error(redact(outcome.failure)), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
-            self.say(
+            self.info(
                 f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}.", style="bold yellow"
             )
 
-    def sweep(self, outcomes: Sequence[Outcome], answer: Sequence[str] = ()) -> None:
+    def sweep(self, outcomes: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
         """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more.
 
         Args:
@@ -245,34 +246,34 @@ class Terminal:
             answer: The lines of its answer.
         """
         self.console.print()
-        self._whole(tables.sweep(outcomes))
+        self._print_wide(tables.sweep_table(outcomes))
         self.console.print()
         if any(tables.state_name(outcome) == "skipped" for outcome in outcomes):
-            self.say("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
+            self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
         numbers: dict[tuple[str, str], list[int]] = {}
         for outcome in outcomes:
             if outcome.failure:
                 numbers.setdefault((outcome.state, outcome.failure), []).append(outcome.number)
         for (state, failure), (first, *more) in numbers.items():
             runs = f"runs {', '.join(map(str, [first, *more]))}" if more else f"run {first}"
-            self.say(errors.line(failure).replace("error: ", f"error: {runs} {state}: ", 1), style="red")
+            self.info(errors.format_error(failure).replace("error: ", f"error: {runs} {state}: ", 1), style="red")
         if any(outcome.state != "whole" for outcome in outcomes):
-            self.say("To resume, run the same command again: completed runs are skipped.")
+            self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
-            self.say(line)
-        self._closing(outcomes)
+            self.info(line)
+        self._print_footer(outcomes)
 
-    def _whole(self, table: Table) -> None:
+    def _print_wide(self, table: Table) -> None:
         """Print a table at its full width: a narrow terminal wraps its lines, and no number is cut."""
         unbounded = self.console.options.update(max_width=10_000)
         table.width = self.console.measure(table, options=unbounded).maximum
         self.console.print(table, crop=False)
 
-    def _closing(self, outcomes: Sequence[Outcome]) -> None:
+    def _print_footer(self, outcomes: Sequence[RunResult]) -> None:
         """Print what applies to all runs: why energy was not measured, folders, links, and that they are rehearsals."""
         for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
             self._no_energy(reason)
-        for text in dict.fromkeys(outcome.unpublished for outcome in outcomes if outcome.unpublished):
+        for text in dict.fromkeys(outcome.publish_error for outcome in outcomes if outcome.publish_error):
             self.warn(text)
         folders = [outcome.folder for outcome in outcomes if outcome.folder]
         links = {"View": [outcome.run_link for outcome in outcomes if outcome.run_link]}
@@ -284,17 +285,17 @@ class Terminal:
         if folders:
             self.console.print()
             for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
-                self.say(f"{'Results:':<9}{shown_path(folder)}")
+                self.info(f"{'Results:':<9}{display_path(folder)}")
         for title, addresses in links.items():
             for link in dict.fromkeys(addresses):
-                self.say(f"{title + ':':<9}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
+                self.info(f"{title + ':':<9}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
     def _no_energy(self, reason: str) -> None:
         if reason.startswith(("meter=none", "meter=estimate")):  # as requested
-            self.say(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
+            self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
         else:
-            self.warn(errors.line(reason).replace("error: ", "warning: energy was not measured: ", 1))
+            self.warn(errors.format_error(reason).replace("error: ", "warning: energy was not measured: ", 1))
 
 
 def with_severity(text: str, severity: str) -> str:
@@ -302,7 +303,7 @@ def with_severity(text: str, severity: str) -> str:
     return text if text.startswith(SEVERITIES) else severity + text
 
 
-def commit_of(record: Record) -> str | None:
+def measured_commit(record: Record) -> str | None:
     """The git commit at which a run was measured; None if unknown."""
     with suppress(OSError, ValueError, AttributeError):
         commit: str | None = record.host().get("git", {}).get("commit")
@@ -310,7 +311,7 @@ def commit_of(record: Record) -> str | None:
     return None
 
 
-def shown_path(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path relative to the current folder if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

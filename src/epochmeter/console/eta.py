@@ -10,12 +10,12 @@ from itertools import pairwise
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
-def typical(seconds: Sequence[float]) -> float | None:
+def median_or_none(seconds: Sequence[float]) -> float | None:
     """Return the median; None without any value."""
     return statistics.median(seconds) if seconds else None
 
 
-def left_s(opened_s: Sequence[float], now_s: float, count: int) -> float | None:
+def remaining_s(opened_s: Sequence[float], now_s: float, count: int) -> float | None:
     """Estimate how long further epochs will take, in seconds.
 
     The first epoch includes the warm-up and counts only if there is no other.
@@ -29,11 +29,11 @@ def left_s(opened_s: Sequence[float], now_s: float, count: int) -> float | None:
         The estimate; None if no epoch has begun.
     """
     durations_s = [end - begin for begin, end in pairwise([*opened_s, now_s])]
-    typical_s = typical(durations_s[1:] or durations_s)
+    typical_s = median_or_none(durations_s[1:] or durations_s)
     return None if typical_s is None else count * typical_s
 
 
-def about(seconds: float) -> str:
+def humanize_s(seconds: float) -> str:
     """Return a rounded duration: `about 40 s`, `about 12 min`, `about 3 h 20 min`, `about 2 days 4 h`."""
     if round(seconds) < MINUTE_S:
         return f"about {max(1, round(seconds))} s"
@@ -47,11 +47,11 @@ def about(seconds: float) -> str:
     return f"about {days} day{'s' if days > 1 else ''}" + (f" {hours} h" if hours else "")
 
 
-def ahead(seconds: float, now: datetime) -> str:
+def eta_text(seconds: float, now: datetime) -> str:
     """Return a rounded duration and the time of day at its end, with the date if it is another day.
 
     Example: `about 12 min (until 14:32)`.
     """
     end = now + timedelta(seconds=seconds)
     date = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
-    return about(seconds) + (f" (until {date}{end:%H:%M})" if seconds >= MINUTE_S else "")
+    return humanize_s(seconds) + (f" (until {date}{end:%H:%M})" if seconds >= MINUTE_S else "")

@@ -13,21 +13,21 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 Item = TypeVar("Item")
 REFRESHES_PER_S = 1
 """Refresh rate of a live line during a stage: low, as the work may run on the same cores."""
-PATIENCE_S = 1.0
+STAGE_DELAY_S = 1.0
 """Time after which running work is shown, in seconds."""
 
 
-def draws(console: Console) -> bool:
+def is_live(console: Console) -> bool:
     """Whether a console can redraw a line."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def counted(
+def track_items(
     items: Sequence[Item], what: str, console: Console | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Item]:
     """Yield items and show the number of started ones.
 
-    In a file, the first line is printed after `PATIENCE_S`, and the time between lines doubles: short work prints
+    In a file, the first line is printed after `STAGE_DELAY_S`, and the time between lines doubles: short work prints
     nothing, and long work prints few lines.
 
     Args:
@@ -38,13 +38,13 @@ def counted(
     """
     console = console or Console(highlight=False)
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    live = Progress(*columns, console=console, transient=True, disable=not draws(console))
+    live = Progress(*columns, console=console, transient=True, disable=not is_live(console))
     task = live.add_task(what, total=len(items))
-    wait_s = PATIENCE_S
+    wait_s = STAGE_DELAY_S
     due_s = clock() + wait_s
     with live:
         for count, item in enumerate(items):
-            if not draws(console) and clock() >= due_s:
+            if not is_live(console) and clock() >= due_s:
                 console.print(f"{what} {count}/{len(items)}", soft_wrap=True)
                 wait_s *= 2
                 due_s = clock() + wait_s
@@ -53,7 +53,7 @@ def counted(
 
 
 class Stage:
-    """Shows the running activity once it has lasted for `PATIENCE_S`: live in a terminal, as one line in a file.
+    """Shows the running activity once it has lasted for `STAGE_DELAY_S`: live in a terminal, as one line in a file.
 
     There is one stage at a time. End it before anything else draws live lines on the same console.
     """
@@ -71,7 +71,7 @@ class Stage:
             what: the activity, such as "Starting the training process".
         """
         self.end()
-        self._timer = threading.Timer(PATIENCE_S, self._say, (what,))
+        self._timer = threading.Timer(STAGE_DELAY_S, self._say, (what,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -88,7 +88,7 @@ class Stage:
         with self._lock:
             if self._timer is not threading.current_thread():  # ended meanwhile
                 return
-            if not draws(self._console):
+            if not is_live(self._console):
                 self._console.print(f"{what} ...", soft_wrap=True)
                 return
             columns = (TextColumn("{task.description}"), TimeElapsedColumn())

@@ -11,15 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_name, part_seconds, percent
-from epochmeter.results.run_result import Outcome
+from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
 
-ABSENT = "-"
-TIMES = ("e2e_s", "fetch_stall_s", "copy_s", "compute_s", "overhead_s")
+MISSING_CELL = "-"
+TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
 EPOCH_COLUMNS = {
     "e2e_s": ("time\ns", "{:.3f}"),
-    "fetch_stall_s": ("data\nstall s", "{:.3f}"),
+    "data_stall_s": ("data\nstall s", "{:.3f}"),
     "copy_s": ("copy\ns", "{:.3f}"),
     "compute_s": ("compute\ns", "{:.3f}"),
     "overhead_s": ("overhead\ns", "{:.3f}"),
@@ -33,7 +33,7 @@ OPTIONAL = ("energy_j", "estimated_energy_j", "train_accuracy")
 """Columns that are left out if no epoch has a value."""
 SWEEP_COLUMNS = {
     "steady/e2e_s": ("time\ns", "{:.3f}"),
-    "steady/fetch_stall_s": ("data\nstall s", "{:.3f}"),
+    "steady/data_stall_s": ("data\nstall s", "{:.3f}"),
     "stall": ("stall\n%", "{:.1%}"),
     "steady/compute_s": ("compute\ns", "{:.3f}"),
     "steady/energy_j": ("energy\nJ", "{:.1f}"),
@@ -47,11 +47,11 @@ SCORES = {
     "val/loss": "validation loss {:.4f}",
     "val/accuracy": "validation accuracy {:.1%}",
 }
-STATES = {"whole": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
+STATE_STYLES = {"whole": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
 """State of a run -> its name in the terminal and its color."""
 
 
-def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
+def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
     """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time.
 
     Args:
@@ -89,7 +89,7 @@ def epochs(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], w
     return table
 
 
-def bottleneck(metrics: Mapping[str, float], in_memory: bool) -> str:
+def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
     """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known.
 
     Args:
@@ -109,7 +109,7 @@ def bottleneck(metrics: Mapping[str, float], in_memory: bool) -> str:
     return f"{text} Data stalls: {percent(found.data_stall)}" + (f" ({kinds})." if len(stalls) > 1 else ".")
 
 
-def data(metrics: Mapping[str, float]) -> str:
+def data_line(metrics: Mapping[str, float]) -> str:
     """Return how the samples of the mean epoch were loaded, as far as it was measured."""
 
     def bytes_of(name: str) -> str:
@@ -133,7 +133,7 @@ def data(metrics: Mapping[str, float]) -> str:
     return " ".join(form.format(text) for form, text in sentences.items() if text)
 
 
-def throughput(metrics: Mapping[str, float]) -> str:
+def throughput_line(metrics: Mapping[str, float]) -> str:
     """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
     if "throughput/samples_per_s" not in metrics:
         return ""
@@ -141,7 +141,7 @@ def throughput(metrics: Mapping[str, float]) -> str:
     return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**values)
 
 
-def target(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> str:
+def target_line(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> str:
     """Return the time and energy to the quality target, and the score that reached it; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:
         return ""
@@ -156,9 +156,9 @@ def target(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -
     return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost} ({scores})."
 
 
-def sweep(outcomes: Sequence[Outcome]) -> Table:
+def sweep_table(outcomes: Sequence[RunResult]) -> Table:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
-    varied = _varied(outcomes)
+    varied = _varied_keys(outcomes)
     columns = {
         name: column
         for name, column in SWEEP_COLUMNS.items()
@@ -176,11 +176,11 @@ def sweep(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def state_name(outcome: Outcome) -> str:
+def state_name(outcome: RunResult) -> str:
     """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
     if outcome.reused:
         return "reused"
-    return "skipped" if outcome.earlier else STATES[outcome.state][0]
+    return "skipped" if outcome.earlier else STATE_STYLES[outcome.state][0]
 
 
 def _epoch_title(row: Mapping[str, Any], warmup: int) -> str:
@@ -204,7 +204,7 @@ def _mean_title(averaged: Sequence[int]) -> str:
     return f"mean {first}-{last}" if last > first else f"mean {first}"
 
 
-def _varied(outcomes: Sequence[Outcome]) -> list[str]:
+def _varied_keys(outcomes: Sequence[RunResult]) -> list[str]:
     """The keys that differ between the runs of a sweep."""
     overrides = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
     keys = dict.fromkeys(key for pairs in overrides for key in pairs)
@@ -218,17 +218,17 @@ def _pair(override: str) -> tuple[str, str]:
 
 def _stall(metrics: Mapping[str, float]) -> float | None:
     """The data stall as a fraction of the mean epoch's time."""
-    stall_s, e2e_s = metrics.get("steady/fetch_stall_s"), metrics.get("steady/e2e_s")
+    stall_s, e2e_s = metrics.get("steady/data_stall_s"), metrics.get("steady/e2e_s")
     return None if stall_s is None or not e2e_s else stall_s / e2e_s
 
 
-def _state(outcome: Outcome) -> str:
+def _state(outcome: RunResult) -> str:
     rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
-    return f"[{STATES[outcome.state][1]}]{state_name(outcome)}[/]{rehearsal}"
+    return f"[{STATE_STYLES[outcome.state][1]}]{state_name(outcome)}[/]{rehearsal}"
 
 
 def _cell(value: float | None, form: str) -> str:
-    return ABSENT if value is None else _number(form.format(value))
+    return MISSING_CELL if value is None else _number(form.format(value))
 
 
 def _number(text: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 from epochmeter.datasets.make import adopt, make
 from epochmeter.datasets.stage import stage
 
-ACTS: dict[str, Callable[..., Any]] = {"make": make, "adopt": adopt, "stage": stage}
-PATHS = ("folder", "home", "note", "place")
+COMMANDS: dict[str, Callable[..., Any]] = {"make": make, "adopt": adopt, "stage": stage}
+PATH_ARGUMENTS = ("folder", "home", "note", "place")
 
 
 def main(act: str, text: str) -> int:
@@ -24,9 +24,9 @@ def main(act: str, text: str) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # unwind, so that partial folders are deleted
     arguments = json.loads(text)
-    paths = {name: Path(arguments[name]) for name in PATHS if arguments.get(name) is not None}
+    paths = {name: Path(arguments[name]) for name in PATH_ARGUMENTS if arguments.get(name) is not None}
     try:
-        ACTS[act](**{**arguments, **paths}, say=partial(print, flush=True))
+        COMMANDS[act](**{**arguments, **paths}, say=partial(print, flush=True))
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1

@@ -12,35 +12,35 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 
-QUIET_S = 2.0
+PROGRESS_INTERVAL_S = 2.0
 END, BROKEN, UNREAD = tarfile.EOFHeaderError, tarfile.HeaderError, tarfile.ReadError  # type: ignore[attr-defined]
 
 
-def unpack(archive: Path, folder: Path, say: Say) -> int:
+def unpack(archive: Path, folder: Path, say: Notify) -> int:
     """Unpack a tar archive, compressed or not, into `folder`.
 
     Returns:
         The number of files.
 
     Raises:
-        ValueError: The archive is damaged or unsafe, see `files`.
+        ValueError: The archive is damaged or unsafe, see `iter_files`.
     """
-    report = progress(f"unpacking {archive}", say)
+    report = progress_reporter(f"unpacking {archive}", say)
     count = 0
-    with opened(archive) as tar:
-        for count, (name, file) in enumerate(files(tar, archive), 1):
-            put(file, folder / name)
+    with open_archive(archive) as tar:
+        for count, (name, file) in enumerate(iter_files(tar, archive), 1):
+            write_file(file, folder / name)
             report(count)
     return count
 
 
 @contextmanager
-def opened(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.TarFile]:
+def open_archive(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.TarFile]:
     """Open a tar archive by path or as a stream; ValueError if it is damaged or truncated."""
     try:
-        with tarfile.open(archive, fileobj=file, tarinfo=Header) as tar:
+        with tarfile.open(archive, fileobj=file, tarinfo=StrictTarInfo) as tar:
             yield tar
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
@@ -48,11 +48,11 @@ def opened(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.Tar
         ) from error
 
 
-class Header(tarfile.TarInfo):
+class StrictTarInfo(tarfile.TarInfo):
     """A tar header that raises if it is truncated or missing; tarfile itself would take that for the archive's end."""
 
     @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Header:
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> StrictTarInfo:
         try:
             return super().fromtarfile(tarfile)
         except END:
@@ -61,7 +61,7 @@ class Header(tarfile.TarInfo):
             raise UNREAD(f"it is truncated or damaged at byte {tarfile.offset} ({error})") from error
 
 
-def files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the path and contents of each file in an archive, in its order; folders are skipped.
 
     Raises:
@@ -85,7 +85,7 @@ def files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]
         pass  # read to the end: the checksum of a compressed archive is last
 
 
-def put(file: IO[bytes], path: Path) -> None:
+def write_file(file: IO[bytes], path: Path) -> None:
     """Write a file's contents to a new file; ValueError if the archive contains it twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -94,14 +94,14 @@ def put(file: IO[bytes], path: Path) -> None:
         shutil.copyfileobj(file, out, 1 << 20)
 
 
-def progress(doing: str, say: Say, of: int | None = None) -> Callable[[int], None]:
+def progress_reporter(doing: str, say: Notify, of: int | None = None) -> Callable[[int], None]:
     """Report an activity at once; return a function that reports the number of files, at most every few seconds."""
     say(doing)
     reported_s = time.monotonic()
 
     def report(count: int) -> None:
         nonlocal reported_s
-        if time.monotonic() - reported_s >= QUIET_S:
+        if time.monotonic() - reported_s >= PROGRESS_INTERVAL_S:
             reported_s = time.monotonic()
             say(f"{doing}: {count}{f' of {of}' if of else ''} files")
 

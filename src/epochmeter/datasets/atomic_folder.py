@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-Say = Callable[[str], object]
+Notify = Callable[[str], object]
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def locked(folder: Path, say: Say) -> Iterator[None]:
+def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
     """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies.
 
     Args:
         folder: The folder, which need not exist.
         say: Receives a message if it has to wait.
     """
-    with open(_beside(folder, "lock"), "w") as lock:
+    with open(_sibling(folder, "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -32,42 +32,42 @@ def locked(folder: Path, say: Say) -> Iterator[None]:
 
 
 @contextmanager
-def whole(folder: Path) -> Iterator[Path]:
+def create_atomically(folder: Path) -> Iterator[Path]:
     """Create a folder atomically.
 
     Yields:
         A new empty folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure.
     """
-    clear(folder)
-    partial = _beside(folder, "partial")
+    remove_leftovers(folder)
+    partial = _sibling(folder, "partial")
     partial.mkdir()
     try:
-        with flushed(partial):
+        with synced(partial):
             yield partial
         if folder.exists():
-            folder.rename(_beside(folder, "old"))
+            folder.rename(_sibling(folder, "old"))
         partial.rename(folder)
-        with flushed(folder.parent):
+        with synced(folder.parent):
             pass
     finally:
-        clear(folder)
+        remove_leftovers(folder)
 
 
-def clear(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Delete the leftovers of a killed process next to a folder; requires the lock."""
     for kind in ("partial", "old"):
-        shutil.rmtree(_beside(folder, kind), ignore_errors=True)
+        shutil.rmtree(_sibling(folder, kind), ignore_errors=True)
 
 
-def discard(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Delete a folder, after renaming it in one step."""
     if folder.exists():
-        folder.rename(_beside(folder, "old"))
-    clear(folder)
+        folder.rename(_sibling(folder, "old"))
+    remove_leftovers(folder)
 
 
 @contextmanager
-def flushed(folder: Path) -> Iterator[None]:
+def synced(folder: Path) -> Iterator[None]:
     """Flush everything written below `folder` to disk at the end.
 
     One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. Errors since the
@@ -86,5 +86,5 @@ def flushed(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _beside(folder: Path, kind: str) -> Path:
+def _sibling(folder: Path, kind: str) -> Path:
     return folder.with_name(f".{folder.name}.{kind}")

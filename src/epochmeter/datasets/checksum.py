@@ -19,24 +19,24 @@ from multiprocessing import active_children, get_context
 from os.path import join
 from typing import NamedTuple
 
-NAME = "manifest.json"
+MANIFEST_NAME = "manifest.json"
 """The manifest, at the top of a folder made by epochmeter; not part of the dataset."""
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-SAMPLES = (*IMAGES, ".tsv")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SAMPLE_SUFFIXES = (*IMAGE_SUFFIXES, ".tsv")
 """Extensions of files that contain samples."""
-BATCH = 128
-SORTED = 4096
+FILES_PER_BATCH = 128
+MAX_SORTED = 4096
 """Number of names that are sorted by inode at a time: about their order on disk."""
-FEW = 2
+POOL_THRESHOLD = 2
 """With at most this many batches, no pool of processes is started."""
-PROCESSES = min(4, len(os.sched_getaffinity(0)))
+MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
 """Processes, as threads would mostly wait for the interpreter's lock with small files."""
 CHUNK_BYTES = 1 << 20
 MODULUS = 1 << 256
 PR_SET_PDEATHSIG = 1
 
 
-class Batch(NamedTuple):
+class FileBatch(NamedTuple):
     """Some files of one folder; no names if the folder is empty.
 
     Attributes:
@@ -44,11 +44,11 @@ class Batch(NamedTuple):
         names: File names.
     """
 
-    within: str
+    subfolder: str
     names: list[str]
 
 
-class Sum(NamedTuple):
+class Checksum(NamedTuple):
     """Totals over files.
 
     Attributes:
@@ -61,9 +61,9 @@ class Sum(NamedTuple):
     bytes: int = 0
     digest: int = 0
 
-    def plus(self, other: Sum) -> Sum:
+    def add(self, other: Checksum) -> Checksum:
         """Return the totals of both."""
-        return Sum(self.files + other.files, self.bytes + other.bytes, (self.digest + other.digest) % MODULUS)
+        return Checksum(self.files + other.files, self.bytes + other.bytes, (self.digest + other.digest) % MODULUS)
 
     @property
     def hexdigest(self) -> str:
@@ -71,15 +71,15 @@ class Sum(NamedTuple):
         return f"{self.digest:064x}"
 
 
-Act = Callable[[Batch], Sum]
+BatchTask = Callable[[FileBatch], Checksum]
 """Processes a batch and returns its totals."""
 
 
-_acts: list[Act] = []
+_pool_tasks: list[BatchTask] = []
 """The pool process's function: inherited by fork, as it cannot be pickled."""
 
 
-def batches(top: str, images: bool = False) -> Iterator[Batch]:
+def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
     """Yield all files below `top` in batches, following links.
 
     Args:
@@ -90,7 +90,7 @@ def batches(top: str, images: bool = False) -> Iterator[Batch]:
         OSError: A folder cannot be listed.
         RuntimeError: An entry is neither a file nor a folder.
     """
-    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(within, ()) for within in _tops(top, images)]
+    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(within, ()) for within in _top_folders(top, images)]
     while pending:
         within, ancestors = pending.pop()
         status = os.stat(join(top, within))
@@ -104,24 +104,30 @@ def batches(top: str, images: bool = False) -> Iterator[Batch]:
                 if entry.is_dir():
                     if not (images and name.startswith(".")):
                         pending.append((join(within, name), (*ancestors, identity)))
-                elif name.lower().endswith(SAMPLES) and name[0] != "." if images else within or name != NAME:
+                elif (
+                    name.lower().endswith(SAMPLE_SUFFIXES) and name[0] != "."
+                    if images
+                    else within or name != MANIFEST_NAME
+                ):
                     if not entry.is_file():
                         raise RuntimeError(
                             f"{entry.path} is neither a file nor a folder, or is a broken link. Delete it."
                         )
                     names.append((entry.inode(), name))
-                    if len(names) == SORTED:
-                        yield from _batched(within, names)
+                    if len(names) == MAX_SORTED:
+                        yield from _make_batches(within, names)
                         names.clear()
-        yield from _batched(within, names) if names else [Batch(within, [])]
+        yield from _make_batches(within, names) if names else [FileBatch(within, [])]
 
 
-def files(top: str, images: bool = False) -> Iterator[str]:
+def iter_files(top: str, images: bool = False) -> Iterator[str]:
     """Yield the path of each file, relative to `top`."""
-    return (join(batch.within, name) for batch in batches(top, images) for name in batch.names)
+    return (join(batch.subfolder, name) for batch in iter_batches(top, images) for name in batch.names)
 
 
-def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lambda _: None) -> Sum:
+def sum_batches(
+    found: Iterator[FileBatch], act: BatchTask, tell: Callable[[Checksum], object] = lambda _: None
+) -> Checksum:
     """Return the sum of `act` over all batches, computed by several processes if there are many.
 
     Args:
@@ -129,24 +135,24 @@ def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lam
         act: Processes a batch and returns its totals.
         tell: Receives the totals so far.
     """
-    total = Sum()
-    first = list(islice(found, FEW + 1))
-    if len(first) <= FEW:
+    total = Checksum()
+    first = list(islice(found, POOL_THRESHOLD + 1))
+    if len(first) <= POOL_THRESHOLD:
         for batch in first:
-            total = total.plus(act(batch))
+            total = total.add(act(batch))
             tell(total)
         return total
     other_processes = active_children()
-    pending = deque[Future[Sum]]()
-    with ProcessPoolExecutor(PROCESSES, get_context("fork"), _begin, (act, os.getpid())) as pool:
+    pending = deque[Future[Checksum]]()
+    with ProcessPoolExecutor(MAX_PROCESSES, get_context("fork"), _init_process, (act, os.getpid())) as pool:
         try:
             for batch in chain(first, found):
-                pending.append(pool.submit(_do, batch))
-                if len(pending) > 4 * PROCESSES:
-                    total = total.plus(pending.popleft().result())
+                pending.append(pool.submit(_run_task, batch))
+                if len(pending) > 4 * MAX_PROCESSES:
+                    total = total.add(pending.popleft().result())
                     tell(total)
             for future in pending:
-                total = total.plus(future.result())
+                total = total.add(future.result())
                 tell(total)
         except BaseException:
             for process in set(active_children()).difference(other_processes):
@@ -156,37 +162,37 @@ def summed(found: Iterator[Batch], act: Act, tell: Callable[[Sum], object] = lam
     return total
 
 
-def _begin(act: Act, parent: int) -> None:
+def _init_process(act: BatchTask, parent: int) -> None:
     """Initialize a pool process: signals go to the parent, and it dies with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    _acts.append(act)
+    _pool_tasks.append(act)
 
 
-def _do(batch: Batch) -> Sum:
-    return _acts[0](batch)
+def _run_task(batch: FileBatch) -> Checksum:
+    return _pool_tasks[0](batch)
 
 
-def sizes(top: str) -> Act:
+def hash_names_and_sizes(top: str) -> BatchTask:
     """Return a function that sums names and sizes, without reading contents."""
 
-    def act(batch: Batch) -> Sum:
+    def act(batch: FileBatch) -> Checksum:
         total = 0
         digest = 0
         for name in batch.names:
-            path = join(batch.within, name)
+            path = join(batch.subfolder, name)
             size = os.stat(join(top, path)).st_size
             total += size
-            digest += int.from_bytes(opened_digest(path, size).digest(), "big")
-        return Sum(len(batch.names), total, digest)
+            digest += int.from_bytes(start_digest(path, size).digest(), "big")
+        return Checksum(len(batch.names), total, digest)
 
     return act
 
 
-def contents(top: str, evict: bool = False) -> Act:
+def hash_contents(top: str, evict: bool = False) -> BatchTask:
     """Return a function that sums names, sizes and contents.
 
     Args:
@@ -194,40 +200,40 @@ def contents(top: str, evict: bool = False) -> Act:
         evict: Read from the storage device: drop clean pages from the page cache first.
     """
 
-    def act(batch: Batch) -> Sum:
+    def act(batch: FileBatch) -> Checksum:
         total = 0
         digest = 0
         for name in batch.names:
-            path = join(batch.within, name)
+            path = join(batch.subfolder, name)
             descriptor = os.open(join(top, path), os.O_RDONLY)
             try:
                 size = os.fstat(descriptor).st_size
                 if evict:
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                sha256 = opened_digest(path, size)
+                sha256 = start_digest(path, size)
                 while chunk := os.read(descriptor, min(size + 1, CHUNK_BYTES)):
                     sha256.update(chunk)
             finally:
                 os.close(descriptor)
             total += size
             digest += int.from_bytes(sha256.digest(), "big")
-        return Sum(len(batch.names), total, digest)
+        return Checksum(len(batch.names), total, digest)
 
     return act
 
 
-def opened_digest(path: str, size: int) -> hashlib._Hash:
+def start_digest(path: str, size: int) -> hashlib._Hash:
     """Return a SHA-256 over a file's path and size, to be updated with its contents."""
     return hashlib.sha256(b"%s\0%d\0" % (os.fsencode(path), size))
 
 
-def _tops(top: str, images: bool) -> list[str]:
+def _top_folders(top: str, images: bool) -> list[str]:
     """Return where to start: only train/ and val/ of a user's folder that has train/, as only these are used."""
     splits = [split for split in ("train", "val") if os.path.isdir(join(top, split))]
     return splits if images and "train" in splits else [""]
 
 
-def _batched(within: str, entries: list[tuple[int, str]]) -> Iterator[Batch]:
+def _make_batches(within: str, entries: list[tuple[int, str]]) -> Iterator[FileBatch]:
     entries.sort()
-    for first in range(0, len(entries), BATCH):
-        yield Batch(within, [name for _, name in entries[first : first + BATCH]])
+    for first in range(0, len(entries), FILES_PER_BATCH):
+        yield FileBatch(within, [name for _, name in entries[first : first + FILES_PER_BATCH]])

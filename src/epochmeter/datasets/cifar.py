@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from epochmeter.datasets.archives import unpack
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.fetch import fetch
-from epochmeter.datasets.image_writer import write_all
+from epochmeter.datasets.image_writer import write_images
 
 SHAPE = (3, 32, 32)
 """Shape of a row in a batch: channels first."""
 
 
-class Kind(NamedTuple):
+class Variant(NamedTuple):
     """Layout of an archive: its folder, the batches per split, and the keys of names and labels."""
 
     name: str
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     labels: str
 
 
-TEN = Kind(
+CIFAR10 = Variant(
     name="CIFAR-10",
     folder="cifar-10-batches-py",
     batches={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "val": ("test_batch",)},
@@ -35,7 +35,7 @@ TEN = Kind(
     names="label_names",
     labels="labels",
 )
-HUNDRED = Kind(
+CIFAR100 = Variant(
     name="CIFAR-100",
     folder="cifar-100-python",
     batches={"train": ("train",), "val": ("test",)},
@@ -45,7 +45,7 @@ HUNDRED = Kind(
 )
 
 
-def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Say) -> dict[str, Any]:
+def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
     """Prepare CIFAR-10 from the archive next to `folder`, downloaded if missing.
 
     Args:
@@ -58,15 +58,15 @@ def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Say) -> d
     Returns:
         Facts for the manifest.
     """
-    return _make(TEN, folder, layout, url, md5, say)
+    return _make(CIFAR10, folder, layout, url, md5, say)
 
 
-def cifar100(folder: Path, layout: str, url: str, md5: str | None, say: Say) -> dict[str, Any]:
+def cifar100(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
     """Prepare CIFAR-100 with its 100 fine labels, like `cifar10`."""
-    return _make(HUNDRED, folder, layout, url, md5, say)
+    return _make(CIFAR100, folder, layout, url, md5, say)
 
 
-def _make(kind: Kind, folder: Path, layout: str, url: str, md5: str | None, say: Say) -> dict[str, Any]:
+def _make(kind: Variant, folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
     archive = folder.parent / url.rpartition("/")[2]
     fetch(url, archive, md5, say)
     with TemporaryDirectory(dir=folder, prefix=".") as unpacked:
@@ -83,14 +83,14 @@ def _make(kind: Kind, folder: Path, layout: str, url: str, md5: str | None, say:
     return {**facts, "channels": 3, "source": url}
 
 
-def _read(kind: Kind, batches: Path, folder: Path, layout: str, say: Say) -> dict[str, Any]:
+def _read(kind: Variant, batches: Path, folder: Path, layout: str, say: Notify) -> dict[str, Any]:
     """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones."""
     import numpy
 
-    classes = len(load(batches / kind.meta)[kind.names])
+    classes = len(load_pickle(batches / kind.meta)[kind.names])
     splits = {}
     for split, names in kind.batches.items():
-        loaded = [load(batches / name) for name in names]
+        loaded = [load_pickle(batches / name) for name in names]
         images = numpy.concatenate([batch["data"] for batch in loaded])
         labels = [label for batch in loaded for label in batch[kind.labels]]
         if images.dtype != numpy.uint8 or images.shape != (len(labels), 3 * 32 * 32) or not labels:
@@ -99,19 +99,19 @@ def _read(kind: Kind, batches: Path, folder: Path, layout: str, say: Say) -> dic
             raise ValueError(f"{split} has labels that are not from 0 to {classes - 1}")
         if layout == "files":
             colors_last = images.reshape(-1, *SHAPE).transpose(0, 2, 3, 1)
-            write_all(numpy.ascontiguousarray(colors_last), labels, classes, folder / split, say)
+            write_images(numpy.ascontiguousarray(colors_last), labels, classes, folder / split, say)
         splits[split] = len(labels)
     return {"splits": splits, "classes": classes}
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_pickle(path: Path) -> dict[str, Any]:
     """Load a pickle of plain values and arrays; UnpicklingError if it contains anything else.
 
     A pickle can call any function it names, and the archive may be anybody's: its checksum is configurable.
     """
     with open(path, "rb") as file:
         try:
-            value = Plain(file, encoding="latin1").load()
+            value = PlainUnpickler(file, encoding="latin1").load()
         except pickle.UnpicklingError:
             raise
         except Exception as error:  # random bytes are random pickle instructions, which may raise anything
@@ -121,7 +121,7 @@ def load(path: Path) -> dict[str, Any]:
     return value
 
 
-class Plain(pickle.Unpickler):
+class PlainUnpickler(pickle.Unpickler):
     """Unpickler that only constructs arrays."""
 
     def find_class(self, module: str, name: str) -> Any:

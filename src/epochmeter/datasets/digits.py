@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets.atomic_folder import Say
-from epochmeter.datasets.image_writer import write
+from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.image_writer import write_image
 
 LEVELS = 16  # gray levels in scikit-learn are 0 to 16
-FOLD = 5  # every fifth sample per class is for validation
+VAL_EVERY = 5  # every fifth sample per class is for validation
 
 
-def make(folder: Path, say: Say) -> dict[str, Any]:
+def make(folder: Path, say: Notify) -> dict[str, Any]:
     """Write `<split>/<class>/<index>.png`, 8-bit gray; each class is split in the same proportion."""
     from sklearn.datasets import load_digits
 
@@ -18,11 +18,11 @@ def make(folder: Path, say: Say) -> dict[str, Any]:
     splits = {"train": 0, "val": 0}
     seen = [0] * 10
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        split = "val" if seen[label] % FOLD == FOLD - 1 else "train"
+        split = "val" if seen[label] % VAL_EVERY == VAL_EVERY - 1 else "train"
         seen[label] += 1
         splits[split] += 1
         gray = (image.reshape(8, 8) * 255 / LEVELS).round().astype("uint8")
         path = folder / split / str(label) / f"{index:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(gray, path)
+        write_image(gray, path)
     return {"splits": splits, "classes": 10, "channels": 1, "source": "scikit-learn's load_digits"}

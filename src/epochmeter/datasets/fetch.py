@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from epochmeter.datasets.atomic_folder import Say, locked
+from epochmeter.datasets.atomic_folder import Notify, folder_lock
 
-CHUNK = 1 << 20
-QUIET_S = 2
-SILENCE_S = 30
-PARTIAL, PAST_THE_END = 206, 416
+CHUNK_BYTES = 1 << 20
+PROGRESS_INTERVAL_S = 2
+TIMEOUT_S = 30
+PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
 
 
-def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> None:
+def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum.
 
     An interrupted download is kept next to it, and the next start resumes it.
@@ -33,7 +33,7 @@ def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> 
         ValueError: The file has another checksum.
     """
     partial = path.with_name(f".{path.name}.partial")
-    with locked(path, say):
+    with folder_lock(path, say):
         if path.exists():
             verify(path, md5, "Delete it to download it again, replace it", say, key)
             return
@@ -51,7 +51,7 @@ def fetch(url: str, path: Path, md5: str | None, say: Say, key: str = "md5") -> 
             partial.unlink(missing_ok=True)
 
 
-def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5", path: Path | None = None) -> None:
+def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5", path: Path | None = None) -> None:
     """Check a file's MD5.
 
     Args:
@@ -70,10 +70,10 @@ def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5",
     checksum = hashlib.md5(usedforsecurity=False)
     total, done, reported_s = file.stat().st_size, 0, time.monotonic()
     with open(file, "rb") as chunks:
-        while chunk := chunks.read(CHUNK):
+        while chunk := chunks.read(CHUNK_BYTES):
             checksum.update(chunk)
             done += len(chunk)
-            if time.monotonic() - reported_s > QUIET_S:
+            if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
                 reported_s = time.monotonic()
                 say(f"verifying {path or file}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
     if checksum.hexdigest() != md5:
@@ -83,10 +83,10 @@ def verify(file: Path, md5: str | None, remedy: str, say: Say, key: str = "md5",
         )
 
 
-def _download(url: str, partial: Path, path: Path, say: Say) -> None:
+def _download(url: str, partial: Path, path: Path, say: Notify) -> None:
     with open(partial, "ab") as file:
         try:
-            for begin, chunk in _chunks(url, file.tell(), path, say):
+            for begin, chunk in _iter_chunks(url, file.tell(), path, say):
                 if begin < file.tell():
                     file.seek(begin)
                     file.truncate()
@@ -96,25 +96,25 @@ def _download(url: str, partial: Path, path: Path, say: Say) -> None:
                 partial.unlink()
 
 
-def _chunks(url: str, have: int, path: Path, say: Say) -> Iterator[tuple[int, bytes]]:
+def _iter_chunks(url: str, have: int, path: Path, say: Notify) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the file at `url`, after the first `have` bytes.
 
     The offset may restart at 0, if the server does not resume. Network errors become a RuntimeError with a remedy;
     errors of writing are not affected.
     """
     try:
-        with _opened(url, have) as response:
-            resumed = response.status == PARTIAL
+        with _request_from(url, have) as response:
+            resumed = response.status == PARTIAL_CONTENT
             done = have if resumed else 0
             length = response.headers.get("Content-Length")
             total = done + int(length) if length else None
             size = f" ({total / 1e6:.0f} MB)" if total else ""
             say(f"downloading {url}{size}" + (f", resumed at {done / 1e6:.0f} MB" if resumed else ""))
             reported_s = time.monotonic()
-            while chunk := response.read(CHUNK):
+            while chunk := response.read(CHUNK_BYTES):
                 yield done, chunk
                 done += len(chunk)
-                if time.monotonic() - reported_s > QUIET_S:
+                if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
                     reported_s = time.monotonic()
                     say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
         if total is not None and done < total:
@@ -126,12 +126,12 @@ def _chunks(url: str, have: int, path: Path, say: Say) -> Iterator[tuple[int, by
         ) from error
 
 
-def _opened(url: str, begin: int) -> HTTPResponse:
+def _request_from(url: str, begin: int) -> HTTPResponse:
     """Return the response from byte `begin` on; from 0 if the server has no more than that."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
     try:
-        return urllib.request.urlopen(request, timeout=SILENCE_S)
+        return urllib.request.urlopen(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
-        if error.code != PAST_THE_END:
+        if error.code != RANGE_NOT_SATISFIABLE:
             raise
-        return urllib.request.urlopen(url, timeout=SILENCE_S)
+        return urllib.request.urlopen(url, timeout=TIMEOUT_S)

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 
-def check(folder: Path, needed: float, what: str) -> None:
+def check_free_space(folder: Path, needed: float, what: str) -> None:
     """Raise RuntimeError if the disk of `folder` has less than `needed` bytes free for `what`."""
     free = shutil.disk_usage(folder).free
     if needed > free:

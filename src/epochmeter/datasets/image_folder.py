@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets.atomic_folder import Say
-from epochmeter.datasets.checksum import IMAGES
+from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.checksum import IMAGE_SUFFIXES
 
-EVERY = 100_000
+PROGRESS_EVERY = 100_000
 """Images between two progress messages."""
 
 
-def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict[str, Any]:
+def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> dict[str, Any]:
     """Count the images of a folder of classes.
 
     Args:
@@ -40,17 +40,17 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
             f"dataset.root={train} to hold out every {held_out}th file. Needed also with evaluate=false."
         )
     if train.is_dir():
-        train_counts, val_counts = _counted(train, say), _counted(val, say)
+        train_counts, val_counts = _count_images(train, say), _count_images(val, say)
         unknown = sorted(val_counts.keys() - train_counts.keys())
         if unknown:
             raise ValueError(
-                f"{val} has classes that {train} lacks: {_some(unknown)}. Both need the same class folders."
+                f"{val} has classes that {train} lacks: {_first_names(unknown)}. Both need the same class folders."
             )
         if len(val_counts) < len(train_counts):
-            say(f"{val} has no images of {_some(sorted(train_counts.keys() - val_counts.keys()))}")
+            say(f"{val} has no images of {_first_names(sorted(train_counts.keys() - val_counts.keys()))}")
         splits = {"train": sum(train_counts.values()), "val": sum(val_counts.values())}
     else:
-        train_counts = _counted(folder, say)
+        train_counts = _count_images(folder, say)
         val_counts_of = {name: count // held_out for name, count in train_counts.items()}
         splits = {"train": sum(train_counts.values()) - sum(val_counts_of.values()), "val": sum(val_counts_of.values())}
         if not splits["val"]:
@@ -61,16 +61,16 @@ def look(folder: Path, say: Say, classes: int | None, held_out: int = 5) -> dict
     if classes != len(train_counts):
         setting = "dataset.classes is not set" if classes is None else f"dataset.classes={classes}"
         raise ValueError(
-            f"{setting}, but {folder} has {len(train_counts)} class folders: {_some(sorted(train_counts))}. Set "
+            f"{setting}, but {folder} has {len(train_counts)} class folders: {_first_names(sorted(train_counts))}. Set "
             f"dataset.classes={len(train_counts)}, or set dataset.root= to another folder."
         )
     return {"splits": splits, "classes": len(train_counts), "channels": 3, "source": str(folder)}
 
 
-def _counted(folder: Path, say: Say) -> dict[str, int]:
+def _count_images(folder: Path, say: Notify) -> dict[str, int]:
     """Return the number of images of each class."""
     counts: dict[str, int] = {}
-    loose, images, next_report = 0, 0, EVERY
+    loose, images, next_report = 0, 0, PROGRESS_EVERY
     for entry in _entries(folder):
         if not entry.is_dir():
             loose += _is_image(entry)
@@ -78,7 +78,7 @@ def _counted(folder: Path, say: Say) -> dict[str, int]:
         counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
         images += counts[entry.name]
         if images >= next_report:
-            next_report = images + EVERY
+            next_report = images + PROGRESS_EVERY
             say(f"{folder}: {images} images in {len(counts)} classes so far")
     if not counts:
         problem = f"{loose} images outside class folders" if loose else "no class folder"
@@ -86,8 +86,8 @@ def _counted(folder: Path, say: Say) -> dict[str, int]:
     empty = sorted(name for name, count in counts.items() if not count)
     if empty:
         raise ValueError(
-            f"{folder} has classes without images: {_some(empty)}. Delete these folders, or add images "
-            f"({', '.join(IMAGES)})."
+            f"{folder} has classes without images: {_first_names(empty)}. Delete these folders, or add images "
+            f"({', '.join(IMAGE_SUFFIXES)})."
         )
     return counts
 
@@ -98,9 +98,9 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(IMAGES) and entry.is_file()
+    return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
-def _some(names: list[str], most: int = 5) -> str:
+def _first_names(names: list[str], most: int = 5) -> str:
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-QUIET_S = 2
+PROGRESS_INTERVAL_S = 2
 
 
-def write(pixels: ndarray, path: Path) -> None:
+def write_image(pixels: ndarray, path: Path) -> None:
     """Write 8-bit pixels, gray (rows, columns) or RGB (rows, columns, 3), in the format of the path's extension."""
     from PIL import Image
 
     Image.fromarray(pixels).save(path)
 
 
-def write_all(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Say) -> None:
+def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:
     """Write `<folder>/<class>/<index>.png`; class folders are zero-padded, so that they sort by label.
 
     Args:
@@ -37,7 +37,7 @@ def write_all(images: ndarray, labels: Sequence[int], classes: int, folder: Path
     for name in names:
         (folder / name).mkdir(parents=True)
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        write(image, folder / names[label] / f"{index:05}.png")
-        if time.monotonic() - reported_s > QUIET_S:
+        write_image(image, folder / names[label] / f"{index:05}.png")
+        if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
             reported_s = time.monotonic()
             say(f"writing {folder.name}: {index + 1} of {len(labels)} images")

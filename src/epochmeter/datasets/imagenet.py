@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.datasets import free_space
-from epochmeter.datasets.archives import files, opened, put
-from epochmeter.datasets.atomic_folder import Say
-from epochmeter.datasets.checksum import IMAGES
+from epochmeter.datasets.archives import iter_files, open_archive, write_file
+from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.checksum import IMAGE_SUFFIXES
 from epochmeter.datasets.fetch import verify
-from epochmeter.datasets.image_folder import look
+from epochmeter.datasets.image_folder import scan
 
-META = "meta.mat"
-TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+META_FILE = "meta.mat"
+GROUND_TRUTH_FILE = "ILSVRC2012_validation_ground_truth.txt"
 WNID = re.compile(r"n\d{8}")
-NUMBER = re.compile(r"_(\d{8})\.[^.]+$")
+IMAGE_NUMBER = re.compile(r"_(\d{8})\.[^.]+$")
 """Number of a validation image, from 1: the line of its class in the ground truth."""
-IN_BLOCKS = 1.03
+BLOCK_OVERHEAD = 1.03
 """Disk usage relative to the archive's size: on average, the last block of each file is half empty."""
-QUIET_S = 2
+PROGRESS_INTERVAL_S = 2
 
 
 def make(
@@ -34,7 +34,7 @@ def make(
     val: str,
     devkit: str,
     md5: dict[str, str | None],
-    say: Say,
+    say: Notify,
 ) -> dict[str, Any]:
     """Write `<split>/<wnid>/<image>` directly from the archives, without intermediate files.
 
@@ -55,9 +55,9 @@ def make(
         ValueError: An archive is missing, damaged or not the official one.
         RuntimeError: There is not enough disk space.
     """
-    paths = _found(archives, {"devkit": devkit, "val": val, "train": train})
+    paths = _find_archive(archives, {"devkit": devkit, "val": val, "train": train})
     size = sum(paths[part].stat().st_size for part in ("train", "val"))
-    free_space.check(folder, size * IN_BLOCKS, f"the images of {archives}")
+    free_space.check_free_space(folder, size * BLOCK_OVERHEAD, f"the images of {archives}")
     for part, path in paths.items():
         verify(path, md5[part], "Use the official archive", say, f"md5.{part}")
     wnids, truth = _devkit(paths["devkit"])
@@ -70,19 +70,19 @@ def make(
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"ILSVRC 2012, archives in {archives}"}
 
 
-def adopt(folder: Path, say: Say, classes: int) -> dict[str, Any]:
+def scan_imagenet(folder: Path, say: Notify, classes: int) -> dict[str, Any]:
     """Inspect an unpacked folder, `<split>/<wnid>/<image>`; ValueError if validation images are not sorted by class."""
     val = folder / "val"
     if (folder / "train").is_dir() and val.is_dir() and not any(entry.is_dir() for entry in val.iterdir()):
         raise ValueError(
-            f"{val} has no class folders. Sort its images into {val}/<wnid>/ by the devkit's {TRUTH}; or create the "
-            "dataset from the archives, in another folder: "
+            f"{val} has no class folders. Sort its images into {val}/<wnid>/ by the devkit's {GROUND_TRUTH_FILE}; "
+            "or create the dataset from the archives, in another folder: "
             "dataset.root=/another dataset.make.archives=/folder/of/the/archives."
         )
-    return look(folder, say, classes)
+    return scan(folder, say, classes)
 
 
-def _found(archives: str | None, names: dict[str, str]) -> dict[str, Path]:
+def _find_archive(archives: str | None, names: dict[str, str]) -> dict[str, Path]:
     remedy = "Request them at image-net.org, and set dataset.make.archives=/folder to their folder, with " + ", ".join(
         names.values()
     )
@@ -102,18 +102,18 @@ def _devkit(path: Path) -> tuple[dict[int, str], list[int]]:
     from scipy.io import loadmat
 
     contents: dict[str, bytes] = {}
-    with opened(path) as tar:
-        for name, file in files(tar, path):
-            if name.rpartition("/")[2] in (META, TRUTH):
+    with open_archive(path) as tar:
+        for name, file in iter_files(tar, path):
+            if name.rpartition("/")[2] in (META_FILE, GROUND_TRUTH_FILE):
                 contents[name.rpartition("/")[2]] = file.read()
     try:
-        synsets = loadmat(io.BytesIO(contents[META]), squeeze_me=True)["synsets"]
+        synsets = loadmat(io.BytesIO(contents[META_FILE]), squeeze_me=True)["synsets"]
         wnids = {
             int(synset["ILSVRC2012_ID"]): str(synset["WNID"])
             for synset in synsets.ravel()
             if not int(synset["num_children"])
         }
-        truth = [int(line) for line in contents[TRUTH].split()]
+        truth = [int(line) for line in contents[GROUND_TRUTH_FILE].split()]
         unknown = {name for name in wnids.values() if not WNID.fullmatch(name)} | {*map(str, {*truth} - wnids.keys())}
     except Exception as error:  # a damaged MATLAB file may raise anything
         raise ValueError(f"{path} is not ILSVRC 2012's devkit: {error!r}. Use the official one.") from error
@@ -122,22 +122,22 @@ def _devkit(path: Path) -> tuple[dict[int, str], list[int]]:
     return wnids, truth
 
 
-def _train(path: Path, wnids: set[str], folder: Path, say: Say) -> int:
+def _train(path: Path, wnids: set[str], folder: Path, say: Notify) -> int:
     """Unpack the tar of each class from the training archive; return the number of images."""
     tell = _progress(path, say)
     seen: set[str] = set()
     images = 0
-    with opened(path) as tar:
-        for name, file in files(tar, path):
+    with open_archive(path) as tar:
+        for name, file in iter_files(tar, path):
             inner = path / name
             wnid = inner.stem
             if wnid not in wnids or wnid in seen:
                 raise ValueError(f"{path} contains {name}, which is a duplicate or not a class of the devkit.")
             seen.add(wnid)
             before = images
-            with opened(inner, file) as of_class:
-                for image, contents in files(of_class, inner):
-                    put(contents, folder / wnid / _image(inner, image))
+            with open_archive(inner, file) as of_class:
+                for image, contents in iter_files(of_class, inner):
+                    write_file(contents, folder / wnid / _image_name(inner, image))
                     images += 1
                     tell(tar.offset, f"{len(seen)} of {len(wnids)} classes")
             if images == before:
@@ -147,36 +147,36 @@ def _train(path: Path, wnids: set[str], folder: Path, say: Say) -> int:
     return images
 
 
-def _val(path: Path, wnids: dict[int, str], truth: list[int], folder: Path, say: Say) -> int:
+def _val(path: Path, wnids: dict[int, str], truth: list[int], folder: Path, say: Notify) -> int:
     """Unpack the validation images, each into the folder of its class; return their number."""
     tell = _progress(path, say)
     for wnid in wnids.values():
         (folder / wnid).mkdir(parents=True, exist_ok=True)
     seen: set[int] = set()
-    with opened(path) as tar:
-        for name, file in files(tar, path):
-            image = _image(path, name)
-            match = NUMBER.search(image)
+    with open_archive(path) as tar:
+        for name, file in iter_files(tar, path):
+            image = _image_name(path, name)
+            match = IMAGE_NUMBER.search(image)
             number = int(match[1]) if match else 0
             if not 1 <= number <= len(truth) or number in seen:
                 raise ValueError(f"{path} contains {name}; the devkit lists images 1 to {len(truth)}, each once.")
             seen.add(number)
-            put(file, folder / wnids[truth[number - 1]] / image)
+            write_file(file, folder / wnids[truth[number - 1]] / image)
             tell(tar.offset, f"{len(seen)} of {len(truth)} images")
     if len(seen) != len(truth):
         raise ValueError(f"{path} has {len(seen)} images; the devkit lists {len(truth)}. Use files of the same year.")
     return len(seen)
 
 
-def _image(archive: Path, name: str) -> str:
+def _image_name(archive: Path, name: str) -> str:
     """Return a member's name without folders; ValueError if it is not an image."""
     last = name.rpartition("/")[2]
-    if not last.lower().endswith(IMAGES):
+    if not last.lower().endswith(IMAGE_SUFFIXES):
         raise ValueError(f"{archive} contains {name}, which is not an image. Use the official archive.")
     return last
 
 
-def _progress(path: Path, say: Say) -> Callable[[int, str], None]:
+def _progress(path: Path, say: Notify) -> Callable[[int, str], None]:
     """Return a function that reports the unpacked bytes and the time left, at most every few seconds."""
     say(f"unpacking {path}")
     total = max(path.stat().st_size, 1)
@@ -185,7 +185,7 @@ def _progress(path: Path, say: Say) -> Callable[[int, str], None]:
     def tell(done: int, what: str) -> None:
         nonlocal reported_s
         now_s = time.monotonic()
-        if now_s - reported_s < QUIET_S:
+        if now_s - reported_s < PROGRESS_INTERVAL_S:
             return
         reported_s = now_s
         left_s = (now_s - start_s) * (total / max(done, 1) - 1)

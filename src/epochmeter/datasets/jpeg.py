@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.datasets import free_space
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-FOLD = 5
+VAL_EVERY = 5
 """Every fifth sample of a class is for validation."""
-LEAST, MOST = 32, 4096
+MIN_PIXELS, MAX_PIXELS = 32, 4096
 """Allowed image size, pixels per side."""
 FIELDS = 6
 """Distinct noise fields; each sample combines random crops of four of them."""
@@ -34,15 +34,15 @@ FINE_BITS = 4
 """Levels are summed in sixteenths."""
 COLOR_BITS = 2
 """A field's strength in color is a fourth of that in luma."""
-PROBES = 16
+PROBE_IMAGES = 16
 """Images encoded to find the quality for the requested file size."""
 QUALITY = 90
 BLOCK_BYTES = 4096
-QUIET_S = 2
+PROGRESS_INTERVAL_S = 2
 
 
 def make(
-    folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Say
+    folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify
 ) -> dict[str, Any]:
     """Write `<split>/<class>/<index>.jpg`, four fifths for training.
 
@@ -62,7 +62,9 @@ def make(
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
     quality, fraction, mean_bytes = _quality(scene, count, file_bytes)
-    free_space.check(folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB")
+    free_space.check_free_space(
+        folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB"
+    )
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
@@ -70,10 +72,10 @@ def make(
     splits = {"train": 0, "val": 0}
     reported_s = time.monotonic()
     for index in range(count):
-        split = "val" if index // classes % FOLD == FOLD - 1 else "train"
+        split = "val" if index // classes % VAL_EVERY == VAL_EVERY - 1 else "train"
         splits[split] += 1
         (folder / split / names[index % classes] / f"{index:06}.jpg").write_bytes(scene.jpeg(index, quality, fraction))
-        if time.monotonic() - reported_s > QUIET_S:
+        if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
             reported_s = time.monotonic()
             say(f"writing {index + 1} of {count} images")
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"generated, seed {seed}"}
@@ -156,8 +158,11 @@ def _check(count: int, classes: int, pixels: int, seed: int) -> None:
         text
         for invalid, text in [
             (classes < 1, f"dataset.classes={classes}: give 1 or more"),
-            (count < FOLD * classes, f"dataset.count={count}: give {FOLD} for each class, {FOLD * classes}"),
-            (not LEAST <= pixels <= MOST, f"dataset.pixels={pixels}: give {LEAST} to {MOST}"),
+            (
+                count < VAL_EVERY * classes,
+                f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}",
+            ),
+            (not MIN_PIXELS <= pixels <= MAX_PIXELS, f"dataset.pixels={pixels}: give {MIN_PIXELS} to {MAX_PIXELS}"),
             (not 0 <= seed < 1 << 32, f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}"),
         ]
         if invalid
@@ -168,7 +173,7 @@ def _check(count: int, classes: int, pixels: int, seed: int) -> None:
 
 def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float, int]:
     """Return the JPEG quality, the fraction of images with a quality one higher, and the mean size in bytes."""
-    probes = range(0, count, max(1, count // PROBES))
+    probes = range(0, count, max(1, count // PROBE_IMAGES))
 
     def mean(quality: int) -> float:
         return sum(len(scene.jpeg(index, quality)) for index in probes) / len(probes)

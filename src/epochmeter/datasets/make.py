@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.datasets import manifest
-from epochmeter.datasets.atomic_folder import FULL, Say, clear, locked, whole
-from epochmeter.shared.instantiate import build
+from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, Notify, create_atomically, folder_lock, remove_leftovers
+from epochmeter.shared.instantiate import instantiate_spec
 
 
-def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
+def make(dataset: dict[str, Any], folder: Path, say: Notify) -> None:
     """Create the dataset in `folder`, unless another process has just done so.
 
     The function named by `dataset["make"]` is called with an empty folder to fill and with `say`. It returns `splits`
@@ -27,18 +27,18 @@ def make(dataset: dict[str, Any], folder: Path, say: Say) -> None:
         ValueError: The configuration is wrong.
         RuntimeError: The disk is full or not writable.
     """
-    with _written_to(folder.parent, dataset), locked(folder, say):
-        if manifest.fitting(folder, dataset) is not None:
+    with _explain_write_errors(folder.parent, dataset), folder_lock(folder, say):
+        if manifest.load_valid(folder, dataset) is not None:
             return
-        clear(folder)
+        remove_leftovers(folder)
         _check_space(folder.parent, dataset)
         say(f"preparing dataset {dataset['name']} in {folder}")
-        with whole(folder) as partial:
-            facts = _told(dataset, "make", partial, say)
-            manifest.write(partial / manifest.NAME, manifest.made(partial, dataset, facts))
+        with create_atomically(folder) as partial:
+            facts = _call_maker(dataset, "make", partial, say)
+            manifest.write(partial / manifest.MANIFEST_NAME, manifest.describe_made(partial, dataset, facts))
 
 
-def adopt(dataset: dict[str, Any], folder: Path, note: Path, say: Say) -> None:
+def adopt(dataset: dict[str, Any], folder: Path, note: Path, say: Notify) -> None:
     """Inspect a user's folder and write its manifest to the file `note`, outside the folder.
 
     The function named by `dataset["adopt"]` is called with the folder and with `say`, and returns the same as a maker.
@@ -51,16 +51,16 @@ def adopt(dataset: dict[str, Any], folder: Path, note: Path, say: Say) -> None:
     """
     try:
         say(f"inspecting dataset {dataset['name']} in {folder}")
-        description = manifest.adopted(folder, dataset, _told(dataset, "adopt", folder, say))
+        description = manifest.describe_user_folder(folder, dataset, _call_maker(dataset, "adopt", folder, say))
     except OSError as error:
-        raise RuntimeError(manifest.unread(folder, error)) from error
-    with _written_to(note.parent, dataset):
+        raise RuntimeError(manifest.read_error(folder, error)) from error
+    with _explain_write_errors(note.parent, dataset):
         manifest.write(note, description)
 
 
-def _told(dataset: dict[str, Any], act: str, folder: Path, say: Say) -> dict[str, Any]:
+def _call_maker(dataset: dict[str, Any], act: str, folder: Path, say: Notify) -> dict[str, Any]:
     """Call the dataset's function `act` on the folder and return its facts; ValueError if some are missing."""
-    returned = build(dataset[act], folder, say=say)
+    returned = instantiate_spec(dataset[act], folder, say=say)
     facts = returned if isinstance(returned, dict) else {}
     splits = facts.get("splits") or {}
     missing = [f"splits.{split}" for split in ("train", "val") if split not in splits]
@@ -75,14 +75,14 @@ def _told(dataset: dict[str, Any], act: str, folder: Path, say: Say) -> dict[str
 
 
 @contextmanager
-def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
+def _explain_write_errors(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
     """Turn errors of writing to `place` into a RuntimeError with a remedy."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        if error.errno in FULL:
-            raise RuntimeError(f"disk full at {place}: {_space(place, dataset)}") from error
+        if error.errno in DISK_FULL_ERRORS:
+            raise RuntimeError(f"disk full at {place}: {_needed_bytes(place, dataset)}") from error
         raise RuntimeError(
             f"cannot write dataset {dataset['name']} to {place}: {error}. Check that its disk is writable and healthy, "
             "or set dataset.root= to another folder."
@@ -91,10 +91,10 @@ def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
 
 def _check_space(place: Path, dataset: dict[str, Any]) -> None:
     if shutil.disk_usage(place).free < (dataset.get("space_bytes") or 0):
-        raise RuntimeError(f"not enough disk space in {place}: {_space(place, dataset)}")
+        raise RuntimeError(f"not enough disk space in {place}: {_needed_bytes(place, dataset)}")
 
 
-def _space(place: Path, dataset: dict[str, Any]) -> str:
+def _needed_bytes(place: Path, dataset: dict[str, Any]) -> str:
     free = shutil.disk_usage(place).free / 1e6
     space_bytes = dataset.get("space_bytes")
     needs = f"needs {space_bytes / 1e6:.0f} MB" if space_bytes else "needs more"

@@ -9,14 +9,14 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.fetch import fetch
-from epochmeter.datasets.image_writer import write_all
+from epochmeter.datasets.image_writer import write_images
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-PARTS = {
+FILES = {
     "train_images": "train-images-idx3-ubyte",
     "train_labels": "train-labels-idx1-ubyte",
     "val_images": "t10k-images-idx3-ubyte",
@@ -26,11 +26,11 @@ PARTS = {
 BYTES = 8
 """IDX type code of unsigned bytes."""
 CLASSES = 10
-RAW = Path("MNIST", "raw")
+RAW_FOLDER = Path("MNIST", "raw")
 """Folder in which torchvision looks for the files."""
 
 
-def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Say) -> dict[str, Any]:
+def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> dict[str, Any]:
     """Prepare MNIST from the four archives next to `folder`, downloaded if missing.
 
     Args:
@@ -43,13 +43,13 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: S
     Returns:
         Facts for the manifest.
     """
-    paths = {part: folder.parent / f"{name}.gz" for part, name in PARTS.items()}
+    paths = {part: folder.parent / f"{name}.gz" for part, name in FILES.items()}
     for part, path in paths.items():
         fetch(f"{url.rstrip('/')}/{path.name}", path, md5[part], say, key=f"md5.{part}")
     splits = {}
     for split in ("train", "val"):
-        images = idx(paths[f"{split}_images"], dimensions=3)
-        labels = idx(paths[f"{split}_labels"], dimensions=1).tolist()
+        images = read_idx(paths[f"{split}_images"], dimensions=3)
+        labels = read_idx(paths[f"{split}_labels"], dimensions=1).tolist()
         if len(images) != len(labels):
             raise ValueError(
                 f"{paths[f'{split}_images']} has {len(images)} images, but {paths[f'{split}_labels'].name} has "
@@ -58,17 +58,17 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: S
         if max(labels) >= CLASSES:
             raise ValueError(f"{paths[f'{split}_labels']} has label {max(labels)}; MNIST's are 0 to {CLASSES - 1}.")
         if layout == "files":
-            write_all(images, labels, CLASSES, folder / split, say)
+            write_images(images, labels, CLASSES, folder / split, say)
         splits[split] = len(labels)
     if layout == "memory":
-        (folder / RAW).mkdir(parents=True)
+        (folder / RAW_FOLDER).mkdir(parents=True)
         for part, path in paths.items():
-            with gzip.open(path) as packed, open(folder / RAW / PARTS[part], "wb") as file:
+            with gzip.open(path) as packed, open(folder / RAW_FOLDER / FILES[part], "wb") as file:
                 shutil.copyfileobj(packed, file)
     return {"splits": splits, "classes": CLASSES, "channels": 1, "source": url}
 
 
-def idx(path: Path, dimensions: int) -> ndarray:
+def read_idx(path: Path, dimensions: int) -> ndarray:
     """Return the array of a gzipped IDX file of bytes; ValueError if it is of another type, empty or truncated."""
     import numpy
 

@@ -10,20 +10,20 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 
 SPLITS = ("train", "val")
-FOLD = 5
+VAL_EVERY = 5
 """Every fifth pair is for validation."""
-MARKS = 4
+SPECIAL_TOKENS = 4
 """Special words of a vocabulary, which no sentence contains: padding, start, end and unknown."""
 COMMA = ","
-CLAUSE = 4
+MAX_CLAUSE_WORDS = 4
 """Most words of a clause."""
 CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 
-def make(folder: Path, count: int, words: int, length: int, seed: int, say: Say) -> dict[str, Any]:
+def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> dict[str, Any]:
     """Write train.tsv and val.tsv, one `source<TAB>target` per line.
 
     Args:
@@ -37,22 +37,22 @@ def make(folder: Path, count: int, words: int, length: int, seed: int, say: Say)
     Raises:
         ValueError: An argument is too small.
     """
-    minimum = {"count": (count, FOLD), "words": (words, MARKS + 2), "length": (length, 2)}
+    minimum = {"count": (count, VAL_EVERY), "words": (words, SPECIAL_TOKENS + 2), "length": (length, 2)}
     errors = [f"dataset.{key}={value}: give {low} or more" for key, (value, low) in minimum.items() if value < low]
     if errors:
         raise ValueError("; ".join(errors) + ".")
-    language = Language(words - MARKS - 1, seed)
+    language = Language(words - SPECIAL_TOKENS - 1, seed)
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for index in range(count):
         source, target = language.pair(length - 1)
-        lines["val" if index % FOLD == FOLD - 1 else "train"].append(f"{source}\t{target}\n")
+        lines["val" if index % VAL_EVERY == VAL_EVERY - 1 else "train"].append(f"{source}\t{target}\n")
     for split in SPLITS:
         (folder / f"{split}.tsv").write_text("".join(lines[split]), encoding="utf-8")
     splits = {split: len(lines[split]) for split in SPLITS}
     return {"splits": splits, "source": f"generated, seed {seed}"}
 
 
-def look(folder: Path, say: Say) -> dict[str, Any]:
+def scan(folder: Path, say: Notify) -> dict[str, Any]:
     """Count the lines of a user's train.tsv and val.tsv; the pairs themselves are checked when they are read."""
     missing = [f"{split}.tsv" for split in SPLITS if not (folder / f"{split}.tsv").is_file()]
     if missing:
@@ -74,9 +74,9 @@ class Language:
 
     def __init__(self, words: int, seed: int) -> None:
         self._numbers = random.Random(seed)  # only random(), whose stream is stable between versions
-        self._source = [word(index, CONSONANTS["source"]) for index in range(words)]
+        self._source = [make_word(index, CONSONANTS["source"]) for index in range(words)]
         shuffled = sorted((self._numbers.random(), index) for index in range(words))
-        self._target = [word(index, CONSONANTS["target"]) for _, index in shuffled]
+        self._target = [make_word(index, CONSONANTS["target"]) for _, index in shuffled]
         self._below = list(accumulate(1 / rank for rank in range(1, words + 1)))
 
     def pair(self, most: int) -> tuple[str, str]:
@@ -92,12 +92,12 @@ class Language:
         return source, target
 
     def _clause(self, most: int) -> list[int]:
-        count = 1 + int(self._numbers.random() * min(CLAUSE, most))
+        count = 1 + int(self._numbers.random() * min(MAX_CLAUSE_WORDS, most))
         drawn = (self._numbers.random() * self._below[-1] for _ in range(count))
         return [bisect(self._below, place) for place in drawn]
 
 
-def word(index: int, consonants: str) -> str:
+def make_word(index: int, consonants: str) -> str:
     """Return the word of an index: two syllables, or more for large indices."""
     syllables = [consonant + vowel for consonant in consonants for vowel in VOWELS]
     text = syllables[index % len(syllables)]

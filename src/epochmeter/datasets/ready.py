@@ -15,23 +15,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.secrets import redacted_tree
-from epochmeter.config.validation import typed
+from epochmeter.config.secrets import redact_tree
+from epochmeter.config.validation import format_value
 from epochmeter.datasets import manifest
-from epochmeter.datasets.atomic_folder import Say
+from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
-from epochmeter.datasets.stage import standing
-from epochmeter.shared.instantiate import arguments
+from epochmeter.datasets.stage import existing_copy
+from epochmeter.shared.instantiate import target_arguments
 
-SOURCES = str(Path(__file__).parents[2])
+SOURCE_ROOT = str(Path(__file__).parents[2])
 SHARED_MEMORY = Path("/dev/shm")
-NOTES = "data/.manifests"
+USER_MANIFESTS = "data/.manifests"
 """Folder for the manifests of users' own folders."""
-WHERE_FROM = ("url", "md5", "archives", "train", "val", "devkit")
+ORIGIN_KEYS = ("url", "md5", "archives", "train", "val", "devkit")
 """Arguments of makers that affect where files come from but not their content."""
 
 
-def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say) -> dict[str, Any]:
+def prepare_dataset(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Notify) -> dict[str, Any]:
     """Prepare the dataset.
 
     A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so
@@ -50,19 +50,19 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
         ValueError: The configuration is wrong.
         RuntimeError: The dataset is damaged or cannot be prepared.
     """
-    if _generated(dataset):
-        return _facts_of_generated(dataset)
+    if _is_generated(dataset):
+        return _generated_manifest(dataset)
     check_storage(storage, root)
-    home, folder = _home(dataset, root), place(dataset, storage, root)
+    home, folder = _home_folder(dataset, root), training_folder(dataset, storage, root)
     assert folder
     if folder == home:
-        description = _at_home(dataset, home, root, say)
+        description = _prepare_home(dataset, home, root, say)
     else:
         if folder.is_relative_to(home):
             raise ValueError(
                 f"storage.root={storage['root']} is inside the dataset's own folder, {home}: give another."
             )
-        description = _staged(dataset, home, folder, storage, root, say)
+        description = _prepare_copy(dataset, home, folder, storage, root, say)
     if dataset.get("classes") is not None and description.get("classes", dataset["classes"]) != dataset["classes"]:
         raise ValueError(
             f"dataset.classes={dataset['classes']}, but {home} has {description['classes']}: give "
@@ -72,51 +72,51 @@ def ready(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Say
     return {**facts, "name": dataset["name"], "layout": dataset["layout"], "folder": str(folder), "home": str(home)}
 
 
-def known(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> dict[str, Any] | None:
+def peek_manifest(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> dict[str, Any] | None:
     """Return the dataset's manifest, unchecked; None before the dataset is prepared."""
-    if _generated(dataset):
-        return _facts_of_generated(dataset)
+    if _is_generated(dataset):
+        return _generated_manifest(dataset)
     if dataset.get("root") is None:
         return None
-    home, folder = _home(dataset, root), place(dataset, storage, root)
-    manifest_path = _note(dataset, home, root)
-    paths = [manifest_path or home / manifest.NAME, *([folder / manifest.NAME] if folder else [])]
-    candidates = (manifest.peeked(path) for path in paths)
+    home, folder = _home_folder(dataset, root), training_folder(dataset, storage, root)
+    manifest_path = _user_manifest_path(dataset, home, root)
+    paths = [manifest_path or home / manifest.MANIFEST_NAME, *([folder / manifest.MANIFEST_NAME] if folder else [])]
+    candidates = (manifest.read_unchecked(path) for path in paths)
     return next((content for content in candidates if content and "digest" in content), None)
 
 
-def digest(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> str | None:
+def dataset_checksum(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> str | None:
     """Return the dataset's checksum; None if the dataset must be created, or a user's folder inspected again."""
-    description = known(dataset, storage, root)
-    if description and description.get("digest_of") == manifest.NAMES:
-        home = _home(dataset, root)
-        note = _note(dataset, home, root)
+    description = peek_manifest(dataset, storage, root)
+    if description and description.get("digest_of") == manifest.NAMES_AND_SIZES:
+        home = _home_folder(dataset, root)
+        note = _user_manifest_path(dataset, home, root)
         try:
-            description = manifest.fitting(home, dataset, note) if note else description
-        except RuntimeError:  # `ready` reports the error
+            description = manifest.load_valid(home, dataset, note) if note else description
+        except RuntimeError:  # `prepare_dataset` reports the error
             return None
     return description["digest"] if description else None
 
 
-def place(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> Path | None:
+def training_folder(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> Path | None:
     """Return the folder that the dataset is trained from, existing or not; None for generated data."""
-    if _generated(dataset) or dataset.get("root") is None:
+    if _is_generated(dataset) or dataset.get("root") is None:
         return None
-    home, storage_root = _home(dataset, root), _below(root, storage["root"])
+    home, storage_root = _home_folder(dataset, root), _resolve_path(root, storage["root"])
     is_default = storage.get("medium") is None and storage["root"] == "data"
     if is_default or home.resolve().is_relative_to(storage_root.resolve()):
         return home
     return storage_root / home.name
 
 
-def _at_home(dataset: dict[str, Any], home: Path, root: Path, say: Say) -> dict[str, Any]:
+def _prepare_home(dataset: dict[str, Any], home: Path, root: Path, say: Notify) -> dict[str, Any]:
     """Return the manifest of the dataset in its home, created or inspected if necessary."""
-    description = _lying(dataset, home, root)
+    description = _valid_manifest(dataset, home, root)
     if description:
         return description
-    manifest_path = _note(dataset, home, root)
+    manifest_path = _user_manifest_path(dataset, home, root)
     if manifest_path:
-        _run("adopt", say, dataset=dataset, folder=str(home), note=str(manifest_path))
+        _run_command("adopt", say, dataset=dataset, folder=str(home), note=str(manifest_path))
     elif dataset.get("make"):
         if Path(dataset["root"]).expanduser().is_absolute() and not home.parent.is_dir():
             raise ValueError(
@@ -124,39 +124,39 @@ def _at_home(dataset: dict[str, Any], home: Path, root: Path, say: Say) -> dict[
             )
         if home.is_mount():
             raise ValueError(f"dataset.root={home} is a mount point. {_remedy(dataset, home)}")
-        _run("make", say, dataset=dataset, folder=str(home))
+        _run_command("make", say, dataset=dataset, folder=str(home))
     else:
         raise ValueError(f"dataset.root={dataset['root']} does not exist or is empty. Set it to a folder of samples.")
-    description = _lying(dataset, home, root)
+    description = _valid_manifest(dataset, home, root)
     assert description, "a successful process leaves a complete dataset"
     return description
 
 
-def _staged(
-    dataset: dict[str, Any], home: Path, folder: Path, storage: dict[str, Any], root: Path, say: Say
+def _prepare_copy(
+    dataset: dict[str, Any], home: Path, folder: Path, storage: dict[str, Any], root: Path, say: Notify
 ) -> dict[str, Any]:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
-    copy = None if has_home else standing(folder, dataset, home, told=None, images=False)
+    copy = None if has_home else existing_copy(folder, dataset, home, told=None, images=False)
     if copy:
         _check_arguments(dataset, copy, folder, COPY_REMEDY)
         return copy
-    original = _at_home(dataset, home, root, say)
-    manifest_path = _note(dataset, home, root)
+    original = _prepare_home(dataset, home, root, say)
+    manifest_path = _user_manifest_path(dataset, home, root)
     images = manifest_path is not None
-    copy = standing(folder, dataset, home, original, images)
+    copy = existing_copy(folder, dataset, home, original, images)
     if not copy:
-        _run("stage", say, dataset=dataset, home=str(home), place=str(folder),
+        _run_command("stage", say, dataset=dataset, home=str(home), place=str(folder),
              note=manifest_path and str(manifest_path), reread=bool(storage.get("reread")))  # fmt: skip
-        copy = standing(folder, dataset, home, original, images)
+        copy = existing_copy(folder, dataset, home, original, images)
     assert copy, "a successful process leaves a complete copy"
     return {**copy, **original}  # the same files, but the splits may have changed
 
 
-def _lying(dataset: dict[str, Any], home: Path, root: Path) -> dict[str, Any] | None:
+def _valid_manifest(dataset: dict[str, Any], home: Path, root: Path) -> dict[str, Any] | None:
     """Return the checked manifest of the dataset in its home; None if it must be created."""
     remedy = _remedy(dataset, home)
-    description = manifest.fitting(home, dataset, _note(dataset, home, root), remedy)
+    description = manifest.load_valid(home, dataset, _user_manifest_path(dataset, home, root), remedy)
     if description:
         _check_arguments(dataset, description, home, remedy)
     return description
@@ -172,14 +172,14 @@ def _check_arguments(dataset: dict[str, Any], description: dict[str, Any], folde
     configured = next(
         spec for act in ("make", "adopt") if (spec := dataset.get(act)) and spec["_target_"] == created["_target_"]
     )
-    created, configured = redacted_tree(arguments(created)), redacted_tree(arguments(configured))
+    created, configured = redact_tree(target_arguments(created)), redact_tree(target_arguments(configured))
     changed = [
-        key for key in configured if key in created and configured[key] != created[key] and key not in WHERE_FROM
+        key for key in configured if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS
     ]
     if changed:
         names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in changed}
         expected, actual = (
-            ", ".join(f"{names[key]}={typed(of[key])}" for key in changed) for of in (configured, created)
+            ", ".join(f"{names[key]}={format_value(of[key])}" for key in changed) for of in (configured, created)
         )
         raise ValueError(f"{expected}, but {folder} was made with {actual}. {remedy}")
 
@@ -191,31 +191,31 @@ def _remedy(dataset: dict[str, Any], home: Path) -> str:
     return manifest.REMEDY
 
 
-def _note(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
+def _user_manifest_path(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
     """Return the path of a user folder's manifest; None for a folder of ours, or a missing one."""
-    if not dataset.get("adopt") or manifest.is_ours(home) or not home.is_dir() or not any(home.iterdir()):
+    if not dataset.get("adopt") or manifest.has_manifest(home) or not home.is_dir() or not any(home.iterdir()):
         return None
     key = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
-    return root / NOTES / f"{dataset['name']}-{key}.json"
+    return root / USER_MANIFESTS / f"{dataset['name']}-{key}.json"
 
 
-def _home(dataset: dict[str, Any], root: Path) -> Path:
+def _home_folder(dataset: dict[str, Any], root: Path) -> Path:
     if dataset.get("root") is None:
         raise ValueError(f"dataset={dataset['name']} needs a folder of your own: set dataset.root=.")
-    home = _below(root, dataset["root"])
+    home = _resolve_path(root, dataset["root"])
     return home.resolve() if home.is_symlink() else home  # folders are created next to the target and renamed
 
 
-def _below(root: Path, path: str) -> Path:
+def _resolve_path(root: Path, path: str) -> Path:
     return Path(os.path.abspath(root / Path(path).expanduser()))
 
 
-def _generated(dataset: dict[str, Any]) -> bool:
+def _is_generated(dataset: dict[str, Any]) -> bool:
     """Whether the dataset is generated in memory, without a folder."""
     return not dataset.get("make") and not dataset.get("adopt")
 
 
-def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
+def _generated_manifest(dataset: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest of a dataset that the training process generates."""
     count = dataset.get("count", 0)
     return {
@@ -237,7 +237,7 @@ def _facts_of_generated(dataset: dict[str, Any]) -> dict[str, Any]:
 
 def check_storage(storage: dict[str, Any], root: Path) -> None:
     """Raise ValueError if a storage outside the project is missing: created here, it would be on another disk."""
-    storage_root = _below(root, storage["root"])
+    storage_root = _resolve_path(root, storage["root"])
     if storage_root.parent == SHARED_MEMORY and storage_root.parent.is_dir():
         storage_root.mkdir(exist_ok=True)  # memory is empty after a reboot
     if Path(storage["root"]).expanduser().is_absolute() and not storage_root.is_dir():
@@ -247,10 +247,10 @@ def check_storage(storage: dict[str, Any], root: Path) -> None:
         )
 
 
-def _run(act: str, say: Say, **arguments: Any) -> None:
+def _run_command(act: str, say: Notify, **arguments: Any) -> None:
     """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
     command = [sys.executable, "-m", "epochmeter.datasets", act, json.dumps(arguments)]
-    path = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=errors, text=True

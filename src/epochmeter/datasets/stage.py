@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.datasets import checksum, manifest
-from epochmeter.datasets.atomic_folder import FULL, Say, clear, discard, flushed, locked, whole
-from epochmeter.datasets.checksum import Act, Batch, Sum
-from epochmeter.datasets.manifest import NAME, DamageError
+from epochmeter.datasets.atomic_folder import (
+    DISK_FULL_ERRORS,
+    Notify,
+    create_atomically,
+    folder_lock,
+    remove_folder,
+    remove_leftovers,
+    synced,
+)
+from epochmeter.datasets.checksum import MANIFEST_NAME, BatchTask, Checksum, FileBatch
+from epochmeter.datasets.manifest import DamageError
 from epochmeter.shared.atomic_files import read_json
 
 REMEDY = "Move that folder away to stage the dataset again, or set storage.root= to another storage."
-QUIET_S = 2
+PROGRESS_INTERVAL_S = 2
 
 
-def stage(dataset: dict[str, Any], home: Path, note: Path | None, place: Path, reread: bool, say: Say) -> None:
+def stage(dataset: dict[str, Any], home: Path, note: Path | None, place: Path, reread: bool, say: Notify) -> None:
     """Copy the dataset from `home` to `place`, unless another process has just done so.
 
     Args:
@@ -35,29 +43,31 @@ def stage(dataset: dict[str, Any], home: Path, note: Path | None, place: Path, r
     Raises:
         RuntimeError: The copy failed; nothing is left of it.
     """
-    original = read_json(note or home / NAME)
+    original = read_json(note or home / MANIFEST_NAME)
     images = note is not None
-    with _written_to(place, dataset), locked(place, say):
-        if standing(place, dataset, home, original, images) is not None:
+    with _explain_write_errors(place, dataset), folder_lock(place, say):
+        if existing_copy(place, dataset, home, original, images) is not None:
             return
-        clear(place)
-        discard(place)  # a copy of an earlier version of the home
+        remove_leftovers(place)
+        remove_folder(place)  # a copy of an earlier version of the home
         _check_space(place, dataset, home, original, images)
         size = f"{original['files']} files, {_mb(original['bytes'])} MB"
         say(f"staging dataset {dataset['name']} from {home} to {place}: {size}")
-        with whole(place) as partial:
-            with flushed(partial):
-                batches = checksum.batches(str(home), images)
-                total = checksum.summed(batches, copying(str(home), str(partial)), _progress(dataset, original, say))
+        with create_atomically(place) as partial:
+            with synced(partial):
+                batches = checksum.iter_batches(str(home), images)
+                total = checksum.sum_batches(
+                    batches, copy_and_hash(str(home), str(partial)), _progress(dataset, original, say)
+                )
                 say(f"staging {dataset['name']}: copied; flushing to the storage device")
             _compare(home, original, total, partial, images)
             if reread:
                 say(f"staging {dataset['name']}: reading it back")
-                _reread(home, place, partial, total)
-            manifest.write(partial / NAME, {**original, "staged_from": str(home)})
+                _verify_copy(home, place, partial, total)
+            manifest.write(partial / MANIFEST_NAME, {**original, "staged_from": str(home)})
 
 
-def standing(
+def existing_copy(
     place: Path, dataset: dict[str, Any], home: Path, told: dict[str, Any] | None, images: bool
 ) -> dict[str, Any] | None:
     """Return the manifest of the complete copy in `place`; None if it must be staged, or staged again.
@@ -73,12 +83,12 @@ def standing(
         RuntimeError: `place` contains something other than a copy of `home`, which is not overwritten.
     """
     try:
-        copy = manifest.fitting(place, dataset, remedy=REMEDY)
+        copy = manifest.load_valid(place, dataset, remedy=REMEDY)
     except DamageError as error:
-        raise DamageError(f"{_lost(home, place, images) if told else ''}{error}") from error
+        raise DamageError(f"{_first_missing(home, place, images) if told else ''}{error}") from error
     if copy and (told is None or copy["digest"] == told["digest"]):
         return copy
-    existing = manifest.peeked(place / NAME)
+    existing = manifest.read_unchecked(place / MANIFEST_NAME)
     if existing and "format" in existing and existing.get("staged_from") != str(home):
         origin = f"staged from {existing['staged_from']}" if "staged_from" in existing else "created there"
         raise RuntimeError(
@@ -88,45 +98,45 @@ def standing(
     return None
 
 
-def copying(top: str, to: str) -> Act:
+def copy_and_hash(top: str, to: str) -> BatchTask:
     """Return a function that copies the files of a batch and sums what was written."""
 
-    def act(batch: Batch) -> Sum:
-        os.makedirs(join(to, batch.within), exist_ok=True)
-        source = os.open(join(top, batch.within), os.O_RDONLY | os.O_DIRECTORY)
-        target = os.open(join(to, batch.within), os.O_RDONLY | os.O_DIRECTORY)
+    def act(batch: FileBatch) -> Checksum:
+        os.makedirs(join(to, batch.subfolder), exist_ok=True)
+        source = os.open(join(top, batch.subfolder), os.O_RDONLY | os.O_DIRECTORY)
+        target = os.open(join(to, batch.subfolder), os.O_RDONLY | os.O_DIRECTORY)
         total = digest = 0
         try:
             for name in batch.names:
-                size, digested = _copy(name, join(batch.within, name), source, target, top)
+                size, digested = _copy_file(name, join(batch.subfolder, name), source, target, top)
                 total += size
                 digest += digested
         finally:
             os.close(source)
             os.close(target)
-        return Sum(len(batch.names), total, digest)
+        return Checksum(len(batch.names), total, digest)
 
     return act
 
 
-def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int, int]:
+def _copy_file(name: str, path: str, source: int, target: int, top: str) -> tuple[int, int]:
     """Copy a file between two folder descriptors; return its size and checksum."""
     try:
         reading = os.open(name, os.O_RDONLY, dir_fd=source)
     except OSError as error:
-        raise _unread(join(top, path), error) from error
+        raise _read_error(join(top, path), error) from error
     writing = -1
     try:
         before = os.fstat(reading)
         size = before.st_size
         writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=target)
-        sha256 = checksum.opened_digest(path, size)
+        sha256 = checksum.start_digest(path, size)
         done = 0
         while True:
             try:
                 chunk = os.read(reading, min(size + 1, checksum.CHUNK_BYTES))
             except OSError as error:
-                raise _unread(join(top, path), error) from error
+                raise _read_error(join(top, path), error) from error
             if not chunk:
                 break
             sha256.update(chunk)
@@ -148,25 +158,27 @@ def _copy(name: str, path: str, source: int, target: int, top: str) -> tuple[int
     return size, int.from_bytes(sha256.digest(), "big")
 
 
-def _compare(home: Path, original: dict[str, Any], total: Sum, partial: Path, images: bool) -> None:
+def _compare(home: Path, original: dict[str, Any], total: Checksum, partial: Path, images: bool) -> None:
     """Compare the copy with the home's manifest."""
     digest = total.hexdigest
-    if original["digest_of"] == manifest.NAMES:  # a user's tree
-        digest = checksum.summed(checksum.batches(str(partial)), checksum.sizes(str(partial))).hexdigest
+    if original["digest_of"] == manifest.NAMES_AND_SIZES:  # a user's tree
+        digest = checksum.sum_batches(
+            checksum.iter_batches(str(partial)), checksum.hash_names_and_sizes(str(partial))
+        ).hexdigest
     if (total.files, total.bytes, digest) != (original["files"], original["bytes"], original["digest"]):
         suffix = ", with other contents" if (total.files, total.bytes) == (original["files"], original["bytes"]) else ""
         raise RuntimeError(
             f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
             f"{original['files']} files of {original['bytes']} bytes{suffix}. "
-            f"{manifest.unreadable(home, images)}{manifest.REMEDY}"
+            f"{manifest.first_unreadable(home, images)}{manifest.REMEDY}"
         )
 
 
-def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
+def _verify_copy(home: Path, place: Path, partial: Path, total: Checksum) -> None:
     """Compare the copy as read back from the device; tmpfs is read from memory."""
     top = str(partial)
-    if checksum.summed(checksum.batches(top), checksum.contents(top, evict=True)) != total:
-        bad_path = next((path for path in checksum.files(top) if _differ(home / path, partial / path)), None)
+    if checksum.sum_batches(checksum.iter_batches(top), checksum.hash_contents(top, evict=True)) != total:
+        bad_path = next((path for path in checksum.iter_files(top) if _files_differ(home / path, partial / path)), None)
         which = f"{place / bad_path}" if bad_path else "a file, in the first read,"
         raise RuntimeError(
             f"{place.parent} does not return the data written to it: {which} differs from {home}. The storage device "
@@ -174,7 +186,7 @@ def _reread(home: Path, place: Path, partial: Path, total: Sum) -> None:
         )
 
 
-def _differ(first: Path, second: Path) -> bool:
+def _files_differ(first: Path, second: Path) -> bool:
     with open(first, "rb") as first_file, open(second, "rb") as second_file:
         while chunk := first_file.read(checksum.CHUNK_BYTES):
             if chunk != second_file.read(checksum.CHUNK_BYTES):
@@ -182,9 +194,9 @@ def _differ(first: Path, second: Path) -> bool:
         return second_file.read(1) != b""
 
 
-def _lost(home: Path, place: Path, images: bool) -> str:
+def _first_missing(home: Path, place: Path, images: bool) -> str:
     """Return a sentence about the first file that the copy lacks or has in another size; empty if there is none."""
-    for path in checksum.files(str(home), images):
+    for path in checksum.iter_files(str(home), images):
         try:
             size = os.stat(place / path).st_size
         except OSError as error:
@@ -201,7 +213,7 @@ def _check_space(place: Path, dataset: dict[str, Any], home: Path, original: dic
     block, free = disk.f_frsize, disk.f_bavail * disk.f_frsize
     needed = original["bytes"]
     if free < needed + original["files"] * block:
-        sizes = (os.stat(home / path).st_size for path in checksum.files(str(home), images))
+        sizes = (os.stat(home / path).st_size for path in checksum.iter_files(str(home), images))
         needed = sum(-(-size // block) * block for size in sizes)
     if needed > free:
         raise RuntimeError(
@@ -217,14 +229,14 @@ def _check_space(place: Path, dataset: dict[str, Any], home: Path, original: dic
 
 
 @contextmanager
-def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
+def _explain_write_errors(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
     """Turn errors of writing to `place` into a RuntimeError with a remedy."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         what = f"cannot stage dataset {dataset['name']} to {place}: {error}"
-        if error.errno in FULL:
+        if error.errno in DISK_FULL_ERRORS:
             disk = os.statvfs(place.parent)
             free = _mb(disk.f_bavail * disk.f_frsize)
             raise RuntimeError(
@@ -236,14 +248,14 @@ def _written_to(place: Path, dataset: dict[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def _progress(dataset: dict[str, Any], original: dict[str, Any], say: Say) -> Callable[[Sum], None]:
+def _progress(dataset: dict[str, Any], original: dict[str, Any], say: Notify) -> Callable[[Checksum], None]:
     """Return a function that reports progress as the system has accepted it; the device may be seconds behind."""
     start_s = reported_s = time.monotonic()
 
-    def tell(done: Sum) -> None:
+    def tell(done: Checksum) -> None:
         nonlocal reported_s
         now_s = time.monotonic()
-        if now_s - reported_s < QUIET_S:
+        if now_s - reported_s < PROGRESS_INTERVAL_S:
             return
         reported_s = now_s
         fractions = [done.files / max(original["files"], 1), done.bytes / max(original["bytes"], 1)]
@@ -256,7 +268,7 @@ def _progress(dataset: dict[str, Any], original: dict[str, Any], say: Say) -> Ca
     return tell
 
 
-def _unread(path: str, error: OSError) -> RuntimeError:
+def _read_error(path: str, error: OSError) -> RuntimeError:
     return RuntimeError(
         f"cannot read {path}: {error.strerror}. Restore this file of the dataset's home, or prepare the dataset again."
     )

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.sysfs import found, present, text, texts
+from epochmeter.machine.sysfs import drop_empty, match_group, read_text, read_texts
 
 ARM_CORES = {
     ("0x41", "0xd03"): "Cortex-A53",
@@ -25,10 +25,10 @@ ARM_CORES = {
 
 def describe(root: Path) -> dict[str, Any]:
     """The CPU's model and its number of cores."""
-    listing = text(root / "proc/cpuinfo")
+    listing = read_text(root / "proc/cpuinfo")
     cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
-    return present(
-        {"model": arm_cores(listing) or found(r"^(?:model name|Hardware)\s*:\s*(.+)", listing), "cores": cores}
+    return drop_empty(
+        {"model": arm_cores(listing) or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing), "cores": cores}
     )
 
 
@@ -40,13 +40,13 @@ def arm_cores(listing: str) -> str:
 
 def governors(root: Path) -> list[str]:
     """The frequency governors of the cores, each once."""
-    return sorted(set(texts(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")))
+    return sorted(set(read_texts(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")))
 
 
 def power_limits_w(root: Path) -> dict[str, float]:
     """The long-term power limit of each CPU package in watts, from RAPL; empty if it has none."""
     try:
-        limits = {text(limit.with_name("name")): text(limit) for limit in long_term_limits(root)}
+        limits = {read_text(limit.with_name("name")): read_text(limit) for limit in long_term_limits(root)}
     except OSError:
         return {}
     return {name: int(uw) / 1e6 for name, uw in limits.items() if uw.isdigit()}

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-SHARED = Path("/run/lock")
+SHARED_LOCK_DIR = Path("/run/lock")
 
 
 @contextmanager
-def held(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
+def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
     """Lock devices for the duration of a `with` block; waits while another process holds one.
 
     The kernel releases the locks when the process ends, however it ends.
@@ -27,15 +27,15 @@ def held(devices: Sequence[str], folder: str | None, holder: str, say: Callable[
     Raises:
         RuntimeError: A lock file cannot be opened.
     """
-    lock_dir = Path(folder) if folder else _shared()
+    lock_dir = Path(folder) if folder else _default_lock_dir()
     with ExitStack() as locks:
         for device in sorted(devices):
-            locks.enter_context(_held(lock_dir / f"epochmeter-{device}.lock", device, holder, say))
+            locks.enter_context(_lock_device(lock_dir / f"epochmeter-{device}.lock", device, holder, say))
         yield
 
 
 @contextmanager
-def _held(path: Path, device: str, holder: str, say: Callable[[str], None]) -> Iterator[None]:
+def _lock_device(path: Path, device: str, holder: str, say: Callable[[str], None]) -> Iterator[None]:
     try:
         descriptor = _open(path)
     except OSError as error:
@@ -70,6 +70,8 @@ def _open(path: Path) -> int:
         return descriptor
 
 
-def _shared() -> Path:
+def _default_lock_dir() -> Path:
     """The folder that all users and jobs agree on: /run/lock if everyone may write there, else /tmp."""
-    return SHARED if SHARED.is_dir() and SHARED.stat().st_mode & stat.S_IWOTH else Path("/tmp")
+    return (
+        SHARED_LOCK_DIR if SHARED_LOCK_DIR.is_dir() and SHARED_LOCK_DIR.stat().st_mode & stat.S_IWOTH else Path("/tmp")
+    )

@@ -16,18 +16,20 @@ import psutil
 
 from epochmeter.machine.mounts import Mount, mount_of
 
-MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virtiofs", "glusterfs", "beegfs", "gpfs",
-           "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone"}  # fmt: skip
-VIRTUAL = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")
+MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
+NETWORK_FILESYSTEMS = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virtiofs", "glusterfs", "beegfs", "gpfs",
+    "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone",
+}  # fmt: skip
+VIRTUAL_DISK = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")
 """sysfs paths of the disks of virtual machines, whose `rotational` flag means nothing."""
 HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
 VIRTUAL_NVME = re.compile(r"Elastic Block Stor|QEMU|VMware|VBOX|nvme_card-pd|NVMe Accelerator")
 """Models of virtual NVMe disks: of AWS and Alibaba, QEMU, VMware, VirtualBox, Google and Azure. The local NVMe disks of
 these clouds have other names."""
-FABRICS = {"tcp", "rdma", "fc", "loop"}
+NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}
 """Transports of NVMe disks that are outside of the machine."""
-SERVED = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
+SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """Media that satisfy a configured medium; any other medium is satisfied by itself only."""
 
 
@@ -44,7 +46,7 @@ class Disk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reads:
+class ReadCounters:
     """Reads that a disk has completed since it was attached: their number and their bytes."""
 
     count: int
@@ -58,37 +60,37 @@ def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") 
         folder: The folder.
         root: The root of sysfs, mount table and device nodes.
     """
-    existing = _existing(Path(folder))
+    existing = _nearest_existing(Path(folder))
     number = os.stat(existing).st_dev
-    return find(f"{os.major(number)}:{os.minor(number)}", existing, Path(root))
+    return disk_of_device(f"{os.major(number)}:{os.minor(number)}", existing, Path(root))
 
 
-def find(number: str, folder: Path, root: Path) -> Disk:
+def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
     """Find the storage of a folder whose file system has the device number `major:minor`."""
     mount = mount_of(number, folder, root)
     filesystem = mount.filesystem if mount else "unknown"
-    if filesystem in MEMORY:
+    if filesystem in MEMORY_FILESYSTEMS:
         return Disk((), "ram", filesystem, f"{filesystem} is in memory")
-    if filesystem in NETWORK:
+    if filesystem in NETWORK_FILESYSTEMS:
         return Disk((), "network", filesystem, f"{filesystem} is on a network")
     if mount and filesystem == "overlay":
-        return _overlaid(mount, folder, root)
-    name = _named(root / "sys/dev/block" / number)
+        return _overlay_disk(mount, folder, root)
+    name = _link_name(root / "sys/dev/block" / number)
     if not name and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
-        name = _named(root / "sys/class/block" / Path(_real(mount.source, root)).name)
+        name = _link_name(root / "sys/class/block" / Path(_device_node(mount.source, root)).name)
     if not name:
         return Disk((), "unknown", filesystem, f"{filesystem} has no block device")
-    devices = _pool(name, root) if filesystem == "btrfs" else (name,)
+    devices = _btrfs_devices(name, root) if filesystem == "btrfs" else (name,)
     media = {medium for device in devices for medium in _media(device, root)}
     return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
 
 
-def serves(medium: str, disk: Disk) -> bool:
+def satisfies(medium: str, disk: Disk) -> bool:
     """Whether a disk satisfies the medium that `storage=` configures."""
-    return disk.medium in SERVED.get(medium, {medium})
+    return disk.medium in SATISFYING_MEDIA.get(medium, {medium})
 
 
-def reads(disk: Disk) -> Reads | None:
+def read_counters(disk: Disk) -> ReadCounters | None:
     """Read how many reads the devices have completed, by all processes; None if a device is missing.
 
     A device that was removed and attached again starts at 0.
@@ -100,7 +102,9 @@ def reads(disk: Disk) -> Reads | None:
     available = [counters[device] for device in disk.devices if device in counters]
     if not available or len(available) < len(disk.devices):
         return None
-    return Reads(sum(counter.read_count for counter in available), sum(counter.read_bytes for counter in available))
+    return ReadCounters(
+        sum(counter.read_count for counter in available), sum(counter.read_bytes for counter in available)
+    )
 
 
 def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
@@ -108,7 +112,9 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
     facts: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
         return {**facts, "reason": disk.reason}
-    physical = sorted({path for device in disk.devices for path in _physical(_block(device, Path(root)), Path(root))})
+    physical = sorted(
+        {path for device in disk.devices for path in _physical_disks(_block_device(device, Path(root)), Path(root))}
+    )
     facts.update(devices=list(disk.devices), disks=[path.name for path in physical])
     properties = {
         "model": _texts(physical, "device/model") or _texts(physical, "device/name"),
@@ -119,12 +125,12 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
     return {**facts, **{key: values for key, values in properties.items() if values}}
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if os.path.exists(path)).resolve()
 
 
-def _overlaid(mount: Mount, folder: Path, root: Path) -> Disk:
+def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
     """The storage of the overlay layer that contains the folder."""
     inside = folder.relative_to(mount.point)
     upper = [value for key, value in mount.options if key == "upperdir"]
@@ -137,15 +143,15 @@ def _overlaid(mount: Mount, folder: Path, root: Path) -> Disk:
     return Disk((), "unknown", "overlay", "the layers of the overlay are not visible here")
 
 
-def _named(link: Path) -> str | None:
+def _link_name(link: Path) -> str | None:
     return link.resolve().name if link.exists() else None
 
 
-def _block(name: str, root: Path) -> Path:
+def _block_device(name: str, root: Path) -> Path:
     return (root / "sys/class/block" / name).resolve()
 
 
-def _pool(name: str, root: Path) -> tuple[str, ...]:
+def _btrfs_devices(name: str, root: Path) -> tuple[str, ...]:
     """All devices of the btrfs file system that a device belongs to."""
     for devices in (root / "sys/fs/btrfs").glob("*/devices"):
         names = sorted(path.name for path in devices.iterdir())
@@ -156,15 +162,15 @@ def _pool(name: str, root: Path) -> tuple[str, ...]:
 
 def _media(name: str, root: Path) -> set[str]:
     """The media of the physical disks below a block device."""
-    return {_medium(path, root) for path in _physical(_block(name, root), root)}
+    return {_medium(path, root) for path in _physical_disks(_block_device(name, root), root)}
 
 
-def _physical(block: Path, root: Path) -> list[Path]:
+def _physical_disks(block: Path, root: Path) -> list[Path]:
     """The physical disks, in sysfs, of a partition, a mapped device or an array."""
     if (block / "partition").exists():
-        return _physical(block.parent, root)
+        return _physical_disks(block.parent, root)
     slaves = sorted((block / "slaves").iterdir()) if (block / "slaves").is_dir() else []
-    return [path for slave in slaves for path in _physical(slave.resolve(), root)] or [block]
+    return [path for slave in slaves for path in _physical_disks(slave.resolve(), root)] or [block]
 
 
 def _medium(block: Path, root: Path) -> str:
@@ -173,14 +179,14 @@ def _medium(block: Path, root: Path) -> str:
         backing = _text(block / "loop/backing_file")
         return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
     if name.startswith("nvme"):
-        return _nvme(block / "device")
+        return _nvme_medium(block / "device")
     if name.startswith("mmcblk"):
         return {"SD": "sd", "MMC": "emmc"}.get(_text(block / "device/type") or "", "unknown")
     if name.startswith(("zram", "ram")):
         return "ram"
     if name.startswith(("nbd", "rbd", "drbd")):
         return "network"
-    if VIRTUAL.search(str(block)) or _text(block / "device/vendor") in HYPERVISORS:
+    if VIRTUAL_DISK.search(str(block)) or _text(block / "device/vendor") in HYPERVISORS:
         return "virtual"
     kind = {"0": "ssd", "1": "hdd"}.get(_text(block / "queue/rotational") or "", "")
     if not kind or not name.startswith("sd"):
@@ -191,15 +197,15 @@ def _medium(block: Path, root: Path) -> str:
     return "unknown" if _text(block / "removable") == "1" else f"{kind}_usb"
 
 
-def _nvme(controller: Path) -> str:
+def _nvme_medium(controller: Path) -> str:
     """The medium of an NVMe disk, by its controller or its multipath controllers."""
     transports = _texts([controller, *controller.glob("nvme*")], "transport")
-    if FABRICS & set(transports):
+    if NVME_FABRICS & set(transports):
         return "network"
     return "virtual" if VIRTUAL_NVME.search(_text(controller / "model") or "") else "nvme"
 
 
-def _real(source: str, root: Path) -> str:
+def _device_node(source: str, root: Path) -> str:
     """The device node that a link such as /dev/mapper/data points to."""
     node = root / source.lstrip("/")
     return os.readlink(node) if node.is_symlink() else source

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.machine.jetson import gpu_devfreqs
-from epochmeter.machine.sysfs import found, text
+from epochmeter.machine.sysfs import match_group, read_text
 
 JETSON_LOADS = (
     "sys/devices/gpu.0/load",
@@ -20,19 +20,19 @@ CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 CONSTANT_ZONES = ("PMIC-Die",)
 """Thermal zones that always read 100 degrees."""
 PLAUSIBLE_C = range(-40, 127)
-SLOWING = r"(throttle|balanced|cpufreq|devfreq)"
+THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"
 """Cooling devices that lower clocks, unlike fans."""
 
-AT_LIMIT = "power-capped"
+POWER_LIMIT_CAUSE = "power-capped"
 """Text for a device at its power limit, which is not a fault: a job may set the limit."""
 
 
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
 """Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
-ELSEWHERE = "elsewhere"
+OTHER_CAUSE = "elsewhere"
 """Cause for lowered clocks of a device that does not train: a note, but no metric."""
 
-Slowed = Mapping[str, Sequence[str]]
+ThrottleCauses = Mapping[str, Sequence[str]]
 """Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""
 
 
@@ -43,8 +43,8 @@ class Gauge(NamedTuple):
         quantity: Its name, with the unit.
         source: What is read, for people.
         read: Returns the value; raises OSError or ValueError. It is a number in the unit of the quantity's name,
-            except for `cpu_utilization` (busy ticks and all ticks since boot) and `throttling` (`Slowed`: active
-            causes, or causes since the last reading).
+            except for `cpu_utilization` (busy ticks and all ticks since boot) and `throttling` (`ThrottleCauses`:
+            active causes, or causes since the last reading).
     """
 
     quantity: str
@@ -59,90 +59,96 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
         root: The root of the machine's files.
         gpus: UUIDs or PCI addresses of the GPUs used; NVIDIA GPUs have their gauges in `nvml_gauges`.
     """
-    yield Gauge("cpu_utilization", "/proc/stat", partial(ticks, root / "proc/stat"))
+    yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield from _temperatures(root)
     for gpu, card in amd_cards(root).items():
         if gpu in gpus:
             yield from _amd(card)
     yield from _jetson(root)
-    yield from _throttling(root, ELSEWHERE if gpus else THERMAL)
+    yield from _throttling(root, OTHER_CAUSE if gpus else THERMAL)
 
 
 def _temperatures(root: Path) -> Iterator[Gauge]:
     for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
-        if (kind := text(zone / "type")) not in CONSTANT_ZONES:
-            yield Gauge("temperature_max_c", f"thermal zone {kind}", partial(celsius, zone / "temp"))
+        if (kind := read_text(zone / "type")) not in CONSTANT_ZONES:
+            yield Gauge("temperature_max_c", f"thermal zone {kind}", partial(read_celsius, zone / "temp"))
     for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
-        if text(name) in CPU_SENSORS:
-            yield Gauge("temperature_max_c", f"sensor {text(name)}", partial(celsius, name.with_name("temp1_input")))
+        if read_text(name) in CPU_SENSORS:
+            yield Gauge(
+                "temperature_max_c", f"sensor {read_text(name)}", partial(read_celsius, name.with_name("temp1_input"))
+            )
 
 
 def _jetson(root: Path) -> Iterator[Gauge]:
     loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
     if load := next(loads, None):
-        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(share, load, 1000))
+        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_fraction, load, 1000))
     for devfreq in gpu_devfreqs(root)[:1]:
-        yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(number, devfreq / "cur_freq"))
+        yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"))
 
 
 def amd_cards(root: Path) -> dict[str, Path]:
     """The driver's folder of each AMD GPU, by UUID and by PCI address."""
     cards = {}
     for busy in sorted(root.glob("sys/class/drm/card[0-9]*/device/gpu_busy_percent")):
-        cards[f"GPU-{text(busy.with_name('unique_id'))}"] = busy.parent
-        cards[found(r"^PCI_SLOT_NAME=(.+)", text(busy.with_name("uevent")))] = busy.parent
+        cards[f"GPU-{read_text(busy.with_name('unique_id'))}"] = busy.parent
+        cards[match_group(r"^PCI_SLOT_NAME=(.+)", read_text(busy.with_name("uevent")))] = busy.parent
     return cards
 
 
 def _amd(card: Path) -> Iterator[Gauge]:
-    yield Gauge("gpu_utilization", "amdgpu", partial(share, card / "gpu_busy_percent", 100))
+    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, card / "gpu_busy_percent", 100))
     for sensor in sorted(card.glob("hwmon/hwmon*/temp*_input")):
-        yield Gauge("temperature_max_c", "amdgpu", partial(celsius, sensor))
+        yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor))
     for clock in sorted(card.glob("hwmon/hwmon*/freq1_input")):
-        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(number, clock))
+        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(read_number, clock))
 
 
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
     """List the throttling gauges of a board or a CPU; `by_heat` is the cause for thermal throttling."""
     packages: dict[str, Path] = {}
     for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
-        packages.setdefault(text(count.parents[1] / "topology/physical_package_id"), count)
+        packages.setdefault(read_text(count.parents[1] / "topology/physical_package_id"), count)
     for package, count in packages.items():
         yield Gauge(
-            "throttling", "thermal_throttle", rises(count, by_heat, f"CPU package {package} thermal throttling")
+            "throttling",
+            "thermal_throttle",
+            counter_increased(count, by_heat, f"CPU package {package} thermal throttling"),
         )
     for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
         name = count.name.partition("_")[0]
         label = f"board over-current throttling ({name})"
-        yield Gauge("throttling", "over-current events", rises(count, POWER_CAPPED, label))
+        yield Gauge("throttling", "over-current events", counter_increased(count, POWER_CAPPED, label))
     for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
-        if found(SLOWING, text(kind)):
-            label = f"{text(kind)} thermal throttling"
-            yield Gauge("throttling", "cooling devices", partial(in_force, kind.with_name("cur_state"), by_heat, label))
+        if match_group(THROTTLE_PATTERN, read_text(kind)):
+            label = f"{read_text(kind)} thermal throttling"
+            yield Gauge(
+                "throttling", "cooling devices", partial(is_active, kind.with_name("cur_state"), by_heat, label)
+            )
 
 
-def number(path: Path) -> float:
+def read_number(path: Path) -> float:
     """The number in a file."""
     return float(path.read_text())
 
 
-def share(path: Path, whole: float) -> float:
+def read_fraction(path: Path, whole: float) -> float:
     """A utilization as a fraction (0 to 1); ValueError if it is out of range.
 
     Args:
         path: The file.
         whole: The file's value for full load.
     """
-    busy = number(path) / whole
+    busy = read_number(path) / whole
     if not 0 <= busy <= 1:
         raise ValueError(f"{path} has an impossible load of {busy:.0%}.")
     return busy
 
 
-def celsius(path: Path) -> float:
+def read_celsius(path: Path) -> float:
     """A temperature in degrees Celsius from a file of millidegrees; ValueError if it is implausible."""
-    degrees = number(path) / 1000
+    degrees = read_number(path) / 1000
     if round(degrees) not in PLAUSIBLE_C:
         raise ValueError(f"{path} has an implausible temperature of {degrees:g} C.")
     return degrees
@@ -151,11 +157,11 @@ def celsius(path: Path) -> float:
 def used_bytes(meminfo: Path) -> float:
     """Memory in use: the part that is not available without swapping."""
     listing = meminfo.read_text()
-    total, available = (int(found(rf"^{name}:\s*(\d+) kB", listing)) for name in ("MemTotal", "MemAvailable"))
+    total, available = (int(match_group(rf"^{name}:\s*(\d+) kB", listing)) for name in ("MemTotal", "MemAvailable"))
     return (total - available) * 1024
 
 
-def ticks(stat: Path) -> tuple[int, int]:
+def cpu_ticks(stat: Path) -> tuple[int, int]:
     """Busy ticks and all ticks of all cores together since boot.
 
     Waiting for disks counts as idle, time of other virtual machines (steal) as not busy; guests are part of `user`.
@@ -165,7 +171,7 @@ def ticks(stat: Path) -> tuple[int, int]:
     return busy, busy + idle + iowait + steal
 
 
-def rises(path: Path, cause: str, label: str) -> Callable[[], Slowed]:
+def counter_increased(path: Path, cause: str, label: str) -> Callable[[], ThrottleCauses]:
     """Return a function that reports a cause if a counter has increased since the last call.
 
     Args:
@@ -175,7 +181,7 @@ def rises(path: Path, cause: str, label: str) -> Callable[[], Slowed]:
     """
     last: int | None = None
 
-    def read() -> Slowed:
+    def read() -> ThrottleCauses:
         nonlocal last
         before, last = last, int(path.read_text())
         return {cause: [label] if before is not None and last > before else []}
@@ -183,6 +189,6 @@ def rises(path: Path, cause: str, label: str) -> Callable[[], Slowed]:
     return read
 
 
-def in_force(path: Path, cause: str, label: str) -> Slowed:
+def is_active(path: Path, cause: str, label: str) -> ThrottleCauses:
     """Report a cause if a cooling device is active."""
-    return {cause: [label] if number(path) > 0 else []}
+    return {cause: [label] if read_number(path) > 0 else []}

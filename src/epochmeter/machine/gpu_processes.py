@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 MPS = "nvidia-cuda-mps"
 """Name of the MPS service, through which processes share a GPU; it computes nothing itself."""
-HOSTS_OWN = "pid:[4026531836]"
+HOST_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the host's PID namespace, whose process IDs NVML lists."""
 GIB = 2**30
 
@@ -60,7 +60,7 @@ class GpuProcessMonitor:
             close: shuts NVML down.
             host_pids: whether process IDs here are the host's; None: read from the kernel.
         """
-        self.own: set[int] = {os.getpid()}
+        self.own_pids: set[int] = {os.getpid()}
         """Processes of this run; they and their descendants are not reported."""
         self._handles = handles
         self._close = close
@@ -98,7 +98,7 @@ class GpuProcessMonitor:
         others = [process for process in listed if process.pid not in own and not is_mps(process.pid)]
         if not own and not self._host_pids:
             # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
-            more = len(others) - (len(self.own) - 1)  # this process itself does not use the GPU
+            more = len(others) - (len(self.own_pids) - 1)  # this process itself does not use the GPU
             text = f"{len(others)} processes compute on {gpu}, {more} more than this run's own; their IDs are hidden"
             return {(gpu, 0): text} if more > 0 else {}
         if not others:
@@ -114,7 +114,7 @@ class GpuProcessMonitor:
     def _is_own(self, pid: int) -> bool:
         """Whether a process belongs to this run or is a descendant of one that does."""
         while pid > 1:
-            if pid in self.own:
+            if pid in self.own_pids:
                 return True
             pid = parent_of(pid)
         return False
@@ -135,7 +135,7 @@ def open_gpu_monitor(gpus: Sequence[str]) -> GpuProcessMonitor:
     handles = {}
     for uuid in gpus:
         with suppress(OSError):
-            name, handle = nvml.named(uuid)
+            name, handle = nvml.name_and_handle(uuid)
             handles[name] = handle
     return GpuProcessMonitor(handles, shut_down)
 
@@ -144,7 +144,7 @@ def compute_processes(gpu: str, handle: Any) -> list[GpuProcess]:
     """Return the processes with a compute context on a GPU; OSError if NVML does not list them."""
     import pynvml
 
-    listed = nvml.ask(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    listed = nvml.call_nvml(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     return [GpuProcess(gpu, process.pid, process.usedGpuMemory) for process in listed]
 
 
@@ -159,7 +159,7 @@ def utilization(gpu: str, handle: Any, since_us: int) -> tuple[dict[int, float],
 
     samples: Collection[Any] = ()
     with suppress(OSError):
-        samples = nvml.ask(gpu, pynvml.nvmlDeviceGetProcessUtilization, handle, since_us)
+        samples = nvml.call_nvml(gpu, pynvml.nvmlDeviceGetProcessUtilization, handle, since_us)
     percents: dict[int, list[int]] = defaultdict(list)
     for sample in samples:
         if sample.smUtil <= 100:  # some drivers fill unused samples with garbage
@@ -192,6 +192,6 @@ def is_mps(pid: int) -> bool:
 def in_hosts_pid_namespace() -> bool:
     """Whether process IDs here are the host's; in a container they may differ."""
     try:
-        return os.readlink("/proc/self/ns/pid") == HOSTS_OWN
+        return os.readlink("/proc/self/ns/pid") == HOST_PID_NAMESPACE
     except OSError:
         return False

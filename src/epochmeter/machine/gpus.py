@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from epochmeter.machine import nvml
-from epochmeter.machine.sysfs import found, present, text
+from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 Gpu = Mapping[str, str]
 """A GPU: `vendor`, `model`, `bus` (PCI address), `uuid` and `minor` (NVIDIA), as far as the driver reports them."""
@@ -23,28 +23,29 @@ def find_gpus(root: Path) -> list[Gpu]:
         root: The root of the machine's files; not `/` for a recorded machine.
     """
     nvidia = [
-        _nvidia(text(path), path.parent.name) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
+        _nvidia(read_text(path), path.parent.name)
+        for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
     if not nvidia and root == Path("/") and not _is_tegra(root):
         nvidia = [*nvml.list_gpus()]
     nodes = sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name))
-    amd = [_amd(text(node / "name"), text(node / "properties")) for node in nodes]
-    return [present(gpu) for gpu in (*nvidia, *filter(None, amd))]
+    amd = [_amd(read_text(node / "name"), read_text(node / "properties")) for node in nodes]
+    return [drop_empty(gpu) for gpu in (*nvidia, *filter(None, amd))]
 
 
 def _nvidia(information: str, bus: str) -> dict[str, str]:
     return {
         "vendor": "nvidia",
-        "model": found(r"^Model:\s*(.+)", information),
+        "model": match_group(r"^Model:\s*(.+)", information),
         "bus": bus,
-        "minor": found(r"^Device Minor:\s*(\d+)", information),
-        "uuid": found(r"^GPU UUID:\s*(GPU-[\da-f-]+)", information),
+        "minor": match_group(r"^Device Minor:\s*(\d+)", information),
+        "uuid": match_group(r"^GPU UUID:\s*(GPU-[\da-f-]+)", information),
     }
 
 
 def _is_tegra(root: Path) -> bool:
     """Whether this is a Jetson, whose NVML lists the built-in GPU, unlike the driver."""
-    return "nvidia,tegra" in text(root / "sys/firmware/devicetree/base/compatible")
+    return "nvidia,tegra" in read_text(root / "sys/firmware/devicetree/base/compatible")
 
 
 def _amd(model: str, properties: str) -> dict[str, str]:
@@ -62,7 +63,7 @@ def _amd(model: str, properties: str) -> dict[str, str]:
     }
 
 
-def openable(gpu: Gpu) -> bool:
+def can_open(gpu: Gpu) -> bool:
     """Whether this process may open the GPU's device: a Slurm job sees all GPUs, but may open only its own."""
     try:
         os.close(os.open(f"/dev/nvidia{gpu['minor']}", os.O_RDWR))
@@ -73,10 +74,10 @@ def openable(gpu: Gpu) -> bool:
     return True
 
 
-def used(
+def select_gpus(
     gpus: Sequence[Gpu],
     environment: Mapping[str, str],
-    may_open: Callable[[Gpu], bool] = openable,
+    may_open: Callable[[Gpu], bool] = can_open,
     count: int | None = 1,
 ) -> list[Gpu]:
     """Select the GPUs that a run uses: the first ones that its environment makes visible.
@@ -93,12 +94,12 @@ def used(
     own = [gpu for gpu in gpus if gpu["vendor"] == gpus[0]["vendor"] and may_open(gpu)]
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if own and own[0]["vendor"] == "amd":
-        own = visible(own, environment.get("ROCR_VISIBLE_DEVICES"))
+        own = apply_visible_devices(own, environment.get("ROCR_VISIBLE_DEVICES"))
         listed = environment.get("HIP_VISIBLE_DEVICES") or listed or None  # HIP treats an empty list as unset
-    return visible(own, listed)[:count]
+    return apply_visible_devices(own, listed)[:count]
 
 
-def visible(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
+def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
     """Select GPUs as CUDA does: in the order of the list, up to its first invalid entry.
 
     Args:
@@ -119,19 +120,19 @@ def visible(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
     return selected
 
 
-def name_of(gpu: Gpu) -> str | None:
+def meter_id(gpu: Gpu) -> str | None:
     """The identifier by which a meter finds a GPU: its UUID, or the PCI address of an AMD GPU without one."""
     return gpu.get("uuid") or (gpu.get("bus") if gpu["vendor"] == "amd" else None)
 
 
-def is_named(uuid: str, name: str) -> bool:
+def matches_uuid(uuid: str, name: str) -> bool:
     """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address.
 
     ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
 
     Args:
         uuid: The UUID from torch.
-        name: The GPU's name, as `name_of` returns it.
+        name: The GPU's name, as `meter_id` returns it.
     """
     if not name.startswith("GPU-"):
         return True

@@ -14,7 +14,7 @@ from typing import Any
 
 from epochmeter.machine import cpu, jetson
 from epochmeter.machine.gpus import find_gpus
-from epochmeter.machine.sysfs import found, present, text
+from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
@@ -29,10 +29,10 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
     """
     root = Path(root)
     l4t = jetson.l4t(root)
-    return present(
+    return drop_empty(
         {
-            "hostname": text(root / "proc/sys/kernel/hostname"),
-            "boot_id": text(root / "proc/sys/kernel/random/boot_id"),
+            "hostname": read_text(root / "proc/sys/kernel/hostname"),
+            "boot_id": read_text(root / "proc/sys/kernel/random/boot_id"),
             "board": _board(root),
             "cpu": cpu.describe(root),
             "memory_bytes": _memory_bytes(root),
@@ -44,8 +44,8 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
             "power_mode": jetson.power_mode(root),
             "power_limits_w": cpu.power_limits_w(root),
             "fan": jetson.fan(root),
-            "kernel": text(root / "proc/sys/kernel/osrelease"),
-            "os": found(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release")),
+            "kernel": read_text(root / "proc/sys/kernel/osrelease"),
+            "os": match_group(r'^PRETTY_NAME="?([^"\n]+)', read_text(root / "etc/os-release")),
             "l4t": l4t,
             "jetpack": jetson.jetpack(l4t),
             "python": platform.python_version(),
@@ -55,11 +55,11 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, A
     )
 
 
-SPECIFIC = ("board", "tegra", "gpu")
+MATCH_PRIORITY = ("board", "tegra", "gpu")
 """The facts that a device is detected by, the most specific first."""
 
 
-def facts(root: str | Path = "/") -> dict[str, str | None]:
+def device_facts(root: str | Path = "/") -> dict[str, str | None]:
     """Collect the facts that a device's `match` is compared with.
 
     Returns:
@@ -72,12 +72,12 @@ def facts(root: str | Path = "/") -> dict[str, str | None]:
     return {"board": names or None, "tegra": tegra, "gpu": gpus[0]["vendor"] if gpus else None}
 
 
-def fits(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
+def is_match(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:
     """Whether all facts match their regular expressions; a device without `match` (None) never matches."""
     return match is not None and all(re.search(match[key], facts.get(key) or "") for key in match)
 
 
-def detect(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
+def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
     """Select the device that matches best: by its board, else by its GPU, else the one without conditions.
 
     The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
@@ -89,39 +89,39 @@ def detect(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, 
     Raises:
         ValueError: No device matches.
     """
-    matching = [name for name, match in devices.items() if fits(match, facts)]
+    matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:
         raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
     return min(matching, key=lambda name: _rank(devices[name] or {}))
 
 
 def _rank(match: Mapping[str, str]) -> int:
-    return next((rank for rank, key in enumerate(SPECIFIC) if key in match), len(SPECIFIC))
+    return next((rank for rank, key in enumerate(MATCH_PRIORITY) if key in match), len(MATCH_PRIORITY))
 
 
 def _board(root: Path) -> dict[str, str]:
     for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
-        names = present({"model": text(tree / "model"), "compatible": text(tree / "compatible")})
+        names = drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
         if names:
-            return {**names, **jetson.parts(names.get("compatible", ""))}
+            return {**names, **jetson.part_numbers(names.get("compatible", ""))}
     return {}
 
 
 def _memory_bytes(root: Path) -> int:
-    return int(found(r"^MemTotal:\s*(\d+) kB", text(root / "proc/meminfo")) or 0) * 1024
+    return int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024
 
 
 def _driver(root: Path) -> str:
     """The version of NVIDIA's driver."""
-    return found(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", text(root / "proc/driver/nvidia/version"))
+    return match_group(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", read_text(root / "proc/driver/nvidia/version"))
 
 
 def _cuda(root: Path) -> str:
     """The version of the machine's CUDA toolkit; torch has its own."""
     folder = root / "usr/local/cuda"
-    return found(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', text(folder / "version.json")) or found(
-        r"CUDA Version ([\d.]+)", text(folder / "version.txt")
-    )
+    return match_group(
+        r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', read_text(folder / "version.json")
+    ) or match_group(r"CUDA Version ([\d.]+)", read_text(folder / "version.txt"))
 
 
 def _packages() -> dict[str, str]:
@@ -135,7 +135,7 @@ def _packages() -> dict[str, str]:
 
 
 @cache
-def commit(project: Path) -> str | None:
+def git_commit(project: Path) -> str | None:
     """Return the git commit of a folder, read once per process; None if there is none."""
     return _git(project).get("commit")
 

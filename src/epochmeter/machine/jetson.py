@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.power_modes import CONF, current, modes
-from epochmeter.machine.sysfs import found, present, text
+from epochmeter.machine.power_modes import CONF_FILE, current_mode, read_modes
+from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
 """Developer kits with a part number of their own: module and carrier board."""
@@ -13,7 +13,7 @@ KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
 """The kernel's names of the GPU's frequency; Thor's video engines have other names and scale independently."""
 
-LOCKED, FREE = "locked", "free"
+LOCKED, UNLOCKED = "locked", "free"
 FAN = re.compile(r"pwm.?fan")
 """The kernel's names of the fan, which NVIDIA has spelled in several ways."""
 
@@ -32,7 +32,7 @@ JETPACKS = {
 """JetPack by release of Linux for Tegra; by its major number for unknown releases."""
 
 
-def parts(compatible: str) -> dict[str, str]:
+def part_numbers(compatible: str) -> dict[str, str]:
     """The part numbers of module and carrier board, from the device tree's `compatible` names."""
     numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
     if not numbers:
@@ -41,12 +41,12 @@ def parts(compatible: str) -> dict[str, str]:
         carrier, module = pair.groups()
         return {"module": module, "carrier": carrier}
     module, carrier = KITS.get(numbers[0][:5], (numbers[0], ""))
-    return present({"module": module, "carrier": carrier})
+    return drop_empty({"module": module, "carrier": carrier})
 
 
 def l4t(root: Path) -> str:
     """The release of Linux for Tegra, such as 36.4.3."""
-    release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", text(root / "etc/nv_tegra_release"))
+    release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", read_text(root / "etc/nv_tegra_release"))
     return ".".join(release.groups()) if release else ""
 
 
@@ -57,11 +57,11 @@ def jetpack(release: str) -> str:
 
 def power_mode(root: Path) -> dict[str, Any]:
     """The current power mode: its id, and its name on this board."""
-    number = current(root)
+    number = current_mode(root)
     if number is None:
         return {}
-    available, _ = modes(text(root / CONF))
-    return {"id": number, **present({"name": available[number].name if number in available else ""})}
+    available, _ = read_modes(read_text(root / CONF_FILE))
+    return {"id": number, **drop_empty({"name": available[number].name if number in available else ""})}
 
 
 def gpu_devfreqs(root: Path) -> list[Path]:
@@ -78,11 +78,11 @@ def clocks(root: Path) -> str:
     """
     lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
     lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
-    bounds = [(text(low), text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
+    bounds = [(read_text(low), read_text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
     readable = [(low, high) for low, high in bounds if low and high]
     if not readable:
         return ""
-    return LOCKED if all(low == high for low, high in readable) else FREE
+    return LOCKED if all(low == high for low, high in readable) else UNLOCKED
 
 
 def fan_duty(root: Path) -> Path | None:
@@ -98,7 +98,7 @@ def fan(root: Path) -> dict[str, Any]:
         duty = fan_duty(root)
     except OSError:
         duty = None
-    pwm = text(duty) if duty else ""
-    profile = found(r"FAN_PROFILE[:\s]+(\w+)", text(root / "var/lib/nvfancontrol/status"))
-    default = found(r"FAN_DEFAULT_PROFILE\s+(\w+)", text(root / "etc/nvfancontrol.conf"))
-    return {**({"pwm": int(pwm)} if pwm.isdigit() else {}), **present({"profile": profile or default})}
+    pwm = read_text(duty) if duty else ""
+    profile = match_group(r"FAN_PROFILE[:\s]+(\w+)", read_text(root / "var/lib/nvfancontrol/status"))
+    default = match_group(r"FAN_DEFAULT_PROFILE\s+(\w+)", read_text(root / "etc/nvfancontrol.conf"))
+    return {**({"pwm": int(pwm)} if pwm.isdigit() else {}), **drop_empty({"profile": profile or default})}

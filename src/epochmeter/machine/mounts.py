@@ -50,11 +50,11 @@ def _mounts(root: Path) -> list[Mount]:
         entry, _, system = line.partition(" - ")
         _, _, number, _, point, *_ = entry.split(" ")
         filesystem, source, options = [*system.split(" "), "", ""][:3]
-        pairs = [(key, _plain(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
-        mounts.append(Mount(number, _plain(point), filesystem, _plain(source), pairs))
+        pairs = [(key, _unescape(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
+        mounts.append(Mount(number, _unescape(point), filesystem, _unescape(source), pairs))
     return mounts
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decode a path, in which the kernel writes blanks and similar characters as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

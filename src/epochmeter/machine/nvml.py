@@ -35,7 +35,7 @@ def start() -> Callable[[], None]:
     return pynvml.nvmlShutdown  # type: ignore[no-any-return]
 
 
-def ask(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
+def call_nvml(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of NVML.
 
     Args:
@@ -54,7 +54,7 @@ def ask(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
         raise OSError(f"NVML does not report it for {gpu}: {error}.") from error
 
 
-def named(uuid: str) -> tuple[str, Any]:
+def name_and_handle(uuid: str) -> tuple[str, Any]:
     """Return the name of a GPU, such as `gpu0` by its number in PCI order, and its handle.
 
     Args:
@@ -66,8 +66,8 @@ def named(uuid: str) -> tuple[str, Any]:
     import pynvml
 
     full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    handle = ask(uuid, pynvml.nvmlDeviceGetHandleByUUID, full)
-    return f"gpu{ask(uuid, pynvml.nvmlDeviceGetIndex, handle)}", handle
+    handle = call_nvml(uuid, pynvml.nvmlDeviceGetHandleByUUID, full)
+    return f"gpu{call_nvml(uuid, pynvml.nvmlDeviceGetIndex, handle)}", handle
 
 
 @cache  # starting NVML may take 0.1 s, and a run needs the list several times
@@ -80,15 +80,17 @@ def list_gpus() -> Sequence[dict[str, str]]:
     import pynvml
 
     try:
-        count = ask("this machine", pynvml.nvmlDeviceGetCount)
-        return [_described(ask(f"gpu{index}", pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+        count = call_nvml("this machine", pynvml.nvmlDeviceGetCount)
+        return [
+            _describe_gpu(call_nvml(f"gpu{index}", pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)
+        ]
     except OSError:
         return []
     finally:
         shut_down()
 
 
-def _described(handle: Any) -> dict[str, str]:
+def _describe_gpu(handle: Any) -> dict[str, str]:
     """Return vendor, model, bus, minor number and UUID of a GPU, as far as NVML reports them."""
     import pynvml
 
@@ -102,5 +104,5 @@ def _described(handle: Any) -> dict[str, str]:
     gpu = {"vendor": "nvidia"}
     for key, call in calls.items():
         with suppress(OSError):
-            gpu[key] = ask("a GPU", call, handle)
+            gpu[key] = call_nvml("a GPU", call, handle)
     return gpu

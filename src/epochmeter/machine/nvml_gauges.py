@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from epochmeter.machine import nvml
-from epochmeter.machine.gauges import AT_LIMIT, POWER_CAPPED, THERMAL, Gauge, Slowed
+from epochmeter.machine.gauges import POWER_CAPPED, POWER_LIMIT_CAUSE, THERMAL, Gauge, ThrottleCauses
 
 
-def start(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
+def open_nvml_gauges(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
     """Open the gauges of GPUs.
 
     Args:
@@ -36,24 +36,24 @@ def find_gauges(uuid: str) -> Iterator[Gauge]:
     """List a GPU's gauges, named by its index in PCI order; OSError if NVML does not know the GPU."""
     import pynvml
 
-    name, handle = nvml.named(uuid)
+    name, handle = nvml.name_and_handle(uuid)
     calls = {
         "gpu_utilization": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
         "gpu_clock_mean_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
         "temperature_max_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     }
     for quantity, call in calls.items():
-        yield Gauge(quantity, f"NVML, {name}", partial(nvml.ask, name, call, handle))
-    yield Gauge("throttling", f"NVML, {name}", partial(held_down, name, handle))
+        yield Gauge(quantity, f"NVML, {name}", partial(nvml.call_nvml, name, call, handle))
+    yield Gauge("throttling", f"NVML, {name}", partial(throttle_causes, name, handle))
 
 
-def held_down(name: str, handle: Any) -> Slowed:
+def throttle_causes(name: str, handle: Any) -> ThrottleCauses:
     """Return the causes that lower a GPU's clocks now, by NVML's clocks-event reasons."""
     import pynvml
 
     reasons = {
         POWER_CAPPED: {
-            pynvml.nvmlClocksThrottleReasonSwPowerCap: AT_LIMIT,
+            pynvml.nvmlClocksThrottleReasonSwPowerCap: POWER_LIMIT_CAUSE,
             pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "HW power brake",
         },
         THERMAL: {
@@ -61,7 +61,7 @@ def held_down(name: str, handle: Any) -> Slowed:
             pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "HW thermal throttling",
         },
     }
-    active = nvml.ask(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    active = nvml.call_nvml(name, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return {
         cause: [f"{name} {label}" for bit, label in by_bit.items() if active & bit] for cause, by_bit in reasons.items()
     }

@@ -18,12 +18,12 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-CHUNK = 1 << 20
-MOST_FILES = 20_000
+CHUNK_BYTES = 1 << 20
+MAX_FILES = 20_000
 """Largest number of files to examine, a random sample of the dataset: one takes about 15 us, twice per epoch."""
-STAYED, FITS = 0.01, 0.99
+MAX_COLD_FRACTION, MIN_WARM_FRACTION = 0.01, 0.99
 """Largest cached fraction of a cold dataset and smallest of a warm one without a note."""
-DROP = "/proc/sys/vm/drop_caches"
+DROP_CACHES_FILE = "/proc/sys/vm/drop_caches"
 LIMIT_S = 120
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -34,14 +34,14 @@ class Residency:
 
     def __init__(self, folder: Path) -> None:
         train = folder / "train"
-        self._sample = sampled(files(train if train.is_dir() else folder), MOST_FILES)
+        self._sample = sample_paths(iter_files(train if train.is_dir() else folder), MAX_FILES)
         self.reason: str | None = None
         """Why the fraction is unknown."""
 
-    def share(self) -> float | None:
+    def fraction(self) -> float | None:
         """Measure the cached fraction, 0 to 1; None, with `reason`, if it is unknown."""
         try:
-            fraction = cached_share(self._sample)
+            fraction = resident_fraction(self._sample)
         except OSError as error:
             self.reason = f"the files cannot be examined: {error}"
             return None
@@ -50,31 +50,31 @@ class Residency:
         return fraction
 
 
-def prepare(cache: str, folder: Path, epoch: int = 0) -> str | None:
+def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
     """Prepare the page cache before an epoch.
 
     Args:
-        cache: `keep`, `cold`, `cold_each_epoch` or `warm`.
+        cache: `keep`, `cold`, `cold_each_epoch` or `read_into_cache`.
         folder: The dataset.
         epoch: The epoch, from 0.
 
     Returns:
-        The expected state of the files, `cold` or `warm`; None if nothing was done.
+        The expected state of the files, `cold` or `read_into_cache`; None if nothing was done.
     """
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
-        evict(files(folder))
+        evict(iter_files(folder))
         return "cold"
     if cache == "warm" and epoch == 0:
-        warm(files(folder))
+        read_into_cache(iter_files(folder))
         return "warm"
     return None
 
 
-def missed(expected: str | None, share: float | None, medium: str = "unknown") -> list[str]:
+def residency_warning(expected: str | None, share: float | None, medium: str = "unknown") -> list[str]:
     """Return a note if the cached fraction is not the expected one, or unknown.
 
     Args:
-        expected: The expected state, `cold` or `warm`; None: any.
+        expected: The expected state, `cold` or `read_into_cache`; None: any.
         share: The cached fraction; None: unknown.
         medium: The dataset's storage medium.
     """
@@ -82,14 +82,14 @@ def missed(expected: str | None, share: float | None, medium: str = "unknown") -
         return ["page cache: cold is not possible, since the dataset is in memory."]
     if expected and share is None:
         return [f"page cache: cannot check that the dataset is {expected}."]
-    if expected == "cold" and share and share > STAYED:
+    if expected == "cold" and share and share > MAX_COLD_FRACTION:
         return [f"page cache: {share:.0%} of the dataset is cached instead of none (cold)."]
-    if expected == "warm" and share is not None and share < FITS:
+    if expected == "warm" and share is not None and share < MIN_WARM_FRACTION:
         return [f"page cache: only {share:.0%} of the dataset is cached instead of all (warm); more does not fit."]
     return []
 
 
-def files(folder: Path) -> Iterator[str]:
+def iter_files(folder: Path) -> Iterator[str]:
     """Iterate over all files below a folder, following links; no folder is visited twice.
 
     Unreadable folders, such as lost+found, are skipped.
@@ -113,7 +113,7 @@ def files(folder: Path) -> Iterator[str]:
             continue
 
 
-def sampled(paths: Iterable[str], most: int) -> list[str]:
+def sample_paths(paths: Iterable[str], most: int) -> list[str]:
     """Draw a uniform random sample of at most `most` paths (reservoir sampling with a fixed seed)."""
     chance = random.Random(0)
     chosen: list[str] = []
@@ -152,13 +152,15 @@ def drop_caches() -> None:
     """
     os.sync()
     try:
-        with open(DROP, "w") as control:
+        with open(DROP_CACHES_FILE, "w") as control:
             control.write("3")
         return
     except OSError as error:
         refused = str(error)
     try:
-        tee = subprocess.run(["sudo", "-n", "tee", DROP], input="3", capture_output=True, text=True, timeout=LIMIT_S)
+        tee = subprocess.run(
+            ["sudo", "-n", "tee", DROP_CACHES_FILE], input="3", capture_output=True, text=True, timeout=LIMIT_S
+        )
         if tee.returncode == 0:
             return
         refused += f"; sudo: {tee.stderr.strip()}"
@@ -166,14 +168,14 @@ def drop_caches() -> None:
         refused += f"; sudo: {error}"
     raise RuntimeError(
         f"drop_caches=true needs root: {refused}\nhint: allow it with a line in sudoers, "
-        f"`{_user()} ALL=(root) NOPASSWD: /usr/bin/tee {DROP}`; or leave it out, since cache=cold evicts the dataset's "
-        "files without it"
+        f"`{_user()} ALL=(root) NOPASSWD: /usr/bin/tee {DROP_CACHES_FILE}`; or leave it out, "
+        "since cache=cold evicts the dataset's files without it"
     )
 
 
-def warm(paths: Iterable[str]) -> None:
+def read_into_cache(paths: Iterable[str]) -> None:
     """Read files completely, so that the page cache holds as many of them as fit; unreadable files are skipped."""
-    buffer = bytearray(CHUNK)
+    buffer = bytearray(CHUNK_BYTES)
     for path in paths:
         try:
             with open(path, "rb", buffering=0) as file:
@@ -183,7 +185,7 @@ def warm(paths: Iterable[str]) -> None:
             continue
 
 
-def cached_share(paths: Iterable[str]) -> float | None:
+def resident_fraction(paths: Iterable[str]) -> float | None:
     """The fraction of the files' pages in the page cache, 0 to 1; None if the kernel does not report it."""
     cached = pages = 0
     for path in paths:
@@ -191,13 +193,13 @@ def cached_share(paths: Iterable[str]) -> float | None:
             status = os.fstat(file.fileno())
             if status.st_uid != os.geteuid() and not os.access(path, os.W_OK):
                 return None
-            resident = _resident(file.fileno(), status.st_size)
+            resident = _resident_pages(file.fileno(), status.st_size)
         cached += sum(resident)
         pages += len(resident)
     return cached / pages if pages else None
 
 
-def _resident(descriptor: int, size: int) -> bytes:
+def _resident_pages(descriptor: int, size: int) -> bytes:
     """One byte per page of the file: 1 if it is cached."""
     if size == 0:
         return b""  # an empty file cannot be mapped

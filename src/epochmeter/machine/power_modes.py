@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.sysfs import found, text
+from epochmeter.machine.sysfs import match_group, read_text
 
-CONF = "etc/nvpmodel.conf"
+CONF_FILE = "etc/nvpmodel.conf"
 
 
 class Mode(NamedTuple):
@@ -37,17 +37,17 @@ class Mode(NamedTuple):
         return next((float(word[1]) for word in words if word), None)
 
 
-def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
+def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
     """The modes of an nvpmodel.conf by number, in its order, and the number of the default."""
     read: dict[int, Mode] = {}
     default = mode = None
     for line in conf.splitlines():
         words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
         match words:
-            case ["<", "POWER_MODEL", number, name, ">"] if value(number).isdigit():
-                mode = Mode(int(value(number)), value(name), 0, frozenset())
-            case ["<", "PM_CONFIG", number, ">"] if value(number).isdigit():
-                default, mode = int(value(number)), None
+            case ["<", "POWER_MODEL", number, name, ">"] if parse_value(number).isdigit():
+                mode = Mode(int(parse_value(number)), parse_value(name), 0, frozenset())
+            case ["<", "PM_CONFIG", number, ">"] if parse_value(number).isdigit():
+                default, mode = int(parse_value(number)), None
             case ["<", *_]:
                 mode = None
             case ["CPU_ONLINE", _, "1"] if mode:
@@ -59,12 +59,12 @@ def modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
     return read, default
 
 
-def value(assignment: str) -> str:
+def parse_value(assignment: str) -> str:
     """The text after `=`."""
     return assignment.partition("=")[2]
 
 
-def current(root: Path) -> int | None:
+def current_mode(root: Path) -> int | None:
     """The id of the current mode, from nvpmodel's status file; None if there is none."""
-    number = found(r"pmode:(\d+)", text(root / "var/lib/nvpmodel/status"))
+    number = match_group(r"pmode:(\d+)", read_text(root / "var/lib/nvpmodel/status"))
     return int(number) if number else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-ENDED = ("Z", "X")
+ENDED_STATES = ("Z", "X")
 """States of a process that has ended but has not been waited for by its parent."""
 
 
@@ -19,8 +19,8 @@ class Process(NamedTuple):
         host: Name of the host.
         pid: Its process ID.
         boot_id: Identifier of the host's boot; None or empty if unknown.
-        began: Its start time, as `began` returns it; None if unknown.
-        numbers: The PID namespace of `pid`, as `numbers` returns it, since a container may have its own; None if
+        began: Its start time, as `start_ticks` returns it; None if unknown.
+        numbers: The PID namespace of `pid`, as `pid_namespace` returns it, since a container may have its own; None if
             unknown.
     """
 
@@ -33,7 +33,7 @@ class Process(NamedTuple):
 
 def this_process() -> Process:
     """The identity of this process."""
-    return Process(platform.node(), os.getpid(), boot_id(), began(os.getpid()), numbers())
+    return Process(platform.node(), os.getpid(), boot_id(), start_ticks(os.getpid()), pid_namespace())
 
 
 def boot_id() -> str:
@@ -44,7 +44,7 @@ def boot_id() -> str:
         return ""
 
 
-def numbers() -> str | None:
+def pid_namespace() -> str | None:
     """The kernel's name of this process's PID namespace; None if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -52,7 +52,7 @@ def numbers() -> str | None:
         return None
 
 
-def began(pid: int) -> str | None:
+def start_ticks(pid: int) -> str | None:
     """Start time of a process in clock ticks since boot, which clock changes do not affect; None if there is none."""
     try:
         return _stat(pid)[19]
@@ -60,19 +60,19 @@ def began(pid: int) -> str | None:
         return None
 
 
-def lives(process: Process) -> bool:
+def is_alive(process: Process) -> bool:
     """Whether a process is running; assumed True for processes of other hosts or containers."""
     if process.host != platform.node():
         return True
     if process.boot_id and (now := boot_id()) and process.boot_id != now:
         return False
-    if process.numbers not in (None, numbers()):
+    if process.numbers not in (None, pid_namespace()):
         return True
     try:
         stat = _stat(process.pid)
     except OSError:
         return False
-    return stat[0] not in ENDED and process.began in (None, stat[19])
+    return stat[0] not in ENDED_STATES and process.began in (None, stat[19])
 
 
 def _stat(pid: int) -> list[str]:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-ONE_STOP_S = 1.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+REPEATED_SIGNAL_S = 1.0
 """Signals within this time of the previous one are the same stop, as of a key that is held down."""
 
 
@@ -24,29 +24,29 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._last_s = -ONE_STOP_S
+        self._last_s = -REPEATED_SIGNAL_S
 
     def install(self) -> None:
         """Handle the signals, except ignored ones: nohup ignores SIGHUP, a script's background job SIGINT."""
-        for number in STOPPING:
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         before_s, self._last_s = self._last_s, time.monotonic()
-        if self._last_s - before_s < ONE_STOP_S:
+        if self._last_s - before_s < REPEATED_SIGNAL_S:
             return
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def default() -> None:
+def restore_defaults() -> None:
     """Let the signals end this process at once, without a traceback; all contexts have been closed."""
-    for number in STOPPING:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
 
-class Gate:
+class SignalDeferral:
     """Defers the signals that would stop this process while it is shut.
 
     Masking the signals is not enough: the kernel would deliver them to another thread, and Python's main thread would
@@ -57,29 +57,29 @@ class Gate:
     """
 
     def __init__(self, end: CodeType | None = None) -> None:
-        self.shut = False
-        self.came: list[int] = []
+        self.is_deferring = False
+        self.received: list[int] = []
         """The signals that arrived while it was shut."""
         self._end = end
         self._handlers: dict[int, Any] = {}
 
-    def stand(self) -> None:
+    def install(self) -> None:
         """Install the gate before the current handlers."""
-        for number in STOPPING:
+        for number in STOP_SIGNALS:
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):
                 self._handlers[number] = handler
-                signal.signal(number, self._hear)
+                signal.signal(number, self._handle)
 
-    def leave(self) -> None:
+    def restore(self) -> None:
         """Open the gate and restore the handlers."""
-        self.shut = False
+        self.is_deferring = False
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.shut or (frame and frame.f_code is self._end):
-            self.came.append(number)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_deferring or (frame and frame.f_code is self._end):
+            self.received.append(number)
         elif callable(handler := self._handlers[number]):
             handler(number, frame)
         else:
@@ -88,23 +88,23 @@ class Gate:
 
 
 @contextmanager
-def held_off() -> Iterator[list[int]]:
+def deferred_signals() -> Iterator[list[int]]:
     """Defer signals that would stop this process; yields the list of those that arrive."""
-    gate = Gate()
-    gate.stand()
-    gate.shut = True
+    gate = SignalDeferral()
+    gate.install()
+    gate.is_deferring = True
     try:
-        yield gate.came
+        yield gate.received
     finally:
-        gate.leave()
+        gate.restore()
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def uninterruptible() -> Iterator[None]:
     """Protect a block from interruption: a signal that arrives within it is delivered at its end."""
     came: list[int] = []
     try:
-        with held_off() as came:
+        with deferred_signals() as came:
             yield
     finally:
         if came:
@@ -112,7 +112,7 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def foremost() -> Iterator[None]:
+def prefer_stop() -> Iterator[None]:
     """Raise a stop rather than an error that occurred while it was handled.
 
     The stop's exception may be raised anywhere, so that the code it interrupts may fail in its cleanup: a lock that
@@ -121,12 +121,12 @@ def foremost() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if stop := _behind(error):
+        if stop := _stop_behind(error):
             raise stop from None
         raise
 
 
-def _behind(error: BaseException) -> BaseException | None:
+def _stop_behind(error: BaseException) -> BaseException | None:
     """The stop that was being handled when an error was raised; None if there was none."""
     context = error.__context__
     while context and not isinstance(context, (KeyboardInterrupt, SystemExit)):

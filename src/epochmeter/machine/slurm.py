@@ -8,12 +8,12 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-PATIENCE_S = 30.0
+COMMAND_LIMIT_S = 30.0
 ARRAY_LIMIT = 1001
 """Largest job array if Slurm does not report its limit: its default."""
-WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-OUT_OF_USE = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
+PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
 
 
@@ -21,7 +21,7 @@ GONE = "GONE"
 """State of a job that Slurm no longer knows, which is the case some minutes after its end; not a state of Slurm."""
 
 
-class Job(NamedTuple):
+class SlurmJob(NamedTuple):
     """A Slurm job.
 
     Attributes:
@@ -34,18 +34,18 @@ class Job(NamedTuple):
     job_id: str
     state: str
     node: str = ""
-    why: str = ""
+    reason: str = ""
 
     @property
     def is_waiting(self) -> bool:
-        return self.state in WAITING
+        return self.state in PENDING_STATES
 
     @property
     def has_ended(self) -> bool:
-        return self.state not in (*WAITING, *AT_WORK)
+        return self.state not in (*PENDING_STATES, *RUNNING_STATES)
 
 
-class Machine(NamedTuple):
+class SlurmNode(NamedTuple):
     """A node of the cluster."""
 
     name: str
@@ -55,28 +55,28 @@ class Machine(NamedTuple):
     @property
     def is_in_use(self) -> bool:
         """Whether it accepts jobs; `*`, as in `idle*`, marks a node that does not respond."""
-        return not self.state.startswith(OUT_OF_USE) and not self.state.endswith("*")
+        return not self.state.startswith(UNUSABLE_STATES) and not self.state.endswith("*")
 
 
-def machines(partition: str | None = None) -> list[Machine]:
+def list_nodes(partition: str | None = None) -> list[SlurmNode]:
     """List the nodes of a partition, or of all partitions.
 
     Raises:
         RuntimeError: There is no Slurm, or it does not respond.
     """
     options = [f"--partition={partition}"] if partition else []
-    rows = ask("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
+    rows = run_command("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
     unique = dict.fromkeys(rows)  # a node is listed once per partition
-    return [machine(row) for row in unique]
+    return [parse_node(row) for row in unique]
 
 
-def machine(row: str) -> Machine:
+def parse_node(row: str) -> SlurmNode:
     """Parse a row of sinfo."""
     name, features, state = row.split("|")
-    return Machine(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
+    return SlurmNode(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
 
 
-def jobs(name: str) -> dict[str, Job]:
+def list_jobs(name: str) -> dict[str, SlurmJob]:
     """List this user's jobs with a name, by ID: pending, running and recently ended ones.
 
     Slurm forgets an ended job after its MinJobAge, by default 5 minutes.
@@ -84,15 +84,17 @@ def jobs(name: str) -> dict[str, Job]:
     Raises:
         RuntimeError: Slurm does not respond.
     """
-    rows = ask("squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
-    parsed = (Job(*row.split("|", 3)) for row in rows.splitlines())
+    rows = run_command(
+        "squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r"
+    )
+    parsed = (SlurmJob(*row.split("|", 3)) for row in rows.splitlines())
     return {job.job_id: job for job in parsed}
 
 
 def array_limit() -> int:
     """Largest number of jobs in an array that starts at 0; 1 if Slurm is configured without arrays."""
     try:
-        config = ask("scontrol", "show", "config")
+        config = run_command("scontrol", "show", "config")
     except RuntimeError:
         return ARRAY_LIMIT
     limits = re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", config, re.MULTILINE)
@@ -102,14 +104,14 @@ def array_limit() -> int:
 def cancel(job_ids: Collection[str]) -> None:
     """Cancel jobs, which get SIGTERM first; RuntimeError if Slurm does not respond."""
     if job_ids:
-        ask("scancel", *job_ids)
+        run_command("scancel", *job_ids)
 
 
-def ask(program: str, *arguments: str) -> str:
+def run_command(program: str, *arguments: str) -> str:
     """Run one of Slurm's programs and return its output.
 
     Raises:
-        RuntimeError: It is not installed, fails, or does not end within `PATIENCE_S` seconds.
+        RuntimeError: It is not installed, fails, or does not end within `COMMAND_LIMIT_S` seconds.
     """
     path = shutil.which(program)
     if path is None:
@@ -117,7 +119,7 @@ def ask(program: str, *arguments: str) -> str:
     try:
         return subprocess.run(
             [path, *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=True,
         ).stdout  # fmt: skip
     except subprocess.CalledProcessError as error:
         message = " ".join(error.stderr.split()) or f"code {error.returncode}"
@@ -126,7 +128,7 @@ def ask(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
-def lacking(constraint: str | int, nodes: Sequence[Machine]) -> list[str]:
+def missing_features(constraint: str | int, nodes: Sequence[SlurmNode]) -> list[str]:
     """The features of a constraint, such as `nano&nvme|agx`, that no node has.
 
     Args:
@@ -134,26 +136,26 @@ def lacking(constraint: str | int, nodes: Sequence[Machine]) -> list[str]:
         nodes: The nodes.
     """
     available = {feature for node in nodes for feature in node.features}
-    return [feature for feature in named(constraint) if feature not in available]
+    return [feature for feature in constraint_features(constraint) if feature not in available]
 
 
-def serving(constraint: str | int | None, nodes: Sequence[Machine]) -> list[Machine]:
+def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
     """The nodes with any feature of a constraint; at least those that Slurm would select.
 
     Args:
         constraint: A constraint in Slurm's syntax; None: all nodes.
         nodes: The nodes.
     """
-    features = {*named(constraint)} if constraint else set()
+    features = {*constraint_features(constraint)} if constraint else set()
     return [node for node in nodes if not features or features & node.features]
 
 
-def named(constraint: str | int) -> list[str]:
+def constraint_features(constraint: str | int) -> list[str]:
     """The features in a constraint, such as `nano`, `80gb` or `3090` (which Hydra parses as a number)."""
     return re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint)))
 
 
-def company(environment: Mapping[str, str]) -> str | None:
+def sharing_reason(environment: Mapping[str, str]) -> str | None:
     """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node.
 
     Args:
@@ -163,7 +165,7 @@ def company(environment: Mapping[str, str]) -> str | None:
     if job_id is None:
         return None
     try:
-        description = ask("scontrol", "--oneliner", "show", "job", job_id)
+        description = run_command("scontrol", "--oneliner", "show", "job", job_id)
     except RuntimeError as error:
         return f"Cannot check that Slurm job {job_id} has its node exclusively: {error}."
     shared = re.search(r"\bOverSubscribe=(\S+)", description)

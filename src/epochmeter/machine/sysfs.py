@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The stripped text of a file, with NULs as spaces; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -14,17 +14,17 @@ def text(path: Path) -> str:
         return ""
 
 
-def texts(root: Path, pattern: str) -> list[str]:
+def read_texts(root: Path, pattern: str) -> list[str]:
     """The texts of the files below `root` that match a glob pattern, without empty ones."""
-    return [content for path in sorted(root.glob(pattern)) if (content := text(path))]
+    return [content for path in sorted(root.glob(pattern)) if (content := read_text(path))]
 
 
-def found(pattern: str, content: str) -> str:
+def match_group(pattern: str, content: str) -> str:
     """The first group of the first match of a regular expression in a text; empty if there is none."""
     match = re.search(pattern, content, re.MULTILINE)
     return match[1].strip() if match else ""
 
 
-def present(values: dict[str, Any]) -> dict[str, Any]:
+def drop_empty(values: dict[str, Any]) -> dict[str, Any]:
     """Drop empty values: empty text, 0 cores, no GPUs."""
     return {key: value for key, value in values.items() if value}

@@ -14,23 +14,23 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from epochmeter.machine import nvml_gauges
-from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, Slowed, amd_cards, find_gauges
-from epochmeter.machine.periodic_thread import Rounds
+from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, amd_cards, find_gauges
+from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
-PATIENCE_S = 0.1
+READ_LIMIT_S = 0.1
 """Longest wait of a border for its sample in seconds, so that an instrument that hangs does not block the run."""
-NEAR_S = 1.0
+MAX_DISTANCE_S = 1.0
 """Samples further than this from a window, in seconds, are not used for it."""
-FOLDS: dict[str, Callable[[Sequence[float]], float]] = {
+AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_clock_mean_hz": fmean,
     "ram_peak_bytes": max,
     "temperature_max_c": max,
 }
 """Aggregate function of a quantity: over several instruments at a time, and over the samples of a window."""
-ABSENT = {
+UNAVAILABLE_REASONS = {
     "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
     "gpu_utilization": ("no GPU in use reports its utilization", ""),
     "gpu_clock_mean_hz": ("no GPU in use reports its clock", ""),
@@ -52,7 +52,7 @@ class Source(NamedTuple):
     period_s: float
 
 
-class Missing(NamedTuple):
+class Unavailable(NamedTuple):
     """A quantity that is not available, with the reason and a remedy (empty if there is none)."""
 
     quantity: str
@@ -73,7 +73,7 @@ class Sample(NamedTuple):
     at_ns: int
     ticks: tuple[int, int] | None
     values: Mapping[str, float]
-    slowed: Slowed
+    slowed: ThrottleCauses
 
 
 _moment = attrgetter("at_ns")
@@ -100,11 +100,11 @@ class Gauges:
         self._reasons = dict(reasons or {})
         self._samples: list[Sample] = []
         self._sources: list[Source] = []
-        self._rounds = Rounds(self._look, period_s=PERIOD_S, patience_s=PATIENCE_S, name="gauges")
+        self._thread = PeriodicThread(self._take_sample, period_s=PERIOD_S, patience_s=READ_LIMIT_S, name="gauges")
 
     def mark(self) -> None:
         """Take a sample now, at a window's border."""
-        self._rounds.now()
+        self._thread.now()
 
     def now(self, quantity: str) -> float | None:
         """The present value of a quantity, over all its instruments; None if it cannot be read."""
@@ -128,7 +128,7 @@ class Gauges:
         ticks = [sample.ticks for sample in around if sample.ticks]
         if ticks and ticks[-1][1] > ticks[0][1]:
             metrics["cpu_utilization"] = (ticks[-1][0] - ticks[0][0]) / (ticks[-1][1] - ticks[0][1])
-        for quantity, fold in FOLDS.items():
+        for quantity, fold in AGGREGATES.items():
             samples = around if fold is max else inside
             if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
                 metrics[quantity] = fold(values)
@@ -144,7 +144,7 @@ class Gauges:
         counts = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
         return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(counts.items())]
 
-    def forget(self, before_ns: int) -> None:
+    def discard_before(self, before_ns: int) -> None:
         """Discard the samples before a moment except the last of them."""
         older = bisect_right(self._samples, before_ns, key=_moment)
         del self._samples[: max(0, older - 1)]
@@ -154,18 +154,18 @@ class Gauges:
         self.mark()
         return list(dict.fromkeys(self._sources))
 
-    def missing(self) -> list[Missing]:
+    def unavailable(self) -> list[Unavailable]:
         """The quantities that cannot be read now, with the reasons."""
         available = {source.quantity for source in self.sources()}
-        absent = ((quantity, *texts) for quantity, texts in ABSENT.items() if quantity not in available)
-        return [Missing(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
+        absent = ((quantity, *texts) for quantity, texts in UNAVAILABLE_REASONS.items() if quantity not in available)
+        return [Unavailable(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
 
     def close(self) -> None:
         """Stop sampling and release the instruments."""
-        if self._rounds.close():
+        if self._thread.close():
             self._close()
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         at_ns = time.monotonic_ns()
         readings: dict[str, list[Any]] = defaultdict(list)
         sources = []
@@ -175,7 +175,7 @@ class Gauges:
                 sources.append(Source(gauge.quantity, gauge.source, PERIOD_S))
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
-        values = {quantity: fold(readings[quantity]) for quantity, fold in FOLDS.items() if readings[quantity]}
+        values = {quantity: fold(readings[quantity]) for quantity, fold in AGGREGATES.items() if readings[quantity]}
         ticks = next(iter(readings["cpu_utilization"]), None)
         slowed: dict[str, list[str]] = defaultdict(list)
         for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):
@@ -184,8 +184,8 @@ class Gauges:
         self._sources = sources
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
-        """The samples from the last before a window to the first after it, at most `NEAR_S` outside of it."""
-        near_ns = round(NEAR_S / NANOSECOND)
+        """The samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside of it."""
+        near_ns = round(MAX_DISTANCE_S / NANOSECOND)
         near = [sample for sample in self._samples if opened_ns - near_ns <= sample.at_ns <= closed_ns + near_ns]
         before = bisect_right(near, opened_ns, key=_moment)
         after = bisect_left(near, closed_ns, key=_moment)
@@ -202,7 +202,7 @@ def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gaug
     gauges = list(find_gauges(Path(root), gpus))
     amd = amd_cards(Path(root))
     try:
-        nvidia, close = nvml_gauges.start([gpu for gpu in gpus if gpu not in amd])
+        nvidia, close = nvml_gauges.open_nvml_gauges([gpu for gpu in gpus if gpu not in amd])
     except OSError as error:
         return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
     return Gauges([*gauges, *nvidia], close=close)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Protocol
 
-from epochmeter.power.power_series import NO_POWERS, Powers, Sampling
+from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
-from epochmeter.shared.instantiate import build
+from epochmeter.shared.instantiate import instantiate_spec
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ Joules = Mapping[str, float]
 SOURCES = ("counter", "sampled", "estimated")
 """Kinds of energy measurement, the most accurate first: a sum is as accurate as its worst part."""
 
-TICKS = 10
+MIN_TICKS = 10
 """Shortest window that a counter can measure, in renewal periods of the counter: the error is 10 % at most."""
-MEMORIES = 2
+MIN_MEMORY_SPANS = 2
 """Shortest window that sampled power can measure, in multiples of the sensor's memory.
 
 In a shorter window most readings contain power from before it. The remaining error is in the stated uncertainty.
@@ -119,14 +119,14 @@ class Meter(Protocol):
             sampling: The window's sampling statistics, as `sampling` returned them.
         """
 
-    def drain(self, before_ns: int) -> Powers:
+    def drain(self, before_ns: int) -> PowerSamples:
         """Return the power samples before a moment and discard them."""
 
     def close(self) -> None:
         """Release the instruments."""
 
 
-class Sampled(Protocol):
+class PowerSource(Protocol):
     """A source of power samples, integrated to joules: a `Sampler`, or the samples of a service."""
 
     domains: dict[str, Domain]
@@ -140,13 +140,13 @@ class Sampled(Protocol):
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
 
-    def drain(self, before_ns: int) -> Powers: ...
+    def drain(self, before_ns: int) -> PowerSamples: ...
 
     def close(self) -> bool:
         """Stop reading; whether no read is in progress any more."""
 
 
-class Absent:
+class NullMeter:
     """The meter of a machine without instruments, or of a job that configures none."""
 
     def __init__(self, reason: str) -> None:
@@ -165,14 +165,14 @@ class Absent:
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         return 0.0
 
-    def drain(self, before_ns: int) -> Powers:
-        return NO_POWERS
+    def drain(self, before_ns: int) -> PowerSamples:
+        return NO_POWER_SAMPLES
 
     def close(self) -> None:
         pass
 
 
-class Instruments:
+class InstrumentMeter:
     """A meter of energy counters, read at the borders of windows, and of sampled power.
 
     If a domain has both a counter and sampled power, its joules are the counter's.
@@ -193,7 +193,7 @@ class Instruments:
         total: Sequence[str],
         covers: str,
         counters: Mapping[str, Counter] | None = None,
-        powers: Sampled | None = None,
+        powers: PowerSource | None = None,
         sampled_in_part: bool = False,
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
@@ -242,9 +242,9 @@ class Instruments:
         if sampling and len(counted) < len(self._total):
             half_width_j += sampling.half_width_j
         part_time = {name: domain for name, domain in counted.items() if part_time_of(domain)}
-        return half_width_j + self._missed_j(part_time, joules, seconds, sampling)
+        return half_width_j + self._unmeasured_j(part_time, joules, seconds, sampling)
 
-    def _missed_j(
+    def _unmeasured_j(
         self, part_time: Mapping[str, Domain], joules: Joules, seconds: float, sampling: Sampling | None
     ) -> float:
         """The error of counters that add up readings of a sensor which measures only part of the time.
@@ -266,8 +266,8 @@ class Instruments:
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
         return {domain.averaging_s for domain in sampled} == {domain.averaging_s for domain in part_time.values()}
 
-    def drain(self, before_ns: int) -> Powers:
-        powers = self._powers.drain(before_ns) if self._powers else NO_POWERS
+    def drain(self, before_ns: int) -> PowerSamples:
+        powers = self._powers.drain(before_ns) if self._powers else NO_POWER_SAMPLES
         return powers._replace(total_w=array("d", [math.nan]) * len(powers.times_ns)) if self._in_part else powers
 
     def close(self) -> None:
@@ -284,13 +284,13 @@ def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | Path
         root: The root of the machine's files.
 
     Returns:
-        The meter. If the machine does not have it, an estimate or an `Absent` meter, with the reason.
+        The meter. If the machine does not have it, an estimate or an `NullMeter` meter, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    return build(instrument, gpus=gpus, root=root)
+    return instantiate_spec(instrument, gpus=gpus, root=root)
 
 
-def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
+def open_null(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
     """Return the meter of a job that configures none.
 
     Args:
@@ -298,7 +298,7 @@ def open_none(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) ->
         root: Not used.
         reason: The reason to record.
     """
-    return Absent(reason)
+    return NullMeter(reason)
 
 
 def part_time_of(domain: Domain) -> float:
@@ -308,4 +308,4 @@ def part_time_of(domain: Domain) -> float:
 
 def shortest_s(domain: Domain) -> float:
     """The shortest window that a domain's instrument can measure, in seconds."""
-    return MEMORIES * domain.response.memory_s if domain.source == "sampled" else TICKS * domain.period_s
+    return MIN_MEMORY_SPANS * domain.response.memory_s if domain.source == "sampled" else MIN_TICKS * domain.period_s

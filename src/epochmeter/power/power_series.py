@@ -20,7 +20,7 @@ from epochmeter.shared.units import NANOSECOND
 
 CONTEXT_S = 10.0
 """Length of a window's context: earlier samples that show the possible structure of its power."""
-UNTAKEN = "no sample was taken"
+NO_SAMPLE = "no sample was taken"
 """Why power since the last sample is unknown if no read has failed since."""
 
 
@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
     """Longest time without a sample of the total."""
     failed: int
     """Failed reads; gaps between two good reads are interpolated linearly."""
-    lost: dict[str, str]
+    unavailable: dict[str, str]
     """Why a domain has no energy in this window."""
     peak_w: float | None
     """Largest sampled power of the total."""
@@ -43,13 +43,13 @@ class Sampling(NamedTuple):
     """The part of `half_width_j` from power that the samples miss; it also applies to a counter that samples."""
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
-    inside: Mapping[str, int] = MappingProxyType({})
+    samples_per_domain: Mapping[str, int] = MappingProxyType({})
     """Number of readings of each domain."""
     parts: Sequence[Sampling | None] = ()
     """The statistics of each part if the meter is a sum of meters."""
 
 
-class Powers(NamedTuple):
+class PowerSamples(NamedTuple):
     """Samples in the order of time: watts by domain and of the total; NaN if not read."""
 
     times_ns: array
@@ -59,10 +59,10 @@ class Powers(NamedTuple):
     """Response of the total's sensors, if it is stated and the same for all of them."""
 
 
-NO_POWERS = Powers(array("q"), {}, array("d"))
+NO_POWER_SAMPLES = PowerSamples(array("q"), {}, array("d"))
 
 
-class Line:
+class EnergyIntegrator:
     """Integrator of one domain's power: linear between good samples (trapezoidal rule)."""
 
     def __init__(self) -> None:
@@ -71,15 +71,15 @@ class Line:
         self.joules = 0.0
         self.gaps: list[tuple[int, int, str]] = []
         """Gaps in which power is unknown: begin, end and reason."""
-        self.why = "it was never read"
+        self.reason = "it was never read"
 
     def add(self, at_ns: int, watts: float, bridge_ns: int) -> None:
         if self.at_ns is not None:
             if at_ns - self.at_ns > bridge_ns:
-                self.gaps.append((self.at_ns, at_ns, self.why))
+                self.gaps.append((self.at_ns, at_ns, self.reason))
             else:
                 self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
-        self.at_ns, self.watts, self.why = at_ns, watts, UNTAKEN
+        self.at_ns, self.watts, self.reason = at_ns, watts, NO_SAMPLE
 
     def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
         """Joules up to a moment at or after the last sample; None if that sample is older than the longest bridge."""
@@ -87,18 +87,18 @@ class Line:
             return None
         return self.joules + (at_ns - self.at_ns) * NANOSECOND * self.watts
 
-    def lost(self, opened_ns: int, closed_ns: int, bridge_ns: int) -> str | None:
+    def unavailable(self, opened_ns: int, closed_ns: int, bridge_ns: int) -> str | None:
         """Why the energy between two moments is unknown; None if it is known."""
         if self.at_ns is None:
-            return self.why
-        if self.at_ns < opened_ns and self.why != UNTAKEN:
-            return f"no reading in the window: {self.why}"
-        current_gap = [(self.at_ns, closed_ns, self.why)] if closed_ns - self.at_ns > bridge_ns else []
+            return self.reason
+        if self.at_ns < opened_ns and self.reason != NO_SAMPLE:
+            return f"no reading in the window: {self.reason}"
+        current_gap = [(self.at_ns, closed_ns, self.reason)] if closed_ns - self.at_ns > bridge_ns else []
         within = [gap for gap in (*self.gaps, *current_gap) if gap[0] < closed_ns and gap[1] > opened_ns]
         return f"no reading for {(within[0][1] - within[0][0]) * NANOSECOND:.1f} s: {within[0][2]}" if within else None
 
 
-class Series:
+class PowerSeries:
     """Thread-safe samples of several domains, added by one thread and read by another.
 
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
@@ -124,18 +124,18 @@ class Series:
         pace_s: float = 0.0,
     ) -> None:
         self.bridge_s = bridge_s
-        self._lines = {name: Line() for name in domains}
+        self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)
         self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
-        self._responses = {name: (responses or {}).get(name, Response()) for name in self._lines}
+        self._responses = {name: (responses or {}).get(name, Response()) for name in self._integrators}
         self._pace_s = pace_s
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
         self._read_at_ns = array("q")
         """Times of the energy readings, up to which the power of the last sample was extrapolated."""
         self._times_ns = array("q")
-        self._watts = {name: array("d") for name in self._lines}
-        self._handed = 0
+        self._watts = {name: array("d") for name in self._integrators}
+        self._popped_count = 0
         """Number of samples at the start of the series that were drained and are kept as context."""
         self._lock = threading.Lock()
 
@@ -159,26 +159,28 @@ class Series:
         with self._lock:
             self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             self._times_ns.append(at_ns)
-            for name, line in self._lines.items():
+            for name, line in self._integrators.items():
                 self._watts[name].append(watts.get(name, math.nan))
                 if name in watts:
                     line.add(at_ns, watts[name], self._bridge_ns)
                 elif name in failed:
-                    line.why = failed[name]
+                    line.reason = failed[name]
 
-    def lost(self, at_ns: int) -> dict[str, str]:
+    def unavailable(self, at_ns: int) -> dict[str, str]:
         """Domains without a reading for longer than `bridge_s`, with the reason."""
         oldest_ns = at_ns - self._bridge_ns
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
-            since_ns = {name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._lines.items()}
-            return {name: line.why for name, line in self._lines.items() if since_ns[name] < oldest_ns}
+            since_ns = {
+                name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._integrators.items()
+            }
+            return {name: line.reason for name, line in self._integrators.items() if since_ns[name] < oldest_ns}
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
         with self._lock:
             self._read_at_ns.append(at_ns)
-            energy = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._lines.items()}
+            energy = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._integrators.items()}
         return {name: joules for name, joules in energy.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
@@ -189,11 +191,14 @@ class Series:
             around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
             times_s = np.array(self._times_ns[around]).astype(float) * NANOSECOND
             watts = {name: np.array(values[around]) for name, values in self._watts.items()}
-            reasons = {name: line.lost(opened_ns, closed_ns, self._bridge_ns) for name, line in self._lines.items()}
+            reasons = {
+                name: line.unavailable(opened_ns, closed_ns, self._bridge_ns)
+                for name, line in self._integrators.items()
+            }
             around = slice(max(0, first - 1), last + 1)
             near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
             read_s = [at_ns * NANOSECOND for at_ns in self._read_times(opened_ns, closed_ns)]
-        counts = tally(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
+        counts = sampling_stats(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
         total_w = np.sum([watts[name] for name in self._total], axis=0)
         borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
         self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
@@ -202,12 +207,12 @@ class Series:
             samples=counts.samples,
             gap_max_s=counts.gap_max_ns * NANOSECOND,
             failed=len(inside) * (last - first) - sum(inside.values()),
-            lost={name: why for name, why in reasons.items() if why},
+            unavailable={name: why for name, why in reasons.items() if why},
             peak_w=counts.peak_w if counts.samples else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
             correction_j={name: self._moved_j(name, times_s, watts[name], *read_s) for name in watts},
-            inside=inside,
+            samples_per_domain=inside,
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
@@ -256,21 +261,24 @@ class Series:
         )
         return closing_j - opening_j
 
-    def drain(self, before_ns: int) -> Powers:
+    def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
         with self._lock:
-            handed, self._handed = self._handed, max(self._handed, bisect_left(self._times_ns, before_ns))
-            times_ns = self._times_ns[handed : self._handed]
-            watts = {name: values[handed : self._handed] for name, values in self._watts.items()}
-            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._handed)
-            self._times_ns, self._handed = self._times_ns[old:], self._handed - old
+            handed, self._popped_count = (
+                self._popped_count,
+                max(self._popped_count, bisect_left(self._times_ns, before_ns)),
+            )
+            times_ns = self._times_ns[handed : self._popped_count]
+            watts = {name: values[handed : self._popped_count] for name, values in self._watts.items()}
+            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._popped_count)
+            self._times_ns, self._popped_count = self._times_ns[old:], self._popped_count - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
             self._read_at_ns = self._read_at_ns[bisect_left(self._read_at_ns, before_ns) :]
-            for line in self._lines.values():
+            for line in self._integrators.values():
                 line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
         total_w = array("d", map(sum, zip(*of_total, strict=True)))
-        return Powers(times_ns, watts, total_w, self._stated_response())
+        return PowerSamples(times_ns, watts, total_w, self._stated_response())
 
     def _stated_response(self) -> Response | None:
         responses = {self._responses[name] for name in self._total}
@@ -282,7 +290,7 @@ class Series:
         return round(self.bridge_s / NANOSECOND)
 
 
-class Tally(NamedTuple):
+class SamplingStats(NamedTuple):
     """Samples of the total in a window: their number, the longest gap and the largest power."""
 
     samples: int
@@ -290,7 +298,7 @@ class Tally(NamedTuple):
     peak_w: float
 
 
-def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> Tally:
+def sampling_stats(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> SamplingStats:
     """Count the samples of a window.
 
     Args:
@@ -304,4 +312,4 @@ def tally(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, close
         if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):
             samples, peak_w = samples + 1, max(peak_w, now_w)
             gap_max_ns, last_ns = max(gap_max_ns, at_ns - last_ns), at_ns
-    return Tally(samples, max(gap_max_ns, closed_ns - last_ns), peak_w)
+    return SamplingStats(samples, max(gap_max_ns, closed_ns - last_ns), peak_w)

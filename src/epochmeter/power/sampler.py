@@ -6,23 +6,23 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from epochmeter.machine.periodic_thread import Rounds
+from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.power.meter import Power
-from epochmeter.power.power_series import Powers, Sampling, Series
+from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
 
-LONGEST_SILENCE_S = 0.8
+MAX_SILENCE_S = 0.8
 """Longest gap that is interpolated, in seconds. After a longer one the power is unavailable, reported within 1 s."""
-BRIDGED = 3
+MAX_BRIDGED_PERIODS = 3
 """Longest interpolated gap in sampling periods, if longer: sensors that are expensive to read are read rarely."""
 
 SLACK = 1.5
 """Longest time to the next sample, in sampling periods."""
-LOOK_S = 0.1
+HEALTH_CHECK_S = 0.1
 """Period of the check for unavailable power, in seconds."""
-PATIENCE_S = 0.8
+READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 
 
@@ -44,17 +44,19 @@ class Sampler:
         self.domains = {name: power.domain for name, power in powers.items()}
         self._powers = powers
         self._checks = checks
-        self._series = Series(
+        self._series = PowerSeries(
             powers,
             total=total,
-            bridge_s=bridge_s(period_s),
+            bridge_s=max_gap_s(period_s),
             steps_w={name: domain.step for name, domain in self.domains.items()},
             responses={name: domain.response for name, domain in self.domains.items()},
         )
         self._reported: set[str] = set()
-        self._rounds = Rounds(self._take, period_s=period_s, patience_s=PATIENCE_S, name="sampler")
-        self._watch = Rounds(self._look, period_s=LOOK_S, patience_s=PATIENCE_S, name="sampler's watch")
-        self._rounds.now()  # on a busy machine a border that takes no sample itself might find none at all
+        self._thread = PeriodicThread(self._take, period_s=period_s, patience_s=READ_LIMIT_S, name="sampler")
+        self._watch = PeriodicThread(
+            self._watch_health, period_s=HEALTH_CHECK_S, patience_s=READ_LIMIT_S, name="sampler's watch"
+        )
+        self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
         """Joules of each domain up to now; domains that cannot be read are missing.
@@ -63,7 +65,7 @@ class Sampler:
             fresh: Take a sample first.
         """
         if fresh:
-            self._rounds.now()
+            self._thread.now()
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
@@ -72,18 +74,18 @@ class Sampler:
         It waits until the sensors have reported all power up to the end of the window.
         """
         if not self._checks and (settled_s := self._series.settled_s):
-            wait_s = settled_s + SLACK * self._rounds.pace_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
+            wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
             time.sleep(max(0.0, wait_s))
         return self._series.sampling(opened_ns, closed_ns)
 
-    def drain(self, before_ns: int) -> Powers:
+    def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment and discard them."""
         return self._series.drain(before_ns)
 
     def close(self) -> bool:
         """Stop the threads; False if a read hangs."""
         self._watch.close()
-        return self._rounds.close()
+        return self._thread.close()
 
     def _take(self) -> None:
         """Take one sample of all sensors, with the middle of the reading time as timestamp."""
@@ -95,19 +97,19 @@ class Sampler:
             except (OSError, ValueError) as error:
                 failed[name] = str(error)
         ended_ns = time.monotonic_ns()
-        if (took_s := (ended_ns - begun_ns) * NANOSECOND) > LONGEST_SILENCE_S:  # the time of the reading is unknown
+        if (took_s := (ended_ns - begun_ns) * NANOSECOND) > MAX_SILENCE_S:  # the time of the reading is unknown
             watts, failed = {}, dict.fromkeys(self._powers, f"a reading took {took_s:.1f} s")
         self._series.add((begun_ns + ended_ns) // 2, watts, failed)
 
-    def _look(self) -> None:
+    def _watch_health(self) -> None:
         """Warn once of each domain that is unavailable. It has its own thread, since the sampling thread may hang."""
-        self._series.bridge_s = bridge_s(self._rounds.pace_s)
-        lost = self._series.lost(time.monotonic_ns())
+        self._series.bridge_s = max_gap_s(self._thread.mean_interval_s)
+        lost = self._series.unavailable(time.monotonic_ns())
         for name in lost.keys() - self._reported:
             log.warning("the power of %s is no longer available: %s", name, lost[name])
         self._reported = set(lost)
 
 
-def bridge_s(pace_s: float) -> float:
+def max_gap_s(pace_s: float) -> float:
     """Longest gap that is interpolated at an actual sampling period, both in seconds."""
-    return max(LONGEST_SILENCE_S, BRIDGED * pace_s)
+    return max(MAX_SILENCE_S, MAX_BRIDGED_PERIODS * pace_s)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from epochmeter.power.meter import MEMORIES, TICKS, Domain, Joules, Meter, shortest_s
+from epochmeter.power.meter import MIN_MEMORY_SPANS, MIN_TICKS, Domain, Joules, Meter, shortest_s
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 
-FEWEST = 3
+MIN_SAMPLES = 3
 """Fewest samples within a window that has an energy; samples at its borders include power outside of it."""
-TERMS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
+TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """Energies that can be summed over windows."""
 
 
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
         return self.begun_ns + self.took_ns
 
 
-class Consumption(NamedTuple):
+class WindowEnergy(NamedTuple):
     """Energy between two readings."""
 
     joules: dict[str, float]
@@ -49,17 +49,17 @@ class Consumption(NamedTuple):
     """Metrics under their short names."""
     notes: list[str]
     """Notes for the record."""
-    lost: dict[str, str]
+    unavailable: dict[str, str]
     """Why a domain of the total has no joules because its instrument failed."""
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERMS`. For the slowest instrument of the total it also has `period_s`, the possible age of
-    a reading, and `shortest_s`, the shortest window that has an energy.
+    It has the available `TERM_KEYS`. For the slowest instrument of the total it also has `period_s`, the possible age
+    of a reading, and `shortest_s`, the shortest window that has an energy.
     """
 
 
-def reading(meter: Meter) -> Reading:
+def take_reading(meter: Meter) -> Reading:
     """Read a meter now."""
     begun_ns = time.monotonic_ns()
     joules = meter.read()
@@ -67,9 +67,9 @@ def reading(meter: Meter) -> Reading:
     return Reading(begun_ns + took_ns // 2, joules, took_ns)
 
 
-def consumption(
+def energy_of_window(
     before: Reading, after: Reading, meter: Meter, window_s: float, idle_w: float | None = None
-) -> Consumption:
+) -> WindowEnergy:
     """Compute the energy of a window from the readings before and after it.
 
     A domain has an energy if it was read at both ends, was available in between, and the window is long enough for its
@@ -84,20 +84,22 @@ def consumption(
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
-    unread = sampling.lost if sampling else {}
+    unread = sampling.unavailable if sampling else {}
     lost = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
-    used = spent(before.joules, after.joules, meter.domains)
+    used = energy_between(before.joules, after.joules, meter.domains)
     moved = sampling.correction_j if sampling else {}
     used = {name: joules + moved.get(name, 0.0) * _is_sampled(meter, name) for name, joules in used.items()}
     available = {name: used[name] for name in sorted(used) if name not in lost}
-    short = {name: why for name in meter.domains if (why := too_short(name, meter, seconds, sampling))}
+    short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
     still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
-    measured = _measured({**still, **available}, seconds, window_s, meter, sampling, idle_w)
+    measured = _total_metrics({**still, **available}, seconds, window_s, meter, sampling, idle_w)
     machine = meter.energy.get("machine", {}).get("domains", ())
     term = {
-        name: value for name, value in (measured | _machine(machine, {**still, **available})).items() if name in TERMS
+        name: value
+        for name, value in (measured | _machine_metrics(machine, {**still, **available})).items()
+        if name in TERM_KEYS
     }
     if term:
         slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
@@ -106,25 +108,25 @@ def consumption(
         term |= {"period_s": period_s, "shortest_s": shortest_s(slowest)}
     total_j = meter.total(joules)
     metrics = {} if total_j is None else measured
-    metrics |= _machine(machine, joules)
+    metrics |= _machine_metrics(machine, joules)
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = meter.domains if total_j is None else machine
     missing = [name for name in meter.domains if name in lost or (name in needed and name not in joules)]
-    reasons = {name: _why(name, lost, short) for name in missing}
+    reasons = {name: _unavailable_reason(name, lost, short) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
     failures = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
-    return Consumption(available, metrics, notes, failures, term)
+    return WindowEnergy(available, metrics, notes, failures, term)
 
 
 def _is_sampled(meter: Meter, name: str) -> bool:
     return meter.domains[name].source == "sampled"
 
 
-def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
+def energy_between(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
     """Joules of each domain between two readings.
 
     A counter that ran backwards was reset, and one that did not advance is slower than the window: such a domain is
@@ -138,32 +140,32 @@ def spent(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[
     }
 
 
-def too_short(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
+def too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
     """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
     if seconds < (least_s := shortest_s(domain)):
         if domain.source == "sampled":
-            rule = f"{MEMORIES} times the {domain.response.memory_s:.3g} s of past power in a sensor reading"
+            rule = f"{MIN_MEMORY_SPANS} times the {domain.response.memory_s:.3g} s of past power in a sensor reading"
         else:
-            rule = f"{TICKS} periods of a counter that is updated every {domain.period_s:g} s"
+            rule = f"{MIN_TICKS} periods of a counter that is updated every {domain.period_s:g} s"
         return f"window of {seconds:.3g} s, at least {least_s:.3g} s needed ({rule})."
-    inside = sampling.inside.get(name, 0) if sampling else 0
-    if domain.source == "sampled" and inside < FEWEST:
-        return f"{inside} power samples in {seconds:.3g} s, at least {FEWEST} needed."
+    inside = sampling.samples_per_domain.get(name, 0) if sampling else 0
+    if domain.source == "sampled" and inside < MIN_SAMPLES:
+        return f"{inside} power samples in {seconds:.3g} s, at least {MIN_SAMPLES} needed."
     return None
 
 
-def rest(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Consumption:
+def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> WindowEnergy:
     """Measure the idle energy over some seconds; returns at once with nothing if the meter does not measure."""
     if meter.energy["source"] not in ("counter", "sampled") or seconds <= 0:
-        return Consumption({}, {}, [], {})
-    before = reading(meter)
+        return WindowEnergy({}, {}, [], {})
+    before = take_reading(meter)
     sleep(seconds)
-    after = reading(meter)
-    return consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+    after = take_reading(meter)
+    return energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
 
 
-def _measured(
+def _total_metrics(
     joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
 ) -> dict[str, float]:
     """The metrics of the total; none if one of its domains has no energy."""
@@ -184,14 +186,14 @@ def _measured(
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 
-def _machine(domains: Sequence[str], joules: Joules) -> dict[str, float]:
+def _machine_metrics(domains: Sequence[str], joules: Joules) -> dict[str, float]:
     """The machine's energy; none unless it has domains and all of them have an energy."""
     if not domains or not joules.keys() >= set(domains):
         return {}
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
 
 
-def _why(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:
+def _unavailable_reason(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:
     """Why a domain has no joules."""
     if name in lost:
         return f"{lost[name]}."

@@ -222,5 +222,5 @@ def _tried(key: str, value: str, points: Sequence[Point]) -> bool:
 
 
 def _starts(point: Point) -> bool:
-    stall_s, start_s = (point.mean(f"steady/{name}_s") for name in ("fetch_stall", "loader_start"))
+    stall_s, start_s = (point.mean(f"steady/{name}_s") for name in ("data_stall", "loader_start"))
     return bool(stall_s and start_s and start_s > START * stall_s)

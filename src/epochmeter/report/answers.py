@@ -29,10 +29,13 @@ from epochmeter.report.questions import (
 from epochmeter.report.rows import Row
 from epochmeter.report.scaling import WEAK, Scaling, overhead, scalings
 from epochmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
-ONCE = f"Configurations that ran once have no intervals; small differences may be chance. {IN_ROUNDS} gives intervals."
+ONCE = (
+    "Configurations that ran once have no intervals; small differences may be chance. "
+    f"{RECOMMENDED_REPEATS} gives intervals."
+)
 WHY = {
     "loader start": "the loader's processes begin, and the first batch is waited for",
     "waiting for data": "data is not yet in the page cache, or the loader's processes fall behind",

@@ -77,7 +77,7 @@ def steady(point: Point, name: str) -> Value | None:
     value = over_runs(point, f"steady/{name}")
     if value is None or value.spread is not None:
         return value
-    over_epochs = point.rows[0].metrics.get(f"spread/{name}")
+    over_epochs = point.rows[0].metrics.get(f"std/{name}")
     if over_epochs is None or not math.isfinite(over_epochs):
         return value
     return Value(value.mean, over_epochs, "epochs")

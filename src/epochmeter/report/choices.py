@@ -17,7 +17,7 @@ from epochmeter.report.costs import Cost, as_good, comparable, costs, max_power,
 from epochmeter.report.estimates import positive_mean
 from epochmeter.report.points import Point, no_energy
 from epochmeter.report.words import interval, number
-from epochmeter.sweep.search import front
+from epochmeter.sweep.search import is_pareto_front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 
@@ -67,7 +67,7 @@ def pareto(points: Sequence[Point]) -> list[Point]:
     """Points that none other betters in time and energy, among those whose energy covers the same."""
     chosen: set[int] = set()
     for group in comparable(costs(points)).values():
-        on = front((_energy(cost), cost.time_s) for cost in group)
+        on = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
         chosen.update(id(cost.point) for cost, kept in zip(group, on, strict=True) if kept)
     return [point for point in points if id(point) in chosen]
 

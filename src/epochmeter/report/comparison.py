@@ -21,7 +21,7 @@ from epochmeter.report.matching import matching
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.points import Point, no_energy, titles
 from epochmeter.report.words import Grid, finite, number, spread, times
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 NARROW = 0.05
@@ -127,9 +127,11 @@ def caveats(apart: Sequence[Difference]) -> list[str]:
         span = f"{min(counts)} to {max(counts)}"
         said.append(f"Not all ran as often: the intervals are of {span} runs or epochs, and of fewer they are wider.")
     if any(each.by in (EPOCHS, MIXED) for each in apart):
-        said.append(f"The interval of a job that ran once covers its epochs, not other runs: {IN_ROUNDS} covers them.")
+        said.append(
+            f"The interval of a job that ran once covers its epochs, not other runs: {RECOMMENDED_REPEATS} covers them."
+        )
     if any(each.by == ONCE for each in apart):
-        said.append(f"A single run with fewer than two known epochs gives no interval: {IN_ROUNDS} does.")
+        said.append(f"A single run with fewer than two known epochs gives no interval: {RECOMMENDED_REPEATS} does.")
     return said
 
 

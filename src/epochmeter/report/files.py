@@ -17,7 +17,7 @@ from epochmeter.report.composition import Report
 from epochmeter.report.figures import Chart
 from epochmeter.report.rows import Row
 from epochmeter.report.tell import write
-from epochmeter.shared.atomic_files import hold, write_whole
+from epochmeter.shared.atomic_files import lock_folder, write_atomically
 
 PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
 """Packages of the extra `report`."""
@@ -35,10 +35,10 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = hold(folder, wait=False)
+        descriptor = lock_folder(folder, wait=False)
         if descriptor is None:
             say(f"Waiting for another report that is written to {folder}.")
-            descriptor = hold(folder)
+            descriptor = lock_folder(folder)
         try:
             yield
         finally:
@@ -75,7 +75,7 @@ def _texts(report: Report, tables: Texts, folder: Path, earlier: bool) -> list[P
     paths = []
     for name, text in tables().items():
         paths.append(folder / name)
-        write_whole(paths[-1], _writer(text))
+        write_atomically(paths[-1], _writer(text))
     for page in report.pages:
         paths += write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
     if earlier:
@@ -93,7 +93,7 @@ def _page(report: Report, folder: Path) -> Path:
 
     runs = table.html(report.rows)
     whole = html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-    write_whole(folder / PAGE, _writer(whole))
+    write_atomically(folder / PAGE, _writer(whole))
     return folder / PAGE
 
 

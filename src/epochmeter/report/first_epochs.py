@@ -12,7 +12,7 @@ from epochmeter.report.questions import title
 
 PARTS = {
     "loader start": ("loader_start_s", None),
-    "waiting for data": ("fetch_stall_s", "loader_start_s"),
+    "waiting for data": ("data_stall_s", "loader_start_s"),
     "copies": ("copy_s", None),
     "compute": ("compute_s", None),
     "overhead": ("overhead_s", None),

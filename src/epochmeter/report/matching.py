@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from epochmeter.config.validation import typed
+from epochmeter.config.validation import format_value
 from epochmeter.report.points import UNTOLD, Point
 from epochmeter.report.selection import flat
 
@@ -41,7 +41,7 @@ def _flat(point: Point) -> dict[str, str]:
     """A job and its host as dotted keys and texts, without what makes no point of its own."""
     job = {key: value for key, value in point.job.items() if key not in UNTOLD}
     leaves = flat({"host": point.host, **job} if point.host else job)
-    return {key: typed(value) for key, value in leaves.items()}
+    return {key: format_value(value) for key, value in leaves.items()}
 
 
 def _apart(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:

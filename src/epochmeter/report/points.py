@@ -123,7 +123,7 @@ def points(rows: Sequence[Row]) -> list[Point]:
 
 def loaded(found: Sequence[Point]) -> list[Point]:
     """Those that had their samples loaded: on ready batches, a job shows but how fast the device is; all, if all do."""
-    return [point for point in found if not point.job.get("ready_batches")] or list(found)
+    return [point for point in found if not point.job.get("synthetic_batches")] or list(found)
 
 
 def same(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from epochmeter.report.points import Point
 from epochmeter.report.rows import Row
-from epochmeter.results.power_trace import timeline
+from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND
 
@@ -62,7 +62,7 @@ def untold(rows: Sequence[Row], told: Sequence[Power]) -> list[str]:
 def power(row: Row) -> Power | None:
     """A run's power; None where its folder holds fewer than two samples, or what is no number."""
     try:
-        samples = list(timeline(Record(row.folder), MOST_PLACES))
+        samples = list(downsample(Record(row.folder), MOST_PLACES))
     except (OSError, ValueError, IndexError):
         return None
     if len(samples) < 2:

@@ -15,9 +15,9 @@ from typing import Any
 
 from epochmeter.report.rows import NOT_WHOLE, TOO_SHORT, WHOLE, Row, Sweep
 from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
-from epochmeter.results.run_info import Facts, facts, typed
+from epochmeter.results.run_info import RunInfo, build_run_info, override_values
 from epochmeter.shared.record import SCHEMA
-from epochmeter.sweep.sweep_folder import order_of
+from epochmeter.sweep.sweep_folder import sort_key
 
 MANY = 1000
 """More records than these are read by two processes: to hand rows over takes a third of the time to read them."""
@@ -62,7 +62,7 @@ def newest(multirun: Path) -> Path | None:
     """The last sweep that has runs; None where there is none."""
     if not multirun.is_dir():
         return None
-    folders = sorted(multirun.iterdir(), key=lambda folder: (order_of(folder.name), folder.name))
+    folders = sorted(multirun.iterdir(), key=lambda folder: (sort_key(folder.name), folder.name))
     return next((folder for folder in reversed(folders) if holds_runs(folder)), None)
 
 
@@ -74,7 +74,7 @@ def row(folder: Path) -> Row:
     record = referenced_record(folder)
     if record is None:
         raise ValueError(f"it reuses {told['run']}, which is gone: the sweep's command measures it again")
-    own = typed(told["overrides"])
+    own = override_values(told["overrides"])
     return replace(
         _row(record.folder),
         number=int(folder.name),
@@ -93,7 +93,7 @@ def _row(folder: Path) -> Row:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
     windows, broken_lines = _windows(f"{folder}/epochs.jsonl")
     run, summary = described["run"], _read(f"{folder}/summary.json")
-    told = facts(described["job"], run, _host(f"{folder}/host.json"), windows, summary)
+    told = build_run_info(described["job"], run, _host(f"{folder}/host.json"), windows, summary)
     told["sweep"] = told["sweep"] or folder.parent.name
     flaws = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
     whole = _is_whole(f"{folder}/whole.json", run["identity"])
@@ -101,7 +101,7 @@ def _row(folder: Path) -> Row:
 
 
 def row_of(
-    told: Facts,
+    told: RunInfo,
     measured: Mapping[str, float | None],
     whole: bool,
     *,
@@ -177,7 +177,7 @@ def _beside(runs: Sequence[Path]) -> list[Row | str]:
         return [*_tried(runs[:half]), *later.result()]
 
 
-def _left_out(told: Facts, whole: bool, metrics: Mapping[str, float]) -> str | None:
+def _left_out(told: RunInfo, whole: bool, metrics: Mapping[str, float]) -> str | None:
     if told["state"] != WHOLE or not whole:
         return f"{NOT_WHOLE} ({told['state']})"
     if told["rehearsal"]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.validation import typed
+from epochmeter.config.validation import format_value
 
 WHOLE = "whole"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
@@ -27,7 +27,7 @@ class Row:
     keys: Mapping[str, str]
     """What was typed for it: `batch` -> `64`."""
     metrics: Mapping[str, float]
-    """`steady/`, `spread/`, `total/` and `model/` values of its summary; empty while it has none."""
+    """`steady/`, `std/`, `total/` and `model/` values of its summary; empty while it has none."""
     state: str
     """How it ended: whole, failed, killed; `unfinished` where it has not, or was cut off."""
     left_out: str | None = None
@@ -87,7 +87,7 @@ class Row:
             found = found.get(part) if isinstance(found, Mapping) else None
         if isinstance(found, Mapping):
             found = found.get("name")
-        return None if found is None else typed(found)
+        return None if found is None else format_value(found)
 
     def setting(self, key: str) -> str | None:
         """The same, but as it was typed where it was."""

@@ -25,7 +25,7 @@ from epochmeter.report.points import (
 from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 WEAK, STRONG = "weak", "strong"
 WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
@@ -178,7 +178,7 @@ def notes(found: Sequence[Scaling]) -> list[str]:
     """What holds for all of the comparisons."""
     said = ["One rank's stall is another's compute: who waits for data keeps the others waiting in theirs."]
     if any(each.speedup.low is None for each in found):
-        said.append(f"No intervals where a job ran only once: {IN_ROUNDS} gives them.")
+        said.append(f"No intervals where a job ran only once: {RECOMMENDED_REPEATS} gives them.")
     reasons = dict.fromkeys(each.no_energy for each in found if each.no_energy)
     said += [f"Energies are not put side by side: {why.rstrip('.')}." for why in reasons]
     if all(each.memory_bytes is None for each in found):

@@ -21,7 +21,7 @@ from epochmeter.report.axes import (
 from epochmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
 from epochmeter.report.points import Point
 from epochmeter.report.targets import ENERGY, TIME, target
-from epochmeter.sweep.search import front
+from epochmeter.sweep.search import is_pareto_front
 
 if TYPE_CHECKING:
     from epochmeter.report.choices import Choice
@@ -181,7 +181,7 @@ def _on_front(taken: Sequence[Taken], always: Collection[int]) -> set[int]:
     on: set[int] = set()
     for cover in {each.shown.covers for each in taken}:
         alike = [each for each in taken if each.shown.covers == cover and each.run in always]
-        flags = front((each.energy.mean, each.time.mean) for each in alike)
+        flags = is_pareto_front((each.energy.mean, each.time.mean) for each in alike)
         on.update(each.run for each, flag in zip(alike, flags, strict=True) if flag)
     return on
 

@@ -12,8 +12,8 @@ from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import Grid, number, plain_values
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.sweep.search import SEARCH, front, losses
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.search import SEARCH_FILE, is_pareto_front, to_losses
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def page(rows: Sequence[Row], folder: Path) -> Page | None:
 def sought(folder: Path) -> Sequence[str]:
     """What the search in a folder is for; nothing where none was made."""
     try:
-        return [str(name) for name in read_json(folder / SEARCH)["objectives"]]
+        return [str(name) for name in read_json(folder / SEARCH_FILE)["objectives"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -67,10 +67,10 @@ def searched(rows: Sequence[Row], objectives: Sequence[str]) -> Searched | None:
     if not known:
         return None
     tried = [(_tried(title, point, known), point) for title, point in zip(titles(points), points, strict=True)]
-    costs = {one.title: cost for one, _ in tried if (cost := losses(one.values, known))}
+    costs = {one.title: cost for one, _ in tried if (cost := to_losses(one.values, known))}
     compared = [point for one, point in tried if one.title in costs]
     apart = no_energy(compared) if any("energy" in name for name in known) else None
-    on = dict(zip(costs, front(costs.values()), strict=True))
+    on = dict(zip(costs, is_pareto_front(costs.values()), strict=True))
     best = [one for one, _ in tried if on.get(one.title) and not apart]
     return Searched(
         objectives=known,
@@ -98,7 +98,9 @@ def sentences(told: Searched) -> list[str]:
         runs = ", ".join(str(run) for point in told.lacking for run in point.numbers)
         said.append(f"Left out, as they lack a value of these: runs {runs}.")
     if told.front and all(len(point.numbers) == 1 for point in told.front):
-        said.append(f"No intervals, as each point was measured once: -m {IN_ROUNDS} with these points gives them.")
+        said.append(
+            f"No intervals, as each point was measured once: -m {RECOMMENDED_REPEATS} with these points gives them."
+        )
     return said
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from epochmeter.config.validation import typed
+from epochmeter.config.validation import format_value
 from epochmeter.report.rows import ESTIMATED, NOT_WHOLE, TOO_SHORT, Row, Sweep
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
@@ -142,7 +142,7 @@ def chosen(rows: Sequence[Row], where: Mapping[str, Any]) -> Iterator[Row]:
 def texts_of(values: Any) -> list[str]:
     """One value or several, as one types them."""
     listed = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    return [typed(value) for value in listed]
+    return [format_value(value) for value in listed]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _values(row: Row, key: str) -> list[str]:
     if key == "run":
         return [str(row.number)]
     if key in FACTS and (fact := getattr(row, key)) is not None:
-        return [typed(fact)]
+        return [format_value(fact)]
     return [value for value in (row.value(key), row.keys.get(key)) if value is not None]
 
 

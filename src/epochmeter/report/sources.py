@@ -13,9 +13,9 @@ from epochmeter.report import table
 from epochmeter.report.records import BROKEN, holds_runs, newest, read, reason, row_of, run_folders
 from epochmeter.report.rows import Row, Sweep
 from epochmeter.results.reuse import read_reference
-from epochmeter.results.run_info import typed
+from epochmeter.results.run_info import override_values
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.sweep.sweep_folder import order_of
+from epochmeter.sweep.sweep_folder import sort_key
 
 RECORDS, MLFLOW = "records", "mlflow"
 FINISHED = "FINISHED"
@@ -134,7 +134,7 @@ def _studies(folder: Path) -> list[str]:
     for run in run_folders(folder):
         try:
             told = read_reference(run) or read_json(run / "job.json")["run"]
-            took.append(typed(told["overrides"]).get("experiment"))
+            took.append(override_values(told["overrides"]).get("experiment"))
         except BROKEN:
             continue
     return [name for name in dict.fromkeys(took) if name]
@@ -157,7 +157,7 @@ def _of_mlflow(shown: Sequence[Shown], sweeps: Sequence[str], study: str | None,
         raise ValueError(f"MLflow shows no runs yet. Run first: {FIRST}")
     names = _matching(sweeps, by_sweep, "MLflow shows no run of it") if sweeps else sorted(by_sweep)
     if not sweeps and study is None:
-        names = sorted(names, key=order_of)[-1:]
+        names = sorted(names, key=sort_key)[-1:]
     told = [_of_study(_sweep_of(by_sweep[name], multirun / name), study) for name in names]
     kept = [sweep for sweep in told if sweep.rows or sweep.unreadable]
     if not kept:

@@ -17,7 +17,7 @@ MOST = 40
 """Bars of one picture."""
 METRICS = {"s": "e2e_s", "J": "energy_j"}
 """What bars are of, by its unit."""
-PARTS = {"fetch stall": "fetch_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
+PARTS = {"fetch stall": "data_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
 PHASES = {"fetch stall": "stall_energy_j", "copy": "copy_energy_j", "compute": "compute_energy_j",
           "overhead": "overhead_energy_j"}  # fmt: skip
 STYLES = {"fetch stall": VERMILION, "copy": ORANGE, "compute": BLUE, "overhead": GRAY}

@@ -39,7 +39,7 @@ from epochmeter.report.supplies import (
 )
 from epochmeter.report.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
 from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _notes(rows: Mapping[str, Sequence[Row]], times: Samples) -> list[str]:
     notes = []
     if not repeated(times):
         once = [name for name in CONDITIONS if len(times[name]) < 2]
-        notes.append(f"no intervals: {', '.join(once)} ran only once; {IN_ROUNDS} gives them")
+        notes.append(f"no intervals: {', '.join(once)} ran only once; {RECOMMENDED_REPEATS} gives them")
     for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
         told = contrast(weights, times)
         if told.noise:
@@ -226,4 +226,4 @@ def _against_noise(told: Estimate) -> str:
 
 
 def _agreement(rows: Sequence[Row], differential_s: float) -> Agreement:
-    return Agreement(mean(rows, "fetch_stall_s"), mean(rows, "fetch_stall_model_s"), differential_s)
+    return Agreement(mean(rows, "data_stall_s"), mean(rows, "data_stall_model_s"), differential_s)

@@ -16,13 +16,13 @@ WARM, COLD = 0.98, 0.02
 """Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
 TENSORS, FROM_CACHE, FROM_STORAGE = "tensors", "warm", "cold"
 CONDITIONS = (TENSORS, FROM_CACHE, FROM_STORAGE)
-SET_BY_SUPPLY = ("ready_batches", "cache")
+SET_BY_SUPPLY = ("synthetic_batches", "cache")
 """Keys of a job in which runs of one analysis differ, beside those that make no point of their own."""
 
 
 def condition(job: Mapping[str, Any]) -> str | None:
     """Which of the three a job is, None if it is none of them."""
-    if job.get("ready_batches"):
+    if job.get("synthetic_batches"):
         return TENSORS
     return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(job["cache"])
 

@@ -24,7 +24,7 @@ FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices"
 LISTS = ("added", "energy_domains", "rehearsal", "flaws")
 RUN, HOST = "run.", "host."
 KEYS, STORAGE = "run.typed", "run.storage"
-COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/fetch_stall_s", "copy s": "steady/copy_s",
+COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/data_stall_s", "copy s": "steady/copy_s",
            "compute s": "steady/compute_s", "overhead s": "steady/overhead_s",
            "samples/s": "steady/samples_per_s", "energy J": "steady/energy_j", "power W": "steady/power_mean_w",
            "time to target s": "total/time_to_target_s", "energy to target J": "total/energy_to_target_j",

@@ -19,7 +19,7 @@ from epochmeter.report.points import Point, ratio_of, titles
 from epochmeter.report.points import points as points_of
 from epochmeter.report.rows import Row
 from epochmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
-from epochmeter.sweep.search import front
+from epochmeter.sweep.search import is_pareto_front
 
 TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
 NAMED = 3
@@ -150,7 +150,7 @@ def _told(title: str, rows: Sequence[Row]) -> Targets:
         for point in found
         if point.always and point.energy_j and point.time_s
     }
-    on_front = {name for name, on in zip(costs, front(costs.values()), strict=True) if on}
+    on_front = {name for name, on in zip(costs, is_pareto_front(costs.values()), strict=True) if on}
     times_s = {point.title: point.time_s.value for point in found if point.always and point.time_s}
     # Of what is as fast, what takes less energy; and the other way round.
     fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (math.inf,))[0])) if times_s else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.console.console import shown_path
+from epochmeter.console.console import display_path
 from epochmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
 from epochmeter.report.choices import choices
 from epochmeter.report.pages import Page
@@ -20,7 +20,7 @@ from epochmeter.report.records import read
 from epochmeter.report.rows import Row, Sweep
 from epochmeter.report.selection import MEASURED_TO_THE_END, Selection, select, select_any
 from epochmeter.report.stalls import Incomplete, analyses
-from epochmeter.shared.atomic_files import write_json, write_whole
+from epochmeter.shared.atomic_files import write_atomically, write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,7 @@ def answer(folder: Path, *, is_choice: bool = True) -> list[str]:
     said = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
     return [
         *([f"Answer   {said}"] if said else []),
-        f"Report   python src/report.py sweep={folder.name}  ->  {shown_path(folder / 'report.html')}",
+        f"Report   python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
     ]
 
 
@@ -146,7 +146,7 @@ def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
     numbers, text = folder / f"{name}.json", folder / f"{name}.md"
     if values is not None:
         write_json(numbers, values)
-    write_whole(text, lambda file: file.write(page))
+    write_atomically(text, lambda file: file.write(page))
     return [numbers, text] if values is not None else [text]
 
 

@@ -18,7 +18,7 @@ from epochmeter.report.prediction import Prediction
 from epochmeter.report.words import ABSENT, Grid, finite, interval, number, spread
 from epochmeter.results import bottleneck
 from epochmeter.results.bottleneck import PARTS, part_name
-from epochmeter.sweep.sweep_folder import IN_ROUNDS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 BEST = {
     "fastest": "time",
@@ -92,11 +92,11 @@ def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
     which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
     hosts = Counter(same(point.job) for point in points)
     if not any(hosts[same(point.job)] > 1 for point in once):
-        return f"{which} ran once, so small differences may be chance: {IN_ROUNDS} gives intervals."
+        return f"{which} ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     return (
         f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
-        f"repeats of each other, as no two boards are quite alike: {IN_ROUNDS} gives intervals where all go to one, "
-        "which hydra.launcher.options='{nodelist: ...}' names."
+        f"repeats of each other, as no two boards are quite alike: {RECOMMENDED_REPEATS} gives intervals where all go "
+        "to one, which hydra.launcher.options='{nodelist: ...}' names."
     )
 
 
@@ -141,7 +141,7 @@ def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, 
 
 def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
     """The bottlenecks of all configurations, and where the time of each chosen one goes."""
-    said = [bottleneck.sentence([bound.bottleneck for bound in bounds])]
+    said = [bottleneck.bottleneck_sentence([bound.bottleneck for bound in bounds])]
     if any(bound.point.devices != 1 for bound in bounds):
         said.append("Of several devices one's stall is another's compute: who waits keeps the others waiting.")
     chosen = dict.fromkeys(id(choice.point) for choice in choices)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ABSENT = "-"
 WIDEST = 10.0
 """Times the value: an interval that reaches further up says only that there are too few repeats."""
-PLAIN = {"e2e s": "e2e_s", "stall s": "fetch_stall_s", "compute s": "compute_s", "energy J": "energy_j",
+PLAIN = {"e2e s": "e2e_s", "stall s": "data_stall_s", "compute s": "compute_s", "energy J": "energy_j",
          "samples/s": "samples_per_s"}  # fmt: skip
 
 

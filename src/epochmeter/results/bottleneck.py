@@ -109,9 +109,9 @@ def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, flo
     Returns:
         Part -> seconds per epoch; parts that were not measured are absent.
     """
-    measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, "fetch_stall")}
+    measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
     seconds = {name: value for name, value in measured.items() if math.isfinite(value)}
-    stall_s = seconds.pop("fetch_stall", None)  # the metric's name for the whole data stall
+    stall_s = seconds.pop(DATA_STALL, None)
     if stall_s is not None:
         shares = {PREP_STALL: 1.0} if in_memory else _stall_shares(metrics)
         seconds.update({stall: share * stall_s for stall, share in shares.items()})
@@ -128,7 +128,7 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
 
 
-def sentence(bottlenecks: Sequence[Bottleneck]) -> str:
+def bottleneck_sentence(bottlenecks: Sequence[Bottleneck]) -> str:
     """Return the bottlenecks of several configurations in one sentence."""
     labels = [bottleneck.label for bottleneck in bottlenecks]
     if len(bottlenecks) == 1:

@@ -30,12 +30,12 @@ EPOCH = {
     "e2e_s": Metric(
         "s", "mean", "end-to-end wall time of the training epoch; the device is synchronized before both ends"
     ),
-    "fetch_stall_s": Metric(
+    "data_stall_s": Metric(
         "s",
         "mean",
         "data stall: device idle time explained by waiting for data; per step min(idle gap, host wait)",
     ),
-    "fetch_stall_model_s": Metric(
+    "data_stall_model_s": Metric(
         "s",
         "mean",
         "data stall by the model in the literature: sum over steps of max(read + preprocess - compute, 0)",
@@ -187,7 +187,7 @@ MODEL = {
 }
 
 
-def _named(section: str, table: dict[str, Metric]) -> dict[str, Metric]:
+def _with_section(section: str, table: dict[str, Metric]) -> dict[str, Metric]:
     return {f"{section}/{name}": metric for name, metric in table.items()}
 
 
@@ -214,16 +214,16 @@ THROUGHPUT = {
 }
 
 METRICS: dict[str, Metric] = {
-    **_named("epoch", EPOCH),
-    **_named("rank_max", RANK_MAX),
-    **_named("val", VAL),
-    **_named("total", TOTAL),
-    **_named("model", MODEL),
-    **_named("power", POWER),
-    **_named("step", STEP),
-    **_named("throughput", THROUGHPUT),
+    **_with_section("epoch", EPOCH),
+    **_with_section("rank_max", RANK_MAX),
+    **_with_section("val", VAL),
+    **_with_section("total", TOTAL),
+    **_with_section("model", MODEL),
+    **_with_section("power", POWER),
+    **_with_section("step", STEP),
+    **_with_section("throughput", THROUGHPUT),
 }
-"""Full name -> metric. Each `epoch/<name>` also has `steady/<name>` and `spread/<name>`, which are not listed."""
+"""Full name -> metric. Each `epoch/<name>` also has `steady/<name>` and `std/<name>`, which are not listed."""
 
 
 def markdown() -> str:

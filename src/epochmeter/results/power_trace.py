@@ -9,11 +9,11 @@ from typing import BinaryIO, NamedTuple
 
 from epochmeter.shared.record import Record
 
-BYTES_A_POINT = 32768
+BYTES_PER_POINT = 32768
 """Most bytes of `power.csv` read per point: with 500 points, everything up to an hour of samples each 10 ms."""
 
 
-class Point(NamedTuple):
+class TracePoint(NamedTuple):
     """Mean power of adjacent samples.
 
     Attributes:
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     mean_of_ns: int
 
 
-def timeline(record: Record, places: int) -> Iterator[Point]:
+def downsample(record: Record, places: int) -> Iterator[TracePoint]:
     """Yield the total power at up to `places` points, equally spaced in the file; a short run's samples one by one.
 
     A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
@@ -43,26 +43,26 @@ def timeline(record: Record, places: int) -> Iterator[Point]:
         if b"total_w" not in columns:  # truncated header
             return
         total = columns.index(b"total_w")
-        for lines in _beginnings(file, file.tell(), path.stat().st_size, places):
+        for lines in _line_starts(file, file.tell(), path.stat().st_size, places):
             rows = [line.rstrip().split(b",") for line in lines]
             samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
             if samples:
-                yield _mean(samples)
+                yield _mean_point(samples)
 
 
-def _mean(samples: list[tuple[int, float]]) -> Point:
+def _mean_point(samples: list[tuple[int, float]]) -> TracePoint:
     count, (first_ns, _), (last_ns, _) = len(samples), samples[0], samples[-1]
     duration_ns = (last_ns - first_ns) * count // (count - 1) if count > 1 else 0
-    return Point(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
+    return TracePoint(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
 
 
-def _beginnings(file: BinaryIO, first: int, size: int, places: int) -> Iterator[list[bytes]]:
+def _line_starts(file: BinaryIO, first: int, size: int, places: int) -> Iterator[list[bytes]]:
     """Yield the complete lines that begin in each of `places` equal sections after byte `first`, up to a limit."""
     borders = [first + (size - first) * number // places for number in range(places + 1)]
     for begin, end in pairwise(borders):
         file.seek(begin - 1)
         file.readline()  # skip the rest of the previous line
-        until, lines = min(end, file.tell() + BYTES_A_POINT), []
+        until, lines = min(end, file.tell() + BYTES_PER_POINT), []
         while file.tell() < until and (line := file.readline()).endswith(b"\n"):
             lines.append(line)
         yield lines

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from epochmeter.shared.protocol import RankWindow
 
-SUMMED = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
+SUM_KEYS = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
 """Parts that are summed over ranks; other times are means over ranks, with the largest beside them."""
 EQUAL = ("steps", "learning_rate")
 """Parts that are the same on all ranks."""
@@ -46,7 +46,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     first = ranks[0].parts
     weight = math.fsum(rank.weight for rank in ranks)
     right = [rank.right for rank in ranks if rank.right is not None]
-    times = [name for name in first if name.endswith("_s") and name not in SUMMED]
+    times = [name for name in first if name.endswith("_s") and name not in SUM_KEYS]
     largest = {name: max(rank.parts[name] for rank in ranks) for name in times}
     return MergedWindow(
         opened_ns=min(rank.opened_ns for rank in first_node),
@@ -61,7 +61,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
 
 
 def _merge(name: str, values: Sequence[float]) -> float:
-    if name in SUMMED:
+    if name in SUM_KEYS:
         return sum(values)
     if name.endswith("peak_bytes"):
         return max(values)

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.shared.atomic_files import read_json, write_json
-from epochmeter.shared.record import INTERVALS, Record, has_all_windows, is_partial, steps_of
+from epochmeter.shared.record import INTERVALS, Record, has_all_windows, is_partial, step_count
 
 REFERENCE = "reused.json"
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Exceptions raised by reading a damaged record or reference."""
 
 
-class Run(NamedTuple):
+class CompletedRun(NamedTuple):
     """A completed run, by its `whole.json`, which is written when a run is completed."""
 
     finished: str
@@ -30,7 +30,7 @@ class Run(NamedTuple):
     folder: Path
 
 
-class Pool:
+class ReusePool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
@@ -41,20 +41,20 @@ class Pool:
         """
         self._sweep = sweep
         # By identity, and by the identity of the configuration's first repeat.
-        self._runs: dict[str, list[Run]] = defaultdict(list)
+        self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
         for completion in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
             if completion.parents[1] != sweep:
                 self._add(completion)
         referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
-        self._taken = {record.folder.resolve() for record in referred if record}
+        self._used = {record.folder.resolve() for record in referred if record}
 
     def _add(self, path: Path) -> None:
         try:
             completion = read_json(path)
-            run = Run(completion["finished"], completion["identity"], path.parent)
+            run = CompletedRun(completion["finished"], completion["identity"], path.parent)
             for key in {run.identity, completion.get("configuration", run.identity)}:
                 self._runs[key].append(run)
-        except UNREADABLE:
+        except READ_ERRORS:
             pass
 
     def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
@@ -70,19 +70,19 @@ class Pool:
         """
         runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
         usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]
-        free = [run for run in usable if run.folder.resolve() not in self._taken]
+        free = [run for run in usable if run.folder.resolve() not in self._used]
         same = [run for run in free if run.identity == identity]
         chosen = same or (free if len(usable) > repeat else [])
         if not chosen:
             return None
-        self._taken.add(chosen[0].folder.resolve())
+        self._used.add(chosen[0].folder.resolve())
         return Record(chosen[0].folder)
 
 
 @lru_cache(maxsize=1)
-def pool(sweep: Path) -> Pool:
+def reuse_pool(sweep: Path) -> ReusePool:
     """Return the pool of a sweep, read once per command: runs completed later are not in it."""
-    return Pool(sweep)
+    return ReusePool(sweep)
 
 
 def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
@@ -99,7 +99,7 @@ def find_completed(folder: Path, identity: str, configuration: str, repeat: int)
         completion = read_json(record.folder / "whole.json")
         if identity in completion.values() or configuration in completion.values():
             return record
-    return pool(folder.parent).take(identity, configuration, repeat)
+    return reuse_pool(folder.parent).take(identity, configuration, repeat)
 
 
 def is_usable(record: Record, identity: str) -> bool:
@@ -110,15 +110,15 @@ def is_usable(record: Record, identity: str) -> bool:
         rows = (record.folder / "steps.bin").stat().st_size // (4 * len(INTERVALS))
         measured = [(window["window"], window["epoch"]) for window in windows]
         return (
-            record.is_whole(identity)
+            record.is_completed(identity)
             and run["identity"] == identity
             and not run["rehearsal"]
             and summary["state"] == "whole"
             and summary["metrics"]["total/epochs"] == sum(not is_partial(epoch) for epoch in epochs)
             and has_all_windows(measured, len(epochs), record.job()["evaluate"])
-            and rows >= steps_of(windows)
+            and rows >= step_count(windows)
         )
-    except UNREADABLE:
+    except READ_ERRORS:
         return False
 
 
@@ -134,8 +134,8 @@ def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> N
     if reference and reference["folder"] == str(origin):
         return
     own = Record(folder)
-    with own.alone():
-        own.set_aside()
+    with own.locked():
+        own.archive_attempt()
     write_json(
         folder / REFERENCE,
         {
@@ -170,9 +170,9 @@ def referenced_record(folder: Path) -> Record | None:
     try:
         for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):
             record = Record(origin)
-            if record.is_whole() and record.run()["record_id"] == reference["record_id"]:
+            if record.is_completed() and record.run()["record_id"] == reference["record_id"]:
                 return record
-    except UNREADABLE:
+    except READ_ERRORS:
         pass
     return None
 

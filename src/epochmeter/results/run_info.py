@@ -10,9 +10,9 @@ from typing import Any, TypedDict
 
 from epochmeter.shared.record import is_steady
 
-EPOCH = (
+EPOCH_METRICS = (
     "epoch/e2e_s",
-    "epoch/fetch_stall_s",
+    "epoch/data_stall_s",
     "epoch/loader_start_s",
     "epoch/copy_s",
     "epoch/compute_s",
@@ -23,7 +23,7 @@ EPOCH = (
 """The per-epoch metrics that reports use."""
 
 
-class Facts(TypedDict):
+class RunInfo(TypedDict):
     """Metadata of a run; unknown values are None or empty.
 
     Attributes:
@@ -73,13 +73,13 @@ DISTURBED = {
 """Possible disturbances of a measurement, by the tags of runs."""
 
 
-def facts(
+def build_run_info(
     job: dict[str, Any],
     run: Mapping[str, Any],
     host: Mapping[str, Any],
     windows: Iterable[Mapping[str, Any]],
     summary: Mapping[str, Any] | None,
-) -> Facts:
+) -> RunInfo:
     """Return a run's metadata.
 
     Args:
@@ -99,28 +99,31 @@ def facts(
         "sweep": run.get("sweep_id"),
         "host": run.get("host"),
         "job": job,
-        "typed": typed(run["overrides"]),
+        "typed": override_values(run["overrides"]),
         "rehearsal": list(run["rehearsal"]),
         "energy": run.get("energy") or {},
-        "devices": devices(job, run),
+        "devices": device_count(job, run),
         "limited": run.get("power_limit_devices"),
         "samples": ((run.get("dataset") or {}).get("splits") or {}).get("train"),
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},
-        "ran_on": {**({"host": run["host"]} if run.get("host") else {}), **ran_on(host, run.get("training") or {})},
+        "ran_on": {
+            **({"host": run["host"]} if run.get("host") else {}),
+            **platform_info(host, run.get("training") or {}),
+        },
         "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
-        "epochs": {epoch["epoch"]: told_of(epoch["metrics"]) for epoch in steady_epochs},
+        "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in steady_epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }
 
 
-def typed(overrides: Iterable[str]) -> dict[str, str]:
+def override_values(overrides: Iterable[str]) -> dict[str, str]:
     """Return overrides by key: `batch=64` -> `batch`: `64`; an added key keeps its `+`."""
     pairs = (override.partition("=") for override in overrides)
     return {key: value for key, _, value in pairs}
 
 
-def devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
+def device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     """Return the number of training devices: as reported by the training process, else as configured."""
     training = run.get("training") or {}
     if "ranks" in training:
@@ -131,14 +134,14 @@ def devices(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     return None if ranks is None else int(ranks)
 
 
-def ran_on(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
+def platform_info(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
     """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
     facts = {
         "board": (host.get("board") or {}).get("model"),
-        "CPU": _counted([cpu.get("model")], cpu.get("cores"), "cores"),
-        "GPU": _counted([gpu.get("model") for gpu in host.get("gpus") or []]),
+        "CPU": _count_text([cpu.get("model")], cpu.get("cores"), "cores"),
+        "GPU": _count_text([gpu.get("model") for gpu in host.get("gpus") or []]),
         "memory": f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else None,
         "OS": host.get("os"),
         "kernel": host.get("kernel"),
@@ -152,12 +155,12 @@ def ran_on(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, st
     return {name: str(value) for name, value in facts.items() if value not in (None, "")}
 
 
-def told_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the metrics of `EPOCH` that an epoch has."""
-    return {name: value for name in EPOCH if (value := metrics.get(name)) is not None}
+def epoch_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the metrics of `EPOCH_METRICS` that an epoch has."""
+    return {name: value for name in EPOCH_METRICS if (value := metrics.get(name)) is not None}
 
 
-def _counted(models: Sequence[str | None], count: int | None = None, of: str = "") -> str | None:
+def _count_text(models: Sequence[str | None], count: int | None = None, of: str = "") -> str | None:
     """Return models and a count as text: `2 x H100`; `Xeon, 8 cores`."""
     named = [model for model in models if model]
     kinds = dict.fromkeys(named)

@@ -13,7 +13,7 @@ from epochmeter.shared.record import Record
 
 
 @dataclass
-class Outcome:
+class RunResult:
     """How a run ended: whole (completed), failed or killed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Outcome:
     no_energy: str | None = None
     run_link: str | None = None
     compare_link: str | None = None
-    unpublished: str | None = None
+    publish_error: str | None = None
     began_s: float = 0.0
     ended_s: float | None = None
     recorded: bool = False
@@ -66,32 +66,32 @@ class Outcome:
         return [override.partition("=")[0] for override in self.overrides]
 
     @property
-    def lasted_s(self) -> float | None:
+    def duration_s(self) -> float | None:
         """Duration including setup and teardown, in seconds; None if nothing was measured."""
         return None if self.ended_s is None else self.ended_s - self.began_s
 
-    def ended_as(self, record: Record) -> None:
+    def update_from_record(self, record: Record) -> None:
         """Copy the end of a run that another process measured from its record."""
         run, summary = record.run(), record.summary()
         failure = summary["failure"] or {"kind": None, "message": None}
         self.state, self.kind, self.failure = summary["state"], failure["kind"], failure["message"]
         self.metrics, self.notes = summary["metrics"], summary["notes"]
-        self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
+        self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
 
-    def was_whole(self, record: Record) -> Outcome:
+    def was_completed(self, record: Record) -> RunResult:
         """Mark the run as completed by an earlier command."""
         run, summary = record.run(), record.summary()
         self.earlier, self.metrics = True, summary["metrics"]
-        self.rehearsal, self.no_energy = run["rehearsal"], no_energy(run)
+        self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
         return self
 
-    def stops(self, stop: BaseException) -> None:
+    def set_stopped(self, stop: BaseException) -> None:
         """Mark the run as killed, unless its record is complete already, as during publishing."""
         if not self.recorded:
-            self.fails("stopped", stopped_by(stop, os.environ))
+            self.set_failed("stopped", stop_reason(stop, os.environ))
         self.stop = stop
 
-    def fails(self, kind: str, why: str) -> None:
+    def set_failed(self, kind: str, why: str) -> None:
         """Mark the run as failed, or as killed if it was stopped."""
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
 
@@ -101,13 +101,13 @@ def is_measured(run: Mapping[str, Any]) -> bool:
     return run["energy"].get("source") in ("counter", "sampled")
 
 
-def no_energy(run: Mapping[str, Any]) -> str | None:
+def no_energy_reason(run: Mapping[str, Any]) -> str | None:
     """Why the run's energy is not measured; None if it is."""
     reason: str | None = None if is_measured(run) else run["energy"].get("reason")
     return reason
 
 
-def stopped_by(stop: BaseException, environment: Mapping[str, str]) -> str:
+def stop_reason(stop: BaseException, environment: Mapping[str, str]) -> str:
     """Return what stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
     if isinstance(stop, KeyboardInterrupt):
         return "stopped by Ctrl-C"

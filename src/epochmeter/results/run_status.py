@@ -9,13 +9,13 @@ killed    according to summary.json; or there is no end, and the process is gone
 
 from __future__ import annotations
 
-from epochmeter.machine.process_identity import Process, lives
+from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.shared.record import Record
 
-PLANNED, RUNNING, WHOLE, FAILED, KILLED = "planned", "running", "whole", "failed", "killed"
+PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "whole", "failed", "killed"
 
 
-def state(record: Record, ended: str | None = None) -> str:
+def status_of(record: Record, ended: str | None = None) -> str:
     """Return the state of the record's run; a run without an end whose process is gone was killed.
 
     Args:
@@ -24,20 +24,20 @@ def state(record: Record, ended: str | None = None) -> str:
     """
     if not (record.folder / "job.json").exists():
         return PLANNED
-    recorded = said(record)
+    recorded = recorded_status(record)
     if recorded:
         return recorded
-    if ended is None and lives(process_of(record)):
+    if ended is None and is_alive(process_of(record)):
         return RUNNING
     if record.summary():  # measured completely, but `whole.json` could not be written
         return FAILED
     return KILLED if ended in (None, KILLED) else FAILED
 
 
-def said(record: Record) -> str | None:
+def recorded_status(record: Record) -> str | None:
     """Return the end in the record itself; None if there is none."""
-    if record.is_whole():
-        return WHOLE
+    if record.is_completed():
+        return COMPLETED
     summary_state = (record.summary() or {}).get("state")
     return summary_state if summary_state in (FAILED, KILLED) else None
 

@@ -12,15 +12,15 @@ from epochmeter.results.metrics import EPOCH
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady
 from epochmeter.shared.units import NANOSECOND
 
-Window = dict
+WindowLine = dict
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
 ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
-UNSTEADY, UNSTEADY_S = 0.1, 0.05
+MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
 """Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
 
 
-def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
-    """Return the `steady/`, `spread/` and `total/` metrics of a run.
+def summarize(windows: Sequence[WindowLine], steps: array, job: Job) -> dict[str, float]:
+    """Return the `steady/`, `std/` and `total/` metrics of a run.
 
     Steady values exclude the first `warmup_epochs`, as many after each resumption, a partial last epoch, and epochs in
     which the run was paused. Totals include them.
@@ -38,15 +38,15 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
         if number >= warmup_epochs and is_steady(epoch):
             measured.append(epoch)
             rows += steps[begin:end]
-    metrics = steady(measured, rows)
-    metrics.update({f"total/{name}": value for name, value in totals(windows).items()})
-    reached = to_target(windows, job.target_accuracy, job.target_loss, job.evaluate)
+    metrics = steady_metrics(measured, rows)
+    metrics.update({f"total/{name}": value for name, value in total_metrics(windows).items()})
+    reached = target_metrics(windows, job.target_accuracy, job.target_loss, job.evaluate)
     metrics.update({f"total/{name}": value for name, value in reached.items()})
     return metrics
 
 
-def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
-    """Return `steady/` and `spread/` over epochs; metrics that an epoch lacks are absent."""
+def steady_metrics(epochs: Sequence[WindowLine], steps: array) -> dict[str, float]:
+    """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent."""
     metrics: dict[str, float] = {}
     for name in _names(epochs):
         values = [epoch["metrics"][name] for epoch in epochs if name in epoch["metrics"]]
@@ -57,7 +57,7 @@ def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
         if rule in ("mean", "max"):
             metrics[f"steady/{short}"] = max(values) if rule == "max" else statistics.fmean(values)
         if len(values) > 1:
-            metrics[f"spread/{short}"] = statistics.stdev(values)
+            metrics[f"std/{short}"] = statistics.stdev(values)
     ratios = {
         "samples_per_s": _ratio(metrics, "steady/samples", "steady/e2e_s"),
         "read_bytes_per_s": _ratio(metrics, "steady/read_bytes", "steady/e2e_s"),
@@ -67,21 +67,21 @@ def steady(epochs: Sequence[Window], steps: array) -> dict[str, float]:
     }
     metrics.update({f"steady/{name}": value for name, value in ratios.items() if value is not None})
     if epochs:
-        metrics.update({f"steady/{name}": value for name, value in percentiles(steps).items()})
+        metrics.update({f"steady/{name}": value for name, value in step_percentiles(steps).items()})
     return metrics
 
 
-def noted(windows: Sequence[Window]) -> list[str]:
+def collect_notes(windows: Sequence[WindowLine]) -> list[str]:
     """Return the notes of the windows, in order."""
     return [note for window in windows for note in window.get("notes", [])]
 
 
-def marked(windows: Sequence[Window]) -> dict[str, str]:
+def collect_flags(windows: Sequence[WindowLine]) -> dict[str, str]:
     """Return the disturbances of the windows by tag; of each tag the first text."""
     return {mark: text for window in reversed(windows) for mark, text in window.get("marks", {}).items()}
 
 
-def percentiles(steps: array) -> dict[str, float]:
+def step_percentiles(steps: array) -> dict[str, float]:
     """Return percentiles of the time per step, by nearest rank; empty without steps."""
     width = len(INTERVALS)
     gap, copy, compute = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
@@ -91,7 +91,7 @@ def percentiles(steps: array) -> dict[str, float]:
     return {name: durations[max(0, math.ceil(share * len(durations)) - 1)] for name, share in PERCENTILES.items()}
 
 
-def totals(windows: Sequence[Window]) -> dict[str, float]:
+def total_metrics(windows: Sequence[WindowLine]) -> dict[str, float]:
     """Time, energy and reads over training and evaluation windows; a total that any window lacks is absent.
 
     Energy is the sum of the differences between the counters' readings at the borders of each window, so that windows
@@ -115,7 +115,7 @@ def totals(windows: Sequence[Window]) -> dict[str, float]:
     return result
 
 
-def total_energy(windows: Sequence[Window]) -> dict[str, float]:
+def total_energy(windows: Sequence[WindowLine]) -> dict[str, float]:
     """The energies of all windows together; none if a window has none, or if all are too short for the instrument."""
     terms = [_term(window) for window in windows]
     if not terms or _shortfall(windows):
@@ -131,7 +131,7 @@ def total_energy(windows: Sequence[Window]) -> dict[str, float]:
     return result
 
 
-def untotaled(windows: Sequence[Window]) -> list[str]:
+def no_total_note(windows: Sequence[WindowLine]) -> list[str]:
     """A note on why a run with measured energy has no total energy."""
     metered = [bool(_term(window)) for window in windows]
     if not any(metered):
@@ -143,10 +143,10 @@ def untotaled(windows: Sequence[Window]) -> list[str]:
     return [f"no total energy: it was not measured in epoch {lacking[0]}{more}"] if lacking else []
 
 
-def unsteady(metrics: Mapping[str, float]) -> list[str]:
+def variance_warning(metrics: Mapping[str, float]) -> list[str]:
     """Return a warning if epoch times vary more than on an idle machine; very short epochs are tolerated."""
-    mean_s, spread_s = metrics.get("steady/e2e_s"), metrics.get("spread/e2e_s", 0.0)
-    if not mean_s or spread_s <= max(UNSTEADY_S, UNSTEADY * mean_s):
+    mean_s, spread_s = metrics.get("steady/e2e_s"), metrics.get("std/e2e_s", 0.0)
+    if not mean_s or spread_s <= max(MIN_VARIATION_S, MAX_VARIATION * mean_s):
         return []
     return [
         f"warning: epoch times vary by {100 * spread_s / mean_s:.0f} % ({mean_s:.3g} s, std {spread_s:.2g} s). "
@@ -154,13 +154,13 @@ def unsteady(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def to_target(
-    windows: Sequence[Window], accuracy: float | None, loss: float | None, evaluate: bool
+def target_metrics(
+    windows: Sequence[WindowLine], accuracy: float | None, loss: float | None, evaluate: bool
 ) -> dict[str, float]:
     """Time, energy and epochs up to the first window that reached the targets; empty if none did or none is set."""
     for index, window in enumerate(windows):
-        if decides(window, evaluate) and reached(window, accuracy, loss):
-            until = totals(windows[: index + 1])
+        if is_decisive(window, evaluate) and reaches_target(window, accuracy, loss):
+            until = total_metrics(windows[: index + 1])
             result = {"time_to_target_s": until["e2e_s"], "epochs_to_target": until["epochs"]}
             if "energy_j" in until:
                 result["energy_to_target_j"] = until["energy_j"]
@@ -168,12 +168,12 @@ def to_target(
     return {}
 
 
-def decides(window: Window, evaluate: bool) -> bool:
+def is_decisive(window: WindowLine, evaluate: bool) -> bool:
     """Whether a window can reach a target: an evaluation or, in a run without evaluation, a complete epoch."""
     return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
 
 
-def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
+def reaches_target(window: WindowLine, accuracy: float | None, loss: float | None) -> bool:
     """Whether a window reached every target that is set; at least one must be set."""
     section = window["window"]
     names = {"epoch": ("train_accuracy", "train_loss"), "val": ("accuracy", "loss")}[section]
@@ -186,7 +186,7 @@ def reached(window: Window, accuracy: float | None, loss: float | None) -> bool:
     return bool(tests) and all(tests)
 
 
-def _term(window: Window) -> Mapping[str, float]:
+def _term(window: WindowLine) -> Mapping[str, float]:
     """The energies of a window as terms of a total; for an older record without them, its metrics."""
     term: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
     if term is not None:
@@ -195,7 +195,7 @@ def _term(window: Window) -> Mapping[str, float]:
     return {name: value for name, value in of_metrics.items() if value is not None}
 
 
-def _shortfall(windows: Sequence[Window]) -> str | None:
+def _shortfall(windows: Sequence[WindowLine]) -> str | None:
     """Why the energy meter cannot resolve the windows even together; None if it can."""
     terms = [_term(window) for window in windows]
     shortest_s = max((term.get("shortest_s", 0.0) for term in terms), default=0.0)
@@ -207,12 +207,12 @@ def _shortfall(windows: Sequence[Window]) -> str | None:
     return "the energy counter did not advance" if is_stuck else None
 
 
-def _energy_window_s(windows: Sequence[Window]) -> float:
+def _energy_window_s(windows: Sequence[WindowLine]) -> float:
     """Return the total time between the readings at the borders of each window, in seconds."""
     return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
 
 
-def _names(epochs: Sequence[Window]) -> list[str]:
+def _names(epochs: Sequence[WindowLine]) -> list[str]:
     """Return the metrics that are merged over all ranks, without the maxima over ranks."""
     names = dict.fromkeys(name for epoch in epochs for name in epoch["metrics"])
     return [name for name in names if not name.startswith("rank_max/")]
@@ -224,12 +224,12 @@ def _ratio(metrics: dict[str, float], above: str, below: str) -> float | None:
     return metrics[above] / metrics[below]
 
 
-def _sum(windows: Sequence[Window], name: str) -> float | None:
+def _sum(windows: Sequence[WindowLine], name: str) -> float | None:
     values = [window["metrics"].get(f"{window['window']}/{name}") for window in windows]
     return None if not values or None in values else math.fsum(values)
 
 
-def _mean_rate(epochs: Sequence[Window], name: str) -> float | None:
+def _mean_rate(epochs: Sequence[WindowLine], name: str) -> float | None:
     """Return a rate per second over all epochs, from each epoch's rate."""
     if not epochs or any(name not in epoch["metrics"] for epoch in epochs):
         return None
@@ -238,7 +238,7 @@ def _mean_rate(epochs: Sequence[Window], name: str) -> float | None:
     return count / math.fsum(seconds)
 
 
-def _mean_power(epochs: Sequence[Window]) -> float | None:
+def _mean_power(epochs: Sequence[WindowLine]) -> float | None:
     energy_j = _sum(epochs, "energy_j")
     if energy_j is None:
         return None

@@ -25,7 +25,7 @@ class Throughput(NamedTuple):
     reason: str = ""
 
 
-def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> Throughput:
+def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> Throughput:
     """Return the throughput of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
     A step lasts from the end of the previous step to its own end; time between epochs belongs to no step.
@@ -43,8 +43,8 @@ def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> 
     if done < stop:
         return Throughput(reason=f"the run ended after {done} steps, before throughput.stop={stop}.")
     samples = 0
-    for epoch, first, last in _parts(epochs, start, stop):
-        count = samples_of(epoch, job.batch, first, last)
+    for epoch, first, last in _epoch_parts(epochs, start, stop):
+        count = step_samples(epoch, job.batch, first, last)
         if count is None:
             return Throughput(reason=f"bad samples were skipped in epoch {epoch['epoch']}, in an unknown step.")
         samples += count
@@ -61,7 +61,7 @@ def throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> 
     return Throughput({f"throughput/{name}": value for name, value in metrics.items()})
 
 
-def samples_of(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:
+def step_samples(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:
     """Return the samples of all ranks in an epoch's steps from `first` up to `last`; None if skipped samples make it
     unknown.
 
@@ -77,7 +77,7 @@ def samples_of(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> i
     return seen - first * global_batch if last == steps else (last - first) * global_batch
 
 
-def steps_an_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
+def steps_per_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
     """Return the number of steps per epoch for `count` samples, distributed over ranks with batches of their own."""
     per_rank = math.ceil(count / ranks)
     return per_rank // batch if drop_last else math.ceil(per_rank / batch)
@@ -86,7 +86,7 @@ def steps_an_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
 def check_length(job: Job, count: int, ranks: int) -> None:
     """Raise ValueError if a run on `count` samples has no step, or ends before `throughput.stop`."""
     stop = job.throughput.stop
-    steps = steps_an_epoch(count, job.batch, ranks, job.drop_last)
+    steps = steps_per_epoch(count, job.batch, ranks, job.drop_last)
     length = job.epochs * steps
     of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
     if count and not steps:
@@ -104,7 +104,9 @@ def check_length(job: Job, count: int, ranks: int) -> None:
     )
 
 
-def _parts(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+def _epoch_parts(
+    epochs: Sequence[Mapping[str, Any]], start: int, stop: int
+) -> Iterator[tuple[Mapping[str, Any], int, int]]:
     """Yield each epoch that contains some of these steps, with the first and the end of them within the epoch."""
     before = 0
     for epoch in epochs:

@@ -8,26 +8,26 @@ from pathlib import Path
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.schema import Dataset, Job, Storage
-from epochmeter.datasets.ready import known, place
+from epochmeter.datasets.ready import peek_manifest, training_folder
 
 PROCESSES_PER_CORE = 16
 MAX_AUTO_WORKERS = 4
 """Most DataLoader workers per rank that `workers=auto` starts."""
-LEAST_PROCESSES = 64
+MIN_PROCESSES = 64
 """This many are allowed on any number of cores, so that a sweep may include too many."""
 BLOCK_BYTES = 4096
 """Smallest disk space of a file."""
 
 
-def check(job: Job, root: Path) -> None:
+def check_capacity(job: Job, root: Path) -> None:
     """Refuse a job that this machine cannot hold: too many processes, a dataset too large, or one that is not there.
 
     Raises:
         InputError: States the need of the job and the limit of the machine.
     """
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
-    check_there(job.dataset, root)
-    check_room(job.dataset, job.storage, root)
+    check_dataset_exists(job.dataset, root)
+    check_dataset_fits(job.dataset, job.storage, root)
 
 
 def usable_cores() -> int:
@@ -42,7 +42,7 @@ def worker_count(workers: int | str) -> int:
 
 def check_processes(workers: int, ranks: int, cores: int) -> None:
     """Refuse too many ranks and DataLoader workers for the number of cores; InputError."""
-    most = max(LEAST_PROCESSES, PROCESSES_PER_CORE * cores)
+    most = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores)
     if max(ranks, ranks * workers) > most:
         what = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
         raise input_error(
@@ -53,7 +53,7 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
         )
 
 
-def check_there(dataset: Dataset, root: Path) -> None:
+def check_dataset_exists(dataset: Dataset, root: Path) -> None:
     """Refuse a dataset that is a folder of one's own, and is not there; InputError."""
     if dataset.make or not dataset.adopt:
         return
@@ -64,11 +64,11 @@ def check_there(dataset: Dataset, root: Path) -> None:
         raise input_error(f"`dataset.root={dataset.root}` is no folder", how)
 
 
-def check_room(dataset: Dataset, storage: Storage, root: Path) -> None:
+def check_dataset_fits(dataset: Dataset, storage: Storage, root: Path) -> None:
     """Refuse a dataset that has yet to be made and is larger than the free disk space; InputError."""
     keys = dataset.to_dict(), storage.to_dict()
-    needed, folder = space_bytes(dataset), place(*keys, root)
-    if needed is None or folder is None or known(*keys, root):
+    needed, folder = space_bytes(dataset), training_folder(*keys, root)
+    if needed is None or folder is None or peek_manifest(*keys, root):
         return
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free

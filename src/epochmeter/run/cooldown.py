@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from epochmeter.config.schema import Sweep
 from epochmeter.machine.utilization import Gauges
 
-HEAT = "temperature_max_c"
-LOOK_S = 1.0
+TEMPERATURE_KEY = "temperature_max_c"
+POLL_S = 1.0
 
 
-class Rest(NamedTuple):
+class Cooldown(NamedTuple):
     """How a device rested: for how long, and how hot its hottest sensor was then, where any could be read."""
 
     waited_s: float = 0.0
@@ -24,25 +24,25 @@ class Rest(NamedTuple):
     """What to say where it was not seen to be as cool as was asked for."""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What the record keeps of it; what is not known is left out."""
         told = {"waited_s": round(self.waited_s, 3), "temperature_c": self.temperature_c, "reason": self.reason}
         return {key: value for key, value in told.items() if value not in (None, "")}
 
 
-def is_asked(sweep: Sweep) -> bool:
+def is_requested(sweep: Sweep) -> bool:
     """Whether the keys of a sweep ask for any rest."""
     return bool(sweep.cooldown_s) or sweep.cool_below_c is not None
 
 
-def rest(
+def wait_until_cool(
     sweep: Sweep,
     ended_s: float | None,
     gauges: Gauges,
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> Rest:
+) -> Cooldown:
     """Waits as the keys of a sweep ask: first for so long since the run before `ended_s`, then for the device to cool.
 
     No run before, no time to wait for. Every temperature that the gauges know has to be below what is asked for; where
@@ -53,21 +53,22 @@ def rest(
         say(f"Cooling down for {left_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
         pause(left_s)
     below_c, most_s = sweep.cool_below_c, sweep.cool_wait_s
-    temperature_c, cooling_s = gauges.now(HEAT), clock()
+    temperature_c, cooling_s = gauges.now(TEMPERATURE_KEY), clock()
     if below_c is not None and temperature_c is not None and temperature_c >= below_c:
         say(f"Device temperature {temperature_c:.0f} C: waiting up to {most_s:g} s for less than {below_c:g} C.")
         while temperature_c is not None and temperature_c >= below_c and clock() - cooling_s < most_s:
-            pause(LOOK_S)
-            temperature_c = gauges.now(HEAT)
+            pause(POLL_S)
+            temperature_c = gauges.now(TEMPERATURE_KEY)
     waited_s = clock() - begun_s
     if temperature_c is None:
         why = next(
-            (missing.why for missing in gauges.missing() if missing.quantity == HEAT), "no sensor was read in time"
+            (missing.why for missing in gauges.unavailable() if missing.quantity == TEMPERATURE_KEY),
+            "no sensor was read in time",
         )
         unseen = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {why}."]
-        return Rest(waited_s, reason=why, notes=unseen)
+        return Cooldown(waited_s, reason=why, notes=unseen)
     if below_c is not None and temperature_c >= below_c:
         waited = f"after {clock() - cooling_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
         hot = [f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"]
-        return Rest(waited_s, temperature_c, notes=hot)
-    return Rest(waited_s, temperature_c)
+        return Cooldown(waited_s, temperature_c, notes=hot)
+    return Cooldown(waited_s, temperature_c)

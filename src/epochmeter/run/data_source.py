@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from epochmeter.config.schema import Job
-from epochmeter.machine.disk import Disk, Reads, describe, disk_of, reads
-from epochmeter.machine.page_cache import Residency, drop_caches, missed, prepare
+from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, read_counters
+from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 
-Say = Callable[[str], object]
+Notify = Callable[[str], object]
 
 
-class Supply(Protocol):
+class DataSource(Protocol):
     """Where samples come from, looked at between windows and at their borders."""
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     """What the record keeps of it."""
 
     def prepare(self, epoch: int) -> list[str]:
@@ -29,25 +29,25 @@ class Supply(Protocol):
         """The metrics of the window that was closed last, an epoch or an evaluation; what is not known is absent."""
 
 
-class Files:
+class FileSource:
     """A dataset's files: read from a disk, but for what the page cache holds of them."""
 
-    def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Say) -> None:
+    def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Notify) -> None:
         self._folder, self._cache, self._drop, self._say = folder, cache, drop_caches, say
         self._disk: Disk = disk_of(folder)
         self._residency = Residency(folder)
         self._before: float | None = None
-        self._marks: list[Reads | None] = []
-        self.facts = describe(self._disk)
+        self._readings: list[ReadCounters | None] = []
+        self.metadata = describe(self._disk)
 
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:
             self._say(f"Reading {self._folder} into the page cache.")
-        asked = prepare(self._cache, self._folder, epoch)
-        self._before = self._residency.share()
+        asked = prepare_cache(self._cache, self._folder, epoch)
+        self._before = self._residency.fraction()
         if self._drop and asked == "cold":
             drop_caches()  # last: to look at a file brings its inode back
-        notes = missed(asked, self._before, self._disk.medium)
+        notes = residency_warning(asked, self._before, self._disk.medium)
         if epoch == 0:
             if self._before is None:
                 notes.append(f"page-cache residency is unknown: {self._residency.reason}")
@@ -56,10 +56,10 @@ class Files:
         return notes
 
     def mark(self) -> None:
-        self._marks = [*self._marks[-1:], reads(self._disk)]
+        self._readings = [*self._readings[-1:], read_counters(self._disk)]
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
-        read = read_between(*self._marks)
+        read = read_between(*self._readings)
         if name != "epoch":
             return {"read_bytes": read.bytes} if read else {}
         of_disk = (
@@ -71,22 +71,22 @@ class Files:
             if read
             else {}
         )
-        shares = {"cached_share_before": self._before, "cached_share_after": self._residency.share()}
+        shares = {"cached_share_before": self._before, "cached_share_after": self._residency.fraction()}
         return {**of_disk, **{key: share for key, share in shares.items() if share is not None}}
 
 
-def read_between(before: Reads | None, after: Reads | None) -> Reads | None:
+def read_between(before: ReadCounters | None, after: ReadCounters | None) -> ReadCounters | None:
     """What a disk read between two looks at it; None where it was not there, or came back in between."""
     if before is None or after is None or after.count < before.count or after.bytes < before.bytes:
         return None
-    return Reads(after.count - before.count, after.bytes - before.bytes)
+    return ReadCounters(after.count - before.count, after.bytes - before.bytes)
 
 
-class Memory:
+class InMemorySource:
     """A dataset that is in memory before an epoch begins: no storage plays a part in it."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, Any] = {"medium": "memory"}
+        self.metadata: dict[str, Any] = {"medium": "memory"}
 
     def prepare(self, epoch: int) -> list[str]:
         return []
@@ -98,14 +98,14 @@ class Memory:
         return {}
 
 
-def supply_of(job: Job, folder: str | None, say: Say) -> Supply:
+def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
     """What a job's samples come from, its dataset being ready in `folder`, None where it has no files; `say` tells a
     person what takes long."""
-    if folder is None or in_memory(job):
-        return Memory()
-    return Files(Path(folder), job.cache.name, job.drop_caches, say)
+    if folder is None or is_in_memory(job):
+        return InMemorySource()
+    return FileSource(Path(folder), job.cache.name, job.drop_caches, say)
 
 
-def in_memory(job: Job) -> bool:
+def is_in_memory(job: Job) -> bool:
     """Whether nothing is read from a storage while a job trains."""
-    return job.ready_batches or job.dataset.layout != "files"
+    return job.synthetic_batches or job.dataset.layout != "files"

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from epochmeter.config.schema import Job
-from epochmeter.config.secrets import redacted_tree
+from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
-from epochmeter.power.knobs.knob import Holding
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
-from epochmeter.results.run_result import Outcome
-from epochmeter.results.summary import decides, reached
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.summary import is_decisive, reaches_target
 from epochmeter.run.plan import Plan
-from epochmeter.run.window import Panel, Window, closed, node_window
+from epochmeter.run.window import Window, WindowInstruments, build_window, node_window
 from epochmeter.run.worker_process import RunMessage, WorkerError, WorkerProcess
 from epochmeter.shared.protocol import (
     Built,
@@ -32,8 +32,10 @@ FIRST_WAIT_S = 10.0
 """How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
 
 
-def listen(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: Panel, holding: Holding,
-           outcome: Outcome, publish: Tracker, terminal: Terminal) -> None:  # fmt: skip
+def run_event_loop(
+    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: WindowInstruments,
+    holding: AppliedSettings, outcome: RunResult, publish: Tracker, terminal: Terminal,
+) -> None:  # fmt: skip
     """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job
     for message in messages:
@@ -42,65 +44,67 @@ def listen(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, pa
                 plan.describe(model=message.model, training=message.training)
                 outcome.notes += message.notes
                 check_metered(plan, panel.meter)
-                panel.gpu_monitor.own.update(worker.pids)
+                panel.gpu_monitor.own_pids.update(worker.pids)
                 terminal.stage("Waiting for MLflow")
-                publish.between(FIRST_WAIT_S)
+                publish.flush(FIRST_WAIT_S)
                 terminal.stage("Loading samples")
                 worker.reply()
             case WindowOpening():
                 opened = message
                 terminal.stage("Preparing the page cache")
-                prepared = panel.supply.prepare(opened.epoch) if opened.window == "epoch" else []
-                terminal.opened(opened.window, opened.epoch, job.epochs, opened.steps)
-                before = panel.before()
+                prepared = panel.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
+                terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
+                before = panel.read_start()
                 worker.reply()
             case Progress():
                 terminal.progress(message.steps, message.loss)
             case WindowClosed():
-                after = panel.after()
+                after = panel.read_end()
                 worker.reply()
             case WindowMeasured():
-                window = closed(opened, message, before, after, panel, plan.record)
-                said = told(window, prepared, holding.drifted())
-                plan.record.append({**window.line, **warming(job, plan.run, window.line), **said})
+                window = build_window(opened, message, before, after, panel, plan.record)
+                said = notes_and_flags(window, prepared, holding.drift_messages())
+                plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **said})
                 plan.mark(said.get("marks", {}))
-                terminal.closed()
-                terminal.measured(window.line, job.epochs)
-                publish.between()
-                worker.reply(Proceed(stop=ends(job, window.line)))
+                terminal.window_closed()
+                terminal.window_measured(window.line, job.epochs)
+                publish.flush()
+                worker.reply(Proceed(stop=target_reached(job, window.line)))
             case Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
                 return
 
 
-def told(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
+def notes_and_flags(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
     """What the line of a window holds beside what was measured: what there is to say of it, as it was prepared and as
     its knobs were found after it, and what its run is marked by; nothing where that is nothing.
 
     The line is what keeps it: of a run that goes on, or is closed by another process, nobody else knows.
     """
     notes = [*prepared, *window.notes, *drifted]
-    marks = {**window.marks, **({"knob_changed": " ".join(drifted)} if drifted else {})}
-    return {key: redacted_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
+    marks = {**window.flags, **({"knob_changed": " ".join(drifted)} if drifted else {})}
+    return {key: redact_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
 
 
-def follow(messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: Panel) -> None:
+def run_secondary_event_loop(
+    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: WindowInstruments
+) -> None:
     """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
     for message in messages:
         match message:
             case Built():
                 plan.describe(training=message.training)
                 check_metered(plan, panel.meter)
-                panel.gpu_monitor.own.update(worker.pids)
+                panel.gpu_monitor.own_pids.update(worker.pids)
                 worker.reply()
             case WindowOpening():
                 if message.window == "epoch":
-                    panel.supply.prepare(message.epoch)
-                before = panel.before()
+                    panel.data_source.prepare(message.epoch)
+                before = panel.read_start()
                 worker.reply()
             case WindowClosed():
-                worker.reply(node_window(plan.node.name, message, before, panel.after(), panel))
+                worker.reply(node_window(plan.node.name, message, before, panel.read_end(), panel))
             case Trained():
                 worker.reply()
                 return
@@ -131,7 +135,7 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         )
     told = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
     trained = {uuid for uuid in told if uuid}  # an old torch tells none
-    strangers = [uuid for uuid in trained if not any(gpus.is_named(uuid, name) for name in plan.gpus)]
+    strangers = [uuid for uuid in trained if not any(gpus.matches_uuid(uuid, name) for name in plan.gpus)]
     if strangers:
         names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
         metered = ", ".join(plan.gpus)
@@ -144,13 +148,13 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         )
 
 
-def warming(job: Job, run: Mapping[str, Any], window: dict[str, Any]) -> dict[str, bool]:
+def resume_warmup(job: Job, run: Mapping[str, Any], window: dict[str, Any]) -> dict[str, bool]:
     """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
     starts = [start["epoch"] for start in run.get("resumed", [])]
     warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
     return {"warmup": True} if warm else {}
 
 
-def ends(job: Job, window: dict[str, Any]) -> bool:
+def target_reached(job: Job, window: dict[str, Any]) -> bool:
     """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
-    return decides(window, job.evaluate) and reached(window, job.target_accuracy, job.target_loss)
+    return is_decisive(window, job.evaluate) and reaches_target(window, job.target_accuracy, job.target_loss)

@@ -17,169 +17,177 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
-from epochmeter.config.job import ROOT, Order
-from epochmeter.config.secrets import redacted_tree
+from epochmeter.config.job import ROOT, RunRequest
+from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
-from epochmeter.datasets.ready import ready
+from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.machine import device_lock
 from epochmeter.machine.gpu_processes import open_gpu_monitor
-from epochmeter.machine.signals import foremost
+from epochmeter.machine.signals import prefer_stop
 from epochmeter.machine.utilization import open_gauges
-from epochmeter.power.knobs.knob import held
-from epochmeter.power.knobs.requests import put_back, refuse_unrestored
+from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
 from epochmeter.power.meter import Meter, open_meter
-from epochmeter.power.window_energy import rest
+from epochmeter.power.window_energy import measure_idle
 from epochmeter.results.reuse import write_reference
-from epochmeter.results.run_result import Outcome
+from epochmeter.results.run_result import RunResult
 from epochmeter.results.throughput import check_length
 from epochmeter.run import cooldown, launch
-from epochmeter.run.data_source import supply_of
-from epochmeter.run.event_loop import follow, listen, trace_notes
-from epochmeter.run.finish import concluded
-from epochmeter.run.nodes import check_alone
-from epochmeter.run.plan import Plan, desk_of, settle, warnings, withdraw
-from epochmeter.run.window import Panel, keep_powers
+from epochmeter.run.data_source import open_data_source
+from epochmeter.run.event_loop import run_event_loop, run_secondary_event_loop, trace_notes
+from epochmeter.run.finish import finalizing
+from epochmeter.run.nodes import forbid_multi_node_resume
+from epochmeter.run.plan import Plan, open_restore_journal, plan_warnings, remove_empty_folders, resolve_plan
+from epochmeter.run.window import WindowInstruments, write_powers
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.record import Record
-from epochmeter.sweep.progress import ALONE, Course
-from epochmeter.tracking.publisher import publisher
+from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
+from epochmeter.tracking.publisher import make_tracker
 
-BUSY = 0.1
+BUSY_FRACTION = 0.1
 """Mean GPU load at idle, as a fraction, at which another process is assumed to use it; a desktop may cause less."""
 
 
-def run(order: Order, terminal: Terminal, course: Course = ALONE) -> Outcome:
+def run(order: RunRequest, terminal: Terminal, course: SweepProgress = SINGLE_RUN) -> RunResult:
     """One measured run, to whatever end; Ctrl-C and SIGTERM too are an outcome, which the caller raises again.
 
     `course` is that of the sweep it is one of.
     """
-    outcome = Outcome(order.number, order.overrides, order.of_sweep, order.folder, began_s=time.monotonic())
+    outcome = RunResult(order.number, order.overrides, order.of_sweep, order.folder, began_s=time.monotonic())
     try:
-        with foremost():
+        with prefer_stop():
             terminal.stage("Checking the machine and the dataset")
-            unrestored = put_back(desk_of(order), terminal.warn)
-            plan = settle(order)
+            unrestored = restore_after_kill(open_restore_journal(order), terminal.warn)
+            plan = resolve_plan(order)
             terminal.stage()
-            if (plan.of_sweep or plan.job.sweep.resume) and plan.whole_already:
-                check_alone(plan.node, plan.record.folder)
-                terminal.was_whole(plan.record.folder, plan.of_sweep)
-                return outcome.was_whole(plan.record)
-            name, forecast = course.place(order.number) or plan.run["name"], course.forecast(order.number)
+            if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
+                forbid_multi_node_resume(plan.node, plan.record.folder)
+                terminal.was_completed(plan.record.folder, plan.of_sweep)
+                return outcome.was_completed(plan.record)
+            name, forecast = course.label(order.number) or plan.run["name"], course.forecast(order.number)
             if completed := plan.completed_elsewhere:
-                return reused(completed, outcome, name, terminal)
+                return record_reuse(completed, outcome, name, terminal)
             launch.check_interpreter(plan.job.device.python)
             outcome.rehearsal = plan.run["rehearsal"]
-            terminal.begun(name, plan.record.folder, outcome.rehearsal, warnings(plan), forecast)
-            with device_lock.held(plan.devices, plan.job.machine.lock_dir, plan.holder, terminal.warn):
+            terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), forecast)
+            with device_lock.lock_devices(plan.devices, plan.job.machine.lock_dir, plan.holder, terminal.warn):
                 # Again: a run that held the device until now may have been killed.
-                unrestored = put_back(plan.desk, terminal.warn, unrestored)
-                refuse_unrestored([knob for knob, _ in plan.turns.values()], plan.desk)
+                unrestored = restore_after_kill(plan.desk, terminal.warn, unrestored)
+                refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.desk)
                 outcome.notes += [
                     f"{each.knob} could not be restored to its original {each.was}." for each in unrestored
                 ]
                 terminal.stage("Recording the state of the machine")
-                outcome.notes += plan.begin()
+                outcome.notes += plan.open_record()
                 terminal.stage()
-                (measure if plan.node.is_first else assist)(plan, outcome, terminal, course)
+                (run_first_node if plan.node.is_first else run_other_node)(plan, outcome, terminal, course)
                 outcome.ended_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
         terminal.stage()
-        outcome.fails("job", str(error))
+        outcome.set_failed("job", str(error))
         terminal.refused(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
         terminal.stage()
-        outcome.stops(stop)
+        outcome.set_stopped(stop)
         terminal.failed(outcome)
-    withdraw(order)
+    remove_empty_folders(order)
     return outcome
 
 
-def reused(record: Record, outcome: Outcome, name: str, terminal: Terminal) -> Outcome:
+def record_reuse(record: Record, outcome: RunResult, name: str, terminal: Terminal) -> RunResult:
     """Write a reference to a completed run into the run's folder, and return its outcome."""
     assert outcome.folder
-    write_reference(outcome.folder, record, redacted_tree(outcome.overrides))
+    write_reference(outcome.folder, record, redact_tree(outcome.overrides))
     outcome.reused = record.folder
     terminal.reused(name, record)
-    return outcome.was_whole(record)
+    return outcome.was_completed(record)
 
 
-def measure(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
+def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
     """The run itself, its record begun and its devices held; whatever ends it is the outcome."""
     job = plan.job
-    publish = publisher(plan.record, **job.tracking.to_dict())
-    with concluded(plan, outcome, publish, terminal):
-        outcome.notes += publish.settle(terminal.say)
+    publish = make_tracker(plan.record, **job.tracking.to_dict())
+    with finalizing(plan, outcome, publish, terminal):
+        outcome.notes += publish.wait_for_previous(terminal.info)
         terminal.stage(f"Checking dataset {job.dataset.name}")
-        plan.describe(dataset=ready(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.say))
+        plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
         terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-        cool(plan, outcome, terminal, course)
+        cool_down(plan, outcome, terminal, course)
         terminal.stage("Preparing the device and its meter")
-        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
+        with (
+            applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
+            open_instruments(plan, terminal) as panel,
+        ):
             plan.applied(holding.applied)
             terminal.applied(plan.run["applied"])
-            plan.describe(energy=panel.meter.energy, storage=panel.supply.facts)
+            plan.describe(energy=panel.meter.energy, storage=panel.data_source.metadata)
             idle_from_ns = time.monotonic_ns()
-            before_w = idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
+            before_w = measure_idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w})
             check_idle(plan, panel, idle_from_ns, outcome, terminal)
             publish.start()
             terminal.stage("Starting the training process")
-            with training(plan) as worker:
+            with start_training(plan) as worker:
                 messages = worker.messages()
-                listen(messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal)
+                run_event_loop(
+                    messages, worker, plan, panel._replace(idle_w=before_w), holding, outcome, publish, terminal
+                )
                 outcome.notes += trace_notes(messages)
             terminal.stage()
-            after_w = idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
+            after_w = measure_idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
-            keep_powers(panel.meter, plan.record)
+            write_powers(panel.meter, plan.record)
 
 
-def assist(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
+def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
     """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
     job = plan.job
     try:
         terminal.stage(f"Checking dataset {job.dataset.name}")
-        plan.describe(dataset=ready(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.say))
+        plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
         terminal.stage()
         check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-        cool(plan, outcome, terminal, course)
+        cool_down(plan, outcome, terminal, course)
         terminal.stage("Preparing the device and its meter")
-        with held(list(plan.turns.values()), plan.desk, terminal.warn) as holding, watched(plan, terminal) as panel:
+        with (
+            applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
+            open_instruments(plan, terminal) as panel,
+        ):
             plan.applied(holding.applied)
-            panel = panel._replace(idle_w=idle_w(panel.meter, job.meter.idle_s, outcome, terminal))
-            with training(plan) as worker:
+            panel = panel._replace(idle_w=measure_idle_w(panel.meter, job.meter.idle_s, outcome, terminal))
+            with start_training(plan) as worker:
                 messages = worker.messages()
-                follow(messages, worker, plan, panel)
+                run_secondary_event_loop(messages, worker, plan, panel)
                 trace_notes(messages)
     except WorkerError as error:
-        outcome.fails(error.failure, str(error))
+        outcome.set_failed(error.failure, str(error))
         terminal.failed(outcome)
     else:
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
-def training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
+def start_training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
     """The worker, or this node's ranks of it."""
     job, limits = plan.job, plan.job.sweep
     # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.
     limits_s = limits.timeout_s, limits.hung_after_s if plan.node.is_first else None
-    return launch.started(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
+    return launch.launched(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
 
 
-def cool(plan: Plan, outcome: Outcome, terminal: Terminal, course: Course) -> None:
+def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
     """Lets the device rest before a run as long as its sweep asks; what that was stands in the record."""
     asked = plan.job.sweep
-    if not cooldown.is_asked(asked):
+    if not cooldown.is_requested(asked):
         return
     with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
-        rested = cooldown.rest(asked, course.rests_since_s, gauges, terminal.say)
-    plan.describe(rest=rested.facts)
+        rested = cooldown.wait_until_cool(asked, course.last_run_ended_s, gauges, terminal.info)
+    plan.describe(rest=rested.metadata)
     outcome.notes += rested.notes
 
 
 @contextmanager
-def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
+def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:
     """What is read at the borders of windows, opened on the devices that the plan uses."""
     root = plan.job.machine.root
     with (
@@ -187,21 +195,21 @@ def watched(plan: Plan, terminal: Terminal) -> Iterator[Panel]:
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
     ):
-        supply = supply_of(plan.job, plan.run["dataset"]["folder"], terminal.say)
-        yield Panel(meter, gauges, supply, gpu_monitor=gpu_monitor)
+        supply = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
+        yield WindowInstruments(meter, gauges, supply, gpu_monitor=gpu_monitor)
 
 
-def idle_w(meter: Meter, seconds: float, outcome: Outcome, terminal: Terminal) -> float | None:
+def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: Terminal) -> float | None:
     """The power while nothing trains; None where it is not measured."""
     terminal.stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
-        terminal.say(f"Measuring idle power for {seconds:g} s.", style="dim")
-    used = rest(meter, seconds)
+        terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
+    used = measure_idle(meter, seconds)
     outcome.notes += [f"idle power: {note}" for note in used.notes]
     return used.metrics.get("power_mean_w")
 
 
-def check_idle(plan: Plan, panel: Panel, since_ns: int, outcome: Outcome, terminal: Terminal) -> None:
+def check_idle(plan: Plan, panel: WindowInstruments, since_ns: int, outcome: RunResult, terminal: Terminal) -> None:
     """Warn if another process uses the GPU before training begins.
 
     Either the driver lists the process, or the GPU was busy while idle power was measured. On Jetsons and AMD GPUs only
@@ -212,7 +220,7 @@ def check_idle(plan: Plan, panel: Panel, since_ns: int, outcome: Outcome, termin
     panel.gpu_monitor.poll()
     found = panel.gpu_monitor.drain()
     load = panel.gauges.window(since_ns, time.monotonic_ns()).get("gpu_utilization", 0.0)
-    if not found and load >= BUSY:
+    if not found and load >= BUSY_FRACTION:
         found = [f"another process uses the GPU: the GPU was {load:.0%} busy before training began"]
         terminal.warn(f"warning: {found[0]}\n  hint: end that process; it affects the times and energy of this run")
     plan.mark({"gpu_shared": "; ".join(found)})

@@ -22,27 +22,27 @@ from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
 
-ALONE = Node()
+SINGLE_NODE = Node()
 SOURCE = Path(__file__).resolve().parents[2]
-LEAVING_S = 10.0
+EXIT_LIMIT_S = 10.0
 """How long a worker that has said it is done may take to end."""
-OLDEST_PYTHON, OLDEST_TORCH = (3, 6), (1, 10)
+MIN_PYTHON, MIN_TORCH = (3, 6), (1, 10)
 INTERPRETER_LIMIT_S = 20.0
 INSTALL = (
     "install torch for it (on a Jetson NVIDIA's: README, On a Jetson), or name an interpreter that has torch: "
     "device.python=/path/to/python"
 )
-OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What tells a process that it is a rank: it holds for what torchrun starts alone."""
 
 
 @contextmanager
-def started(
+def launched(
     folder: Path,
     python: str | None,
     gpus: Sequence[str] = (),
     ranks: int | None = None,
-    node: Node = ALONE,
+    node: Node = SINGLE_NODE,
     limit_s: float | None = None,
     silence_s: float | None = None,
 ) -> Iterator[WorkerProcess]:
@@ -54,29 +54,29 @@ def started(
     """
     log = folder / "worker.log"
     worker, ended = None, None
-    oom_kills_before = worker_process.oom_kills()
+    oom_kills_before = worker_process.oom_kill_count()
     try:
-        with _listener() as listener, open(log, "wb") as output:
+        with _listening_socket() as listener, open(log, "wb") as output:
             command = _command(folder, python, ranks, node)
             process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
-            ended = _end_of(process)
+            ended = _exit_fd(process)
             worker = WorkerProcess(process, log, ended, oom_kills_before, limit_s, silence_s)
             worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVING_S)
+            process.wait(EXIT_LIMIT_S)
     finally:
         if worker is not None:
-            worker.end()
+            worker.terminate()
         if ended is not None:
             os.close(ended)
 
 
 @contextmanager
-def _listener() -> Iterator[socket.socket]:
+def _listening_socket() -> Iterator[socket.socket]:
     """A socket to join; its path is gone on leaving, so that a steward that is killed later leaves none behind."""
     with (
-        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_node_local()) as desk,
+        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_socket_dir()) as desk,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
         listener.bind(os.path.join(desk, "link"))
@@ -84,7 +84,7 @@ def _listener() -> Iterator[socket.socket]:
         yield listener
 
 
-def interpreter_of(python: str | None) -> str:
+def find_interpreter(python: str | None) -> str:
     """Return the path of the interpreter that trains, by `device.python`; InputError if there is no such program."""
     if found := shutil.which(python or sys.executable):
         return found
@@ -104,7 +104,7 @@ def check_interpreter(python: str | None) -> None:
     Raises:
         InputError: The reason and a hint.
     """
-    interpreter = interpreter_of(python)
+    interpreter = find_interpreter(python)
     try:
         asked = subprocess.run(
             [interpreter, "-m", "epochmeter.worker.interpreter"],
@@ -132,16 +132,16 @@ def _interpreter_error(output: str) -> str:
     except (ValueError, TypeError, KeyError):
         return f"is not a Python interpreter: `-m` printed {last_line(output) or 'nothing'}"
     version = re.match(r"(\d+)\.(\d+)", torch or "")
-    if python < OLDEST_PYTHON:
-        return f"is Python {_dotted(python)}, and training needs {_dotted(OLDEST_PYTHON)} or newer"
+    if python < MIN_PYTHON:
+        return f"is Python {_version_text(python)}, and training needs {_version_text(MIN_PYTHON)} or newer"
     if torch is None:
         return "has no torch"
-    if version and tuple(map(int, version.groups())) < OLDEST_TORCH:
-        return f"has torch {torch}, and training needs {_dotted(OLDEST_TORCH)} or newer"
+    if version and tuple(map(int, version.groups())) < MIN_TORCH:
+        return f"has torch {torch}, and training needs {_version_text(MIN_TORCH)} or newer"
     return ""
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _version_text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
@@ -151,7 +151,7 @@ def last_line(text: str) -> str:
 
 
 def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
-    interpreter = interpreter_of(python)
+    interpreter = find_interpreter(python)
     worker = ["-m", "epochmeter.worker", str(folder)]
     if ranks is None:
         return [interpreter, *worker]
@@ -162,17 +162,17 @@ def _command(folder: Path, python: str | None, ranks: int | None, node: Node) ->
 
 
 def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
+    environment = {name: value for name, value in os.environ.items() if name not in TORCHRUN_VARIABLES}
     environment |= {
         "PYTHONPATH": _path(),
         "PYTHONUNBUFFERED": "1",
         "EPOCHMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        **_seeing(gpus),
+        **_visible_gpus_env(gpus),
     }
     if ranks is None:
         return environment
-    shared = {"OMP_NUM_THREADS": str(threads(ranks))}
+    shared = {"OMP_NUM_THREADS": str(threads_per_rank(ranks))}
     if node.nodes == 1:
         shared["GLOO_SOCKET_IFNAME"] = "lo"
     return {**shared, **environment}
@@ -183,7 +183,7 @@ def _path() -> str:
     return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
 
-def threads(ranks: int) -> int:
+def threads_per_rank(ranks: int) -> int:
     """A rank's fair share of the cores; torchrun would give each rank one thread."""
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 
@@ -207,7 +207,7 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[by
     )
 
 
-def _seeing(gpus: Sequence[str]) -> dict[str, str]:
+def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:
     """The environment in which a process sees these GPUs alone; as it is where they have no UUIDs to name them by."""
     names = ",".join(gpus)
     if not gpus or not all(name.startswith(("GPU-", "MIG-")) for name in gpus):
@@ -218,7 +218,7 @@ def _seeing(gpus: Sequence[str]) -> dict[str, str]:
     return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
 
 
-def _end_of(process: subprocess.Popen[bytes]) -> int:
+def _exit_fd(process: subprocess.Popen[bytes]) -> int:
     """A descriptor that becomes readable when the process ends.
 
     The socket's end alone would not do: loader processes inherit it, and outlive a worker that is killed. A thread
@@ -234,6 +234,6 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
     return reader
 
 
-def _node_local() -> str:
+def _socket_dir() -> str:
     """A short folder for the socket: its path has room for 107 bytes, and $TMPDIR may be long or on a network."""
     return "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from epochmeter.config.schema import Strategy
-from epochmeter.machine.slurm import ask
+from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)
 """Where the ranks of a job's nodes meet: below what a kernel gives away by itself."""
@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return self.number == 0
 
 
-def node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
+def current_node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
     """This node, as Slurm's step has it; alone where there is no step of several. ValueError unless each has a task."""
     count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
     if count == 1:
@@ -67,14 +67,14 @@ def first_host(listed: str) -> str:
 def node_address(name: str) -> str:
     """The address of a node, which may go by another name on the network than in Slurm."""
     try:
-        said = ask("scontrol", "show", "node", name)
+        said = run_command("scontrol", "show", "node", name)
     except RuntimeError:
         return name
     told = re.search(r"\bNodeAddr=(\S+)", said)
     return told.group(1) if told else name
 
 
-def check(strategy: Strategy, here: Node) -> None:
+def check_strategy(strategy: Strategy, here: Node) -> None:
     """Refuses several nodes to what trains on one; ValueError."""
     if here.nodes > 1 and not strategy.has_processes:
         raise ValueError(
@@ -83,7 +83,7 @@ def check(strategy: Strategy, here: Node) -> None:
         )
 
 
-def check_alone(here: Node, folder: Path) -> None:
+def forbid_multi_node_resume(here: Node, folder: Path) -> None:
     """Refuses to leave out a whole run that other nodes have begun to make; ValueError."""
     if here.nodes > 1:
         raise ValueError(
@@ -92,9 +92,9 @@ def check_alone(here: Node, folder: Path) -> None:
         )
 
 
-def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
+def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
     """What gives a command its folder: `made` on the first node; any other's is its own, and is no record."""
-    here = node(environment, address=str)
+    here = current_node(environment, address=str)
     if here.nodes == 1:
         return made
 
@@ -112,6 +112,6 @@ def folders(made: Callable[..., Path], environment: Mapping[str, str]) -> Callab
     return of_one_run
 
 
-def train(root: str, arguments: Sequence[str]) -> NoReturn:
+def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
     """Turns this process, a job on a node, into the training command of the project at `root`."""
     os.execv(sys.executable, [sys.executable, os.path.join(root, "src", "train.py"), *arguments])

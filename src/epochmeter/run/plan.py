@@ -16,32 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT, Order, identity, matches, measures
+from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, identity
 from epochmeter.config.schema import Job
-from epochmeter.config.secrets import redacted, redacted_tree
-from epochmeter.config.validation import check_each
-from epochmeter.datasets.ready import check_storage, digest, place
+from epochmeter.config.secrets import redact, redact_tree
+from epochmeter.config.validation import check_all_values
+from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import gpus, host
-from epochmeter.machine.disk import disk_of, serves
+from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.process_identity import boot_id, this_process
-from epochmeter.power.knobs.knob import Knob, Wish
-from epochmeter.power.knobs.requests import demanded, refuse_unrestored, wishes
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.knob import Knob, SettingTarget
+from epochmeter.power.knobs.requests import refuse_unrestored, requested_settings, resolve_targets
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results import reuse
-from epochmeter.results.summary import marked
+from epochmeter.results.summary import collect_flags
 from epochmeter.run import capacity
-from epochmeter.run.data_source import in_memory
-from epochmeter.run.nodes import Node, node
-from epochmeter.run.nodes import check as check_nodes
-from epochmeter.run.preflight import admit, check_precision, trains_on_gpu
-from epochmeter.run.rehearsal import as_here, lack_of_gpus, rehearsals
-from epochmeter.run.resume import KEPT, Left, left
+from epochmeter.run.data_source import is_in_memory
+from epochmeter.run.nodes import Node, current_node
+from epochmeter.run.nodes import check_strategy as check_nodes
+from epochmeter.run.preflight import check_precision, trains_on_gpu, validate_job
+from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
+from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
-OF_GPUS = ("none", "nvml", "amd", "replay")
+GPU_METERS = ("none", "nvml", "amd", "replay")
 """The meters that count nothing but the GPUs that are used, or nothing here."""
 
 
@@ -57,17 +57,17 @@ class Plan:
     """Of the GPUs that are used."""
     devices: list[str]
     """What is locked: the GPUs used, or the CPU."""
-    turns: dict[str, tuple[Knob, Wish]]
+    targets: dict[str, tuple[Knob, SettingTarget]]
     """The knobs that are turned for it, and where to, by the keys that ask for it."""
-    desk: Desk
+    desk: RestoreJournal
     """Where what was there before they were turned is kept."""
     of_sweep: bool
     node: Node
 
     @property
-    def whole_already(self) -> bool:
+    def is_already_completed(self) -> bool:
         """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
-        if not self.record.is_whole(self.run["identity"]):
+        if not self.record.is_completed(self.run["identity"]):
             return False
         return bool(self.record.run()["rehearsal"] == self.run["rehearsal"])
 
@@ -91,45 +91,45 @@ class Plan:
     @property
     def holder(self) -> str:
         """Who holds the locks, for those who wait."""
-        return f"pid {os.getpid()} since {self.run['started']}: {command()}"
+        return f"pid {os.getpid()} since {self.run['started']}: {command_line()}"
 
-    def begin(self) -> list[str]:
+    def open_record(self) -> list[str]:
         """Opens the record: the run goes on from the checkpoint of an earlier attempt, or sets aside what that left.
 
         What there is to say of it.
         """
         start = {"started": _now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
         try:
-            with self.record.alone():
-                earlier = left(self.record, self.job, self.run)
+            with self.record.locked():
+                earlier = find_resume_point(self.record, self.job, self.run)
                 if earlier.epochs is None:
-                    self.record.set_aside()
+                    self.record.archive_attempt()
                     self._queue(self.run["record_id"])
                     self._describe_host()
                     self.describe(**start)
                 else:
-                    self._go_on(earlier, start)
+                    self._resume_record(earlier, start)
         except OSError as error:
-            raise RuntimeError(unwritten(error)) from error
+            raise RuntimeError(write_error(error)) from error
         if earlier.reason:
             return [f"the run starts over, because its checkpoint cannot be used: {earlier.reason}."]
         return [] if earlier.epochs is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
 
-    def _go_on(self, earlier: Left, start: Mapping[str, Any]) -> None:
+    def _resume_record(self, earlier: ResumePoint, start: Mapping[str, Any]) -> None:
         """Opens the record as it was after so many epochs; the run stays the one that it is."""
         # Samples of power are timed by a clock that begins with the boot.
         elsewhen = [] if earlier.run["boot_id"] == self.run["boot_id"] else ["power.csv"]
-        self.record.cut(earlier.epochs, also=elsewhen)
+        self.record.truncate_to_epoch(earlier.epochs, also=elsewhen)
         self._describe_host()
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
         self._queue(earlier.run["record_id"])
-        kept = {key: earlier.run[key] for key in KEPT}
-        self.describe(**kept, marks=marked(self.record.windows()), resumed=starts)
+        kept = {key: earlier.run[key] for key in KEPT_KEYS}
+        self.describe(**kept, marks=collect_flags(self.record.windows()), resumed=starts)
 
     def _queue(self, record_id: str) -> None:
         """Notes that a run begins; what a node keeps that is not the first is no record."""
         if self.node.is_first:
-            queue.put(self.record, record_id)
+            queue.enqueue(self.record, record_id)
 
     def _describe_host(self) -> None:
         """Writes what the machine is as the run begins: to find that out takes a while, and is not for a whole one."""
@@ -140,17 +140,17 @@ class Plan:
         self.run.update(facts)
         if self.run["dataset"]:
             self.run.update(_identities(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models))
-        self.record.describe(redacted_tree(self.job.to_dict()), redacted_tree(self.run))
+        self.record.describe(redact_tree(self.job.to_dict()), redact_tree(self.run))
 
     def applied(self, found: Mapping[str, str]) -> None:
         """Notes what each knob was found at once it was turned, and what the machine is with that."""
-        settings = {key: found[knob.name] for key, (knob, _) in self.turns.items()}
+        settings = {key: found[knob.name] for key, (knob, _) in self.targets.items()}
         if limit := settings.get("power_limit"):
-            knob, wish = self.turns["power_limit"]
+            knob, wish = self.targets["power_limit"]
             # A device may round what it is asked for; a power mode has the watts of its name.
             watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
             devices = max(1, len(knob.devices)) * self.node.nodes
-            self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.most_w)
+            self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.max_w)
             self.run.update(power_limit_devices=devices)  # of each of which these are the watts
         self.describe(applied=settings)
         if settings:
@@ -162,41 +162,41 @@ class Plan:
             self.describe(marks={**self.run["marks"], **new})
 
 
-def settle(order: Order) -> Plan:
+def resolve_plan(order: RunRequest) -> Plan:
     """The plan for an order: the device found where none was named, values checked, rehearsals told.
 
     Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and RuntimeError
     for what this machine has but does not let be done, such as a power mode that takes a reboot.
     """
-    check_each(order.job.to_dict())
+    check_all_values(order.job.to_dict())
     root = order.job.machine.root
-    facts = host.facts(root)
-    found = host.detect(matches(), facts)
+    facts = host.device_facts(root)
+    found = host.detect_device(device_matches(), facts)
     if order.choices["device"] == "auto":
-        order = order.on(found)
-    fits = host.fits(order.job.device.match, facts)
-    here = order if fits else as_here(order)
+        order = order.with_device(found)
+    fits = host.is_match(order.job.device.match, facts)
+    here = order if fits else for_this_machine(order)
     on_gpu = trains_on_gpu(here.job.device, facts)
     strategy = here.job.strategy
-    among = node(os.environ)
+    among = current_node(os.environ)
     check_nodes(strategy, among)
-    admit(here.job, order.choices, order.overrides, among.nodes)
+    validate_job(here.job, order.choices, order.overrides, among.nodes)
     here = replace(here, job=replace(here.job, workers=capacity.worker_count(here.job.workers)))
-    capacity.check(here.job, ROOT)
+    capacity.check_capacity(here.job, ROOT)
     check_precision(here.job.precision, is_gpu=on_gpu)
-    used = gpus.used(gpus.find_gpus(Path(root)), os.environ, count=strategy.ranks) if on_gpu else []
+    used = gpus.select_gpus(gpus.find_gpus(Path(root)), os.environ, count=strategy.ranks) if on_gpu else []
     if strategy.name == "dp" and strategy.ranks and not on_gpu:
         raise input_error(
             f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
             f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
         )
-    desk = desk_of(order)
+    desk = open_restore_journal(order)
     touched = fits and here.job.rehearse is not True
-    demands = demanded(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
+    demands = requested_settings(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
     # A GPU that no driver lists, as a Jetson's, is there all the same.
-    fewer = lack_of_gpus(strategy, max(1, len(used)) if on_gpu else 0)
-    rehearsal = rehearsals(order, None if fits else found, _medium(here.job), demands, fewer)
-    turns = [] if rehearsal else wishes(demands or [])
+    fewer = missing_gpus(strategy, max(1, len(used)) if on_gpu else 0)
+    rehearsal = rehearsal_reasons(order, None if fits else found, _medium_mismatch(here.job), demands, fewer)
+    turns = [] if rehearsal else resolve_targets(demands or [])
     refuse_unrestored([knob for knob, _ in turns], desk)
     if strategy.ranks is None:  # all there are: how many that is tells one measurement from another
         here = replace(here, job=replace(here.job, strategy=replace(strategy, ranks=max(1, len(used)))))
@@ -204,52 +204,52 @@ def settle(order: Order) -> Plan:
     trained_on = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]
     return Plan(
         job=here.job,
-        run=_run(here, rehearsal, among.nodes, models),
+        run=_run_metadata(here, rehearsal, among.nodes, models),
         record=Record(order.folder),
-        gpus=[name for gpu in used if (name := gpus.name_of(gpu))],
+        gpus=[name for gpu in used if (name := gpus.meter_id(gpu))],
         models=models,
-        devices=list(dict.fromkeys(_metered(order, facts) + trained_on)),
-        turns={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
+        devices=list(dict.fromkeys(_shared_devices(order, facts) + trained_on)),
+        targets={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
         desk=desk,
         of_sweep=order.of_sweep,
         node=among,
     )
 
 
-def _metered(order: Order, facts: Mapping[str, str | None]) -> list[str]:
+def _shared_devices(order: RunRequest, facts: Mapping[str, str | None]) -> list[str]:
     """What else a run's energy is that of: a Jetson's rails and a CPU's counters are those of all that it does."""
     if facts["tegra"]:
         return ["module"]
-    return [] if order.job.meter.name in OF_GPUS else ["cpu"]
+    return [] if order.job.meter.name in GPU_METERS else ["cpu"]
 
 
-def _medium(job: Job) -> str | None:
+def _medium_mismatch(job: Job) -> str | None:
     """What the data would lie on where that is not the storage asked for; ValueError where there is none."""
-    folder, asked = place(job.dataset.to_dict(), job.storage.to_dict(), ROOT), job.storage.medium
+    folder, asked = training_folder(job.dataset.to_dict(), job.storage.to_dict(), ROOT), job.storage.medium
     if asked is None or folder is None:
         return None
     check_storage(job.storage.to_dict(), ROOT)
     disk = disk_of(folder)
-    return None if serves(asked, disk) else f"{folder} is on {disk.medium}"
+    return None if satisfies(asked, disk) else f"{folder} is on {disk.medium}"
 
 
-def desk_of(order: Order) -> Desk:
+def open_restore_journal(order: RunRequest) -> RestoreJournal:
     """Where what knobs were at is kept while they are turned."""
     machine = order.job.machine
-    return Desk(machine.state_dir, root=machine.root, boot_id=boot_id(), command=command())
+    return RestoreJournal(machine.state_dir, root=machine.root, boot_id=boot_id(), command=command_line())
 
 
-def withdraw(order: Order) -> None:
+def remove_empty_folders(order: RunRequest) -> None:
     """Removes the folders that were made for an order that is refused, where nothing is in them."""
     for folder in (order.folder, order.folder.parent):
         with suppress(OSError):
             folder.rmdir()
 
 
-def warnings(plan: Plan) -> list[str]:
+def plan_warnings(plan: Plan) -> list[str]:
     """What a person should know before the run: none of it stops it."""
     job = plan.job
-    said = [wish.note for _, wish in plan.turns.values() if wish.note]
+    said = [wish.note for _, wish in plan.targets.values() if wish.note]
     if job.compile:
         said.append("note: epoch 1 includes the compilation of the model, which may take minutes")
     cores, ranks = capacity.usable_cores(), plan.ranks or 1
@@ -260,22 +260,22 @@ def warnings(plan: Plan) -> list[str]:
         said.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
         said.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
-    if job.show_loss and any(name.startswith("gpu") for name in plan.devices):
-        said.append("`show_loss=true` synchronizes with the GPU up to twice per second, which is included in the times")
-    if in_memory(job):
-        what = "ready_batches" if job.ready_batches else f"dataset.layout={job.dataset.layout}"
+    if job.log_loss and any(name.startswith("gpu") for name in plan.devices):
+        said.append("`log_loss=true` synchronizes with the GPU up to twice per second, which is included in the times")
+    if is_in_memory(job):
+        what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
         said.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
     return said
 
 
-def unwritten(error: OSError) -> str:
+def write_error(error: OSError) -> str:
     hint = "free disk space or fix the permissions, then run the command again"
     return f"cannot write the run folder: {error}\n  hint: {hint}"
 
 
-def command() -> str:
+def command_line() -> str:
     """The command that this process was started by."""
-    return redacted(shlex.join([os.path.basename(sys.executable), *sys.argv]))
+    return redact(shlex.join([os.path.basename(sys.executable), *sys.argv]))
 
 
 def _identities(job: Job, dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
@@ -286,18 +286,18 @@ def _identities(job: Job, dataset: str | None, nodes: int, models: list[str]) ->
     }
 
 
-def _run(order: Order, rehearsal: list[str], nodes: int, models: list[str]) -> dict[str, Any]:
+def _run_metadata(order: RunRequest, rehearsal: list[str], nodes: int, models: list[str]) -> dict[str, Any]:
     job = order.job
     return {
         "record_id": uuid.uuid4().hex,
         "sweep_id": order.folder.parent.name,
         "number": order.number,
         "of_sweep": order.of_sweep,
-        "name": _name(order),
-        **_identities(job, digest(job.dataset.to_dict(), job.storage.to_dict(), ROOT), nodes, models),
+        "name": _display_name(order),
+        **_identities(job, dataset_checksum(job.dataset.to_dict(), job.storage.to_dict(), ROOT), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
-        "command": command(),
+        "command": command_line(),
         "started": _now(),
         # Whose process this is, for those who ask whether it still lives: never that of a machine replayed.
         **this_process()._asdict(),
@@ -316,9 +316,9 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _name(order: Order) -> str:
+def _display_name(order: RunRequest) -> str:
     """A run's name in lists, which cut it short: what was typed that changes the measurement, then what it trains."""
     last = ("model", "dataset", "device")
     typed = [(override.partition("=")[0], override) for override in order.overrides]
-    first = [text for key, text in typed if key not in (*last, "machine.root") and measures(key)]
-    return redacted(" ".join([*first, *(order.choices[group] for group in last)]))
+    first = [text for key, text in typed if key not in (*last, "machine.root") and affects_measurement(key)]
+    return redact(" ".join([*first, *(order.choices[group] for group in last)]))

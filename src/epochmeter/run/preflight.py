@@ -15,76 +15,78 @@ from typing import Any
 from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT, asked, device_here
-from epochmeter.config.schema import BUILT, Device, Job, Precision, Strategy
+from epochmeter.config.job import ROOT, local_device_overrides, split_config
+from epochmeter.config.schema import INSTANTIATED_GROUPS, Device, Job, Precision, Strategy
 from epochmeter.config.suggestions import check_names, check_types
-from epochmeter.config.validation import check
-from epochmeter.console.progress import counted
+from epochmeter.config.validation import check_values
+from epochmeter.console.progress import track_items
 from epochmeter.datasets import manifest
-from epochmeter.datasets.ready import known
+from epochmeter.datasets.ready import peek_manifest
 from epochmeter.machine import host
 from epochmeter.results.throughput import check_length
 from epochmeter.run import capacity, launch
 from epochmeter.tracking.client import check as check_store
-from epochmeter.tracking.tensorboard import check as check_events
+from epochmeter.tracking.tensorboard import check_installed as check_events
 
 SOURCE = Path(__file__).resolve().parents[2]
-SHOWN = 10
-PATIENCE_S = 60.0
-ON_CPU = (Precision.fp32, Precision.bf16)
+MAX_SHOWN = 10
+CHECK_LIMIT_S = 60.0
+CPU_PRECISIONS = (Precision.fp32, Precision.bf16)
 """The numeric precisions of a CPU, as `worker.precision` has them, which this process cannot import."""
 
 
-def admit(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
+def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
     """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
     check_names(overrides, choices)
     check_types(overrides, choices, job.to_dict())
-    check(job)
+    check_values(job)
     check_store(job.tracking.to_dict())
     check_events(job.tracking.to_dict())
-    if count := samples(job):
-        check_length(job, count, ranks(job.strategy) * nodes)
-    check_built(job, overrides)
+    if count := training_samples(job):
+        check_length(job, count, process_ranks(job.strategy) * nodes)
+    check_constructible(job, overrides)
 
 
-def check_points(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
+def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
     """Composes each configuration of a sweep and refuses them all for those that cannot be, each named; ValueError."""
     reasons: dict[str, list[Sequence[str]]] = {}
-    for point in counted(points, "Composing configurations"):
+    for point in track_items(points, "Composing configurations"):
         try:
             config = composed(list(point))
-            job, choices, overrides = asked(config)
-            admit(job, choices, overrides)
+            job, choices, overrides = split_config(config)
+            validate_job(job, choices, overrides)
             if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
-                check_here(job, overrides)
+                check_machine(job, overrides)
         except ValueError as error:
             reasons.setdefault(str(error), []).append(point)
     if not reasons:
         return
     same = set.intersection(*map(set, points)) if len(points) > 1 else set()
-    lines = [named([typed for typed in first if typed not in same], len(more), why)
+    lines = [format_point([typed for typed in first if typed not in same], len(more), why)
              for why, (first, *more) in reasons.items()]  # fmt: skip
-    left = [f"... and {len(lines) - SHOWN} more reasons."] if len(lines) > SHOWN else []
+    left = [f"... and {len(lines) - MAX_SHOWN} more reasons."] if len(lines) > MAX_SHOWN else []
     count = sum(map(len, reasons.values()))
     raise ValueError(
-        "\n".join([f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:SHOWN], *left])
+        "\n".join(
+            [f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:MAX_SHOWN], *left]
+        )
     )
 
 
-def check_here(job: Job, overrides: Sequence[str]) -> None:
+def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuses a job that this machine cannot run: for its size, its precision or the Python that trains; ValueError."""
-    capacity.check(job, ROOT)
-    facts = host.facts(job.machine.root)
-    fits = host.fits(job.device.match, facts)
-    device = job.device if fits else device_here(job.device, overrides)
+    capacity.check_capacity(job, ROOT)
+    facts = host.device_facts(job.machine.root)
+    fits = host.is_match(job.device.match, facts)
+    device = job.device if fits else local_device_overrides(job.device, overrides)
     check_precision(job.precision, is_gpu=trains_on_gpu(device, facts))
     launch.check_interpreter(device.python)
 
 
 def check_precision(precision: Precision, *, is_gpu: bool) -> None:
     """Refuse a precision that no CPU supports (ValueError); the training process checks those of GPUs."""
-    if not is_gpu and precision not in ON_CPU:
-        how = f"give one of {', '.join(map(str, ON_CPU))}"
+    if not is_gpu and precision not in CPU_PRECISIONS:
+        how = f"give one of {', '.join(map(str, CPU_PRECISIONS))}"
         raise input_error(f"`precision={precision}` is not available on a CPU", how)
 
 
@@ -93,28 +95,30 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
     return device.accelerator == "cuda" or (device.accelerator == "auto" and bool(facts["gpu"]))
 
 
-def named(point: Sequence[str], more: int, why: str) -> str:
+def format_point(point: Sequence[str], more: int, why: str) -> str:
     """A point, how many more are refused for the same, and why: alone where that begins with all that it would name."""
     others = f" (and {more} more)" if more else ""
     which = f"{' '.join(point)}{others}: "
     return why if why.startswith(f"`{which.removesuffix(': ')}`") else which + why
 
 
-def ranks(strategy: Strategy) -> int:
+def process_ranks(strategy: Strategy) -> int:
     """Ranks that are processes, each with batches of its own."""
     return (strategy.ranks or 1) if strategy.has_processes else 1
 
 
-def samples(job: Job) -> int | None:
+def training_samples(job: Job) -> int | None:
     """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
     dataset = job.dataset
-    found = known(dataset.to_dict(), job.storage.to_dict(), ROOT)
-    if not found or manifest.told(found.get("maker", dataset.make)) != manifest.told(dataset.make):
+    found = peek_manifest(dataset.to_dict(), job.storage.to_dict(), ROOT)
+    if not found or manifest.without_secrets(found.get("maker", dataset.make)) != manifest.without_secrets(
+        dataset.make
+    ):
         return None  # of a user's folder the note may be older than what lies there
     return found["splits"]["train"] if found.get("version", 1) == dataset.version else None
 
 
-def check_built(job: Job, overrides: Sequence[str]) -> None:
+def check_constructible(job: Job, overrides: Sequence[str]) -> None:
     """Refuses names that only what trains knows: a classifier of torchvision's, keys that were added; ValueError.
 
     Nothing is asked where none was typed, as what conf/ has is tested.
@@ -122,15 +126,15 @@ def check_built(job: Job, overrides: Sequence[str]) -> None:
     typed = {override.partition("=")[0] for override in overrides}
     added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
     added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
-    specs: dict[str, Any] = {group: getattr(job, group).to_dict() for group in BUILT if group in added}
+    specs: dict[str, Any] = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in added}
     if typed & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
         specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
-    if specs and (why := refusal(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
+    if specs and (why := construction_error(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
         raise ValueError(why)
 
 
 @cache
-def refusal(python: str, specs: str) -> str:
+def construction_error(python: str, specs: str) -> str:
     """Why the worker of this interpreter would not build these; empty where it would, or cannot be asked."""
     interpreter = shutil.which(python)
     if interpreter is None:
@@ -140,7 +144,7 @@ def refusal(python: str, specs: str) -> str:
         done = subprocess.run(
             [interpreter, "-m", "epochmeter.worker.check_spec", specs],
             env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_LIMIT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import Job
-from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, steps_of
+from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, step_count
 
-KEPT = ("record_id", "started", "clock")
+KEPT_KEYS = ("record_id", "started", "clock")
 """What stays of what is known of a run that goes on; its marks are those of the windows that stay."""
 
 
-class Left(NamedTuple):
+class ResumePoint(NamedTuple):
     """What an earlier start has left to go on from: so many epochs; None, and why, where there is nothing."""
 
     epochs: int | None = None
@@ -21,30 +21,30 @@ class Left(NamedTuple):
     reason: str = ""
 
 
-def left(record: Record, job: Job, run: Mapping[str, Any]) -> Left:
+def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
     """What is left in the record of a run that is to be measured as `job` and `run` say.
 
     A whole run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
     another run; that is no reason to tell. That it was made on another host is, and that a checkpoint is damaged.
     """
-    if not (record.folder / CHECKPOINT).exists() or record.is_whole():
-        return Left()
+    if not (record.folder / CHECKPOINT).exists() or record.is_completed():
+        return ResumePoint()
     try:
         earlier = record.run()
     except (OSError, ValueError, KeyError):
-        return Left(reason="its job.json cannot be read")
+        return ResumePoint(reason="its job.json cannot be read")
     if earlier.get("host") != run["host"]:
-        return Left(reason=f"it was measured on another host, {earlier.get('host')}")
+        return ResumePoint(reason=f"it was measured on another host, {earlier.get('host')}")
     if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
-        return Left()
-    reason = damage(record, job, earlier)
-    return Left(reason=reason) if reason else Left(record.checkpoint()["epochs"], earlier)
+        return ResumePoint()
+    reason = checkpoint_error(record, job, earlier)
+    return ResumePoint(reason=reason) if reason else ResumePoint(record.checkpoint()["epochs"], earlier)
 
 
-def damage(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
+def checkpoint_error(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
     """Why a run cannot go on from its checkpoint: that, or what was measured before, is not all there; or nothing."""
     told = record.checkpoint()
-    if told is None or not is_sound(record):
+    if told is None or not is_checkpoint_intact(record):
         return "the file is damaged"
     if told["record_id"] != earlier["record_id"]:
         return "it belongs to another run"
@@ -52,7 +52,7 @@ def damage(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
         kept = [window for window in record.windows() if window["epoch"] < told["epochs"]]
         measured = [(window["window"], window["epoch"]) for window in kept]
         rows = len(record.steps()) // len(INTERVALS), len(record.losses())
-        lacking = min(rows) < steps_of(kept)
+        lacking = min(rows) < step_count(kept)
     except (OSError, ValueError, KeyError):
         return "the epochs before it cannot be read"
     if lacking or not has_all_windows(measured, told["epochs"], job.evaluate):
@@ -60,7 +60,7 @@ def damage(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
     return ""
 
 
-def is_sound(record: Record) -> bool:
+def is_checkpoint_intact(record: Record) -> bool:
     """Whether all of the checkpoint is as it was written, by its checksums."""
     try:
         with zipfile.ZipFile(record.folder / CHECKPOINT) as archive:

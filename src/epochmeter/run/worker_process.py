@@ -38,7 +38,7 @@ from epochmeter.shared.protocol import (
     encode,
 )  # fmt: skip
 
-PATIENCE_S = 5.0
+EXIT_WAIT_S = 5.0
 """How long to wait for the reason, and for all processes to end, after one of them has ended."""
 HANG_LOCATION_S = 2.0
 """How long to wait for the stacks of a process that hangs."""
@@ -110,14 +110,14 @@ class WorkerProcess:
         self._first: Connection | None = None
         self._groups = {process.pid}
         self._pids: list[int] = []
-        self._troubled = False
+        self._failing_ranks = False
         self._peer_failure: WorkerError | None = None
         """The error of a rank that saw another rank end; reported if that rank's own error does not arrive in time."""
 
     def accept_connections(self, listener: socket.socket, processes: int) -> None:
         """Accept the connections of all processes; of fewer if the training process ends before."""
         while len(self._connections) < processes:
-            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._patience_s())
+            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._silence_limit_left_s())
             if not ready:
                 raise self._timeout_error()
             if listener.fileno() not in ready:
@@ -145,11 +145,11 @@ class WorkerProcess:
         connections = list(self._connections)
         while True:
             remaining_s = self._remaining_s()
-            patience_s = PATIENCE_S if self._troubled else self._patience_s()
+            patience_s = EXIT_WAIT_S if self._failing_ranks else self._silence_limit_left_s()
             waited: list[Any] = [*connections, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
             readable: list[Connection] = [item for item in ready if item is not self._ended]
-            if remaining_s == 0 or not (ready or self._troubled):
+            if remaining_s == 0 or not (ready or self._failing_ranks):
                 raise self._timeout_error()
             if not readable:
                 raise self.exit_error() if ready or not self._peer_failure else self._peer_failure
@@ -158,7 +158,7 @@ class WorkerProcess:
                     messages = connection.messages()
                 except EOFError:
                     connections.remove(connection)
-                    self._troubled |= not connection.finished  # torchrun reports how it ended
+                    self._failing_ranks |= not connection.finished  # torchrun reports how it ended
                     continue
                 for message in messages:
                     if isinstance(message, Finished) and connection is self._first:
@@ -182,7 +182,7 @@ class WorkerProcess:
     def exit_error(self) -> WorkerError:
         """Wait a few seconds for the training process to end, and return how it did."""
         try:
-            code = self._process.wait(PATIENCE_S)
+            code = self._process.wait(EXIT_WAIT_S)
         except subprocess.TimeoutExpired:
             return self._peer_failure or WorkerError(
                 "killed", "the training process closed its connection, but does not end"
@@ -205,7 +205,7 @@ class WorkerProcess:
                     return error
         return None
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         """End all its processes: each rank may have a process group of its own, with its children."""
         for group in self._groups:
             with suppress(ProcessLookupError):
@@ -218,7 +218,7 @@ class WorkerProcess:
         """Return the time until `sweep.timeout_s`; None without a limit."""
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
-    def _patience_s(self) -> float | None:
+    def _silence_limit_left_s(self) -> float | None:
         """Return how long to wait for the next message; None: without end."""
         return min((limit_s for limit_s in (self._remaining_s(), self._silence_s) if limit_s is not None), default=None)
 
@@ -259,12 +259,12 @@ class WorkerProcess:
                     self._first = connection
             case RankFailed():
                 # A rank knows that a DataLoader worker was killed, but not why.
-                oom = message.failure == "killed" and oom_kills() > self._oom_kills
+                oom = message.failure == "killed" and oom_kill_count() > self._oom_kills
                 if message.failure != PEER_RANK_FAILED:
                     raise WorkerError("oom" if oom else message.failure, message.message)
                 error = WorkerError("exception", f"rank {message.rank}: {message.message}")
                 self._peer_failure = self._peer_failure or error
-                self._troubled = True
+                self._failing_ranks = True
             case Finished():
                 connection.finished = True
             case RankExited():
@@ -273,7 +273,7 @@ class WorkerProcess:
     def _code_error(self, code: int, what: str) -> WorkerError:
         if code > 0 and self._peer_failure:
             return self._peer_failure
-        if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+        if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
             now = largest_child_bytes()  # its own if no earlier process had more
             peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
             return WorkerError(
@@ -281,7 +281,7 @@ class WorkerProcess:
             )
         if code < 0:
             return WorkerError("killed", f"{what} was killed by {signal.Signals(-code).name}")
-        last = _last_line(self._log)
+        last = _last_log_line(self._log)
         remedy = "; set `device.python=` to an interpreter that has torch" if "No module named 'torch" in last else ""
         return WorkerError(
             "exception", f"{what} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
@@ -312,7 +312,7 @@ def peer_pid(connection: socket.socket) -> int:
     return int(struct.unpack("3i", answer)[0])
 
 
-def oom_kills() -> int:
+def oom_kill_count() -> int:
     """Return how many processes the kernel has killed since boot because memory ran out."""
     try:
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
@@ -326,7 +326,7 @@ def largest_child_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
-def _last_line(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     """Return the last line of the log; if torchrun wrote it, the last error before."""
     lines = log.read_text(errors="replace").strip().splitlines()
     if any("ChildFailedError" in line for line in lines):

@@ -9,12 +9,12 @@ import json
 import os
 import pathlib
 
-LOCK = ".lock"
-"""Lock file that `hold` creates in a folder on a file system without folder locks."""
+LOCK_NAME = ".lock"
+"""Lock file that `lock_folder` creates in a folder on a file system without folder locks."""
 
 
 @contextlib.contextmanager
-def added(path):
+def append_durably(path):
     """Open a file to append bytes; the content, and the name of a new file, are on disk at the end."""
     new = not path.exists()
     with open(str(path), "ab") as file:
@@ -22,7 +22,7 @@ def added(path):
         file.flush()
         os.fsync(file.fileno())
     if new:
-        sync(path.parent)
+        fsync_folder(path.parent)
 
 
 def write_json(path, value):
@@ -32,10 +32,10 @@ def write_json(path, value):
         json.dump(value, file, indent=1)
         file.write("\n")
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
-def write_whole(path, write):
+def write_atomically(path, write):
     """Write a text file atomically with `write(file)`; it is on disk when this returns.
 
     A power cut may still restore the complete previous version: the rename itself is not waited for.
@@ -50,14 +50,14 @@ def write_whole(path, write):
         new = not path.exists()
         os.replace(str(partial), str(path))
         if new:
-            sync(path.parent)
+            fsync_folder(path.parent)
     except BaseException:
         if partial.exists():
             partial.unlink()
         raise
 
 
-def hold(folder, wait=True):
+def lock_folder(folder, wait=True):
     """Lock a folder for this process.
 
     NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
@@ -70,7 +70,7 @@ def hold(folder, wait=True):
         A file descriptor, closed to release the lock; None if another process has it and `wait` is False.
     """
     operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-    for name, flags in ((".", os.O_RDONLY), (LOCK, os.O_RDWR | os.O_CREAT)):
+    for name, flags in ((".", os.O_RDONLY), (LOCK_NAME, os.O_RDWR | os.O_CREAT)):
         descriptor = os.open(os.path.join(str(folder), name), flags, 0o644)
         try:
             fcntl.flock(descriptor, operation)
@@ -83,7 +83,7 @@ def hold(folder, wait=True):
     return os.open(str(folder), os.O_RDONLY)
 
 
-def sync(folder):
+def fsync_folder(folder):
     """Flush a folder's directory entries to disk, as `fsync` does with a file's content."""
     descriptor = os.open(str(folder), os.O_RDONLY)
     try:

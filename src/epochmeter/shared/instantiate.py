@@ -7,7 +7,7 @@ import importlib
 import inspect
 
 
-def build(spec, *args, **kwargs):
+def instantiate_spec(spec, *args, **kwargs):
     """Instantiate a specification.
 
     Args:
@@ -21,17 +21,17 @@ def build(spec, *args, **kwargs):
     Raises:
         ValueError: The target cannot be imported, or does not accept the arguments.
     """
-    target, keywords = fitting(spec, *args, **kwargs)
+    target, keywords = resolve_target(spec, *args, **kwargs)
     return target(*args, **keywords)
 
 
-def fitting(spec, *args, **kwargs):
+def resolve_target(spec, *args, **kwargs):
     """Return a specification's target and the keyword arguments to call it with, besides `args`.
 
     Raises:
         ValueError: The target cannot be imported, or does not accept the arguments.
     """
-    target, keywords = locate(spec["_target_"]), dict(arguments(spec), **kwargs)
+    target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # some C functions have no signature
@@ -47,12 +47,12 @@ def fitting(spec, *args, **kwargs):
     return target, keywords
 
 
-def arguments(spec):
+def target_arguments(spec):
     """Return the keys of a specification that are arguments: all but `_target_` and `name`."""
     return {key: value for key, value in spec.items() if key not in ("_target_", "name")}
 
 
-def locate(path):
+def import_object(path):
     """Import the class or function at a dotted path such as `torch.optim.SGD`; ValueError if there is none."""
     module, _, attribute = path.rpartition(".")
     try:

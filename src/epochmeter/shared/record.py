@@ -26,7 +26,15 @@ import pathlib
 import sys
 import zipfile
 
-from epochmeter.shared.atomic_files import LOCK, added, hold, read_json, sync, write_json, write_whole
+from epochmeter.shared.atomic_files import (
+    LOCK_NAME,
+    append_durably,
+    fsync_folder,
+    lock_folder,
+    read_json,
+    write_atomically,
+    write_json,
+)
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: little-endian 32-bit floats in seconds, one row per step, epoch after epoch."""
@@ -35,7 +43,7 @@ SCHEMA = 1
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
 """The checkpoint, and the partial next one of a killed writer."""
-CHECKPOINT_TOLD = "archive/epochmeter.json"
+CHECKPOINT_METADATA = "archive/epochmeter.json"
 """Entry with the checkpoint's metadata in the zip file that torch writes."""
 
 
@@ -72,9 +80,9 @@ class Record:
         if not path.exists():
             return []
         with open(str(path), encoding="utf-8") as lines:
-            return [json.loads(line) for line in _whole_lines(lines)]
+            return [json.loads(line) for line in _complete_lines(lines)]
 
-    def is_whole(self, identity=None):
+    def is_completed(self, identity=None):
         """Whether the run is completed and, if given, has this identity."""
         try:
             if not (self.folder / "job.json").exists():
@@ -89,11 +97,11 @@ class Record:
         write_json(self.folder / "job.json", {"schema": SCHEMA, "job": job, "run": run})
 
     @contextlib.contextmanager
-    def alone(self):
+    def locked(self):
         """Lock the run folder: one process at a time starts the run, closes it after a crash, or creates its MLflow
         run.
         """
-        descriptor = hold(self.folder)
+        descriptor = lock_folder(self.folder)
         try:
             yield
         finally:
@@ -101,10 +109,10 @@ class Record:
 
     def append(self, window):
         """Append a closed window, after its steps; it is on disk when this returns."""
-        with added(self.folder / "epochs.jsonl") as lines:
+        with append_durably(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
-    def conclude(self, summary, identity, configuration=None):
+    def write_summary(self, summary, identity, configuration=None):
         """Write the summary and then, for a completed run, `whole.json`.
 
         Args:
@@ -127,11 +135,11 @@ class Record:
         """
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
-                return json.loads(archive.read(CHECKPOINT_TOLD).decode("utf-8"))
+                return json.loads(archive.read(CHECKPOINT_METADATA).decode("utf-8"))
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
 
-    def cut(self, epochs, also=()):
+    def truncate_to_epoch(self, epochs, also=()):
         """Go back to the state after `epochs` epochs.
 
         Later measurements are deleted. The files of the premature end are moved to a new attempt folder.
@@ -141,23 +149,23 @@ class Record:
             also: Names of more files to move.
         """
         windows = [window for window in self.windows() if window["epoch"] < epochs]
-        steps = steps_of(windows)
+        steps = step_count(windows)
         lines = [json.dumps(window) + "\n" for window in windows]
-        write_whole(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
+        write_atomically(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
         for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
             os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
         power = self.folder / "power.csv"
         if power.exists():  # drop a truncated line
             os.truncate(str(power), power.read_bytes().rfind(b"\n") + 1)
         ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
-        self._aside([path for path in ends if path.exists()], self._new_attempt())
+        self._archive_files([path for path in ends if path.exists()], self._new_attempt())
 
-    def set_aside(self):
+    def archive_attempt(self):
         """Move the files of an earlier attempt into a folder of their own, so that attempts are neither lost nor mixed.
 
         The checkpoint is deleted. Files that an interrupted call left behind follow to the same folder.
         """
-        entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK))]
+        entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
         files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run
         new_attempt = self._new_attempt()
@@ -165,7 +173,7 @@ class Record:
         interrupted = last_attempt.exists() and not any(
             path.name == "job.json" or (last_attempt / path.name).exists() for path in files
         )
-        self._aside(files, last_attempt if interrupted else new_attempt)
+        self._archive_files(files, last_attempt if interrupted else new_attempt)
         for path in entries:
             if path.name in CHECKPOINTS:  # last: until job.json is moved, the run can resume from it
                 path.unlink()
@@ -181,17 +189,17 @@ class Record:
             attempt += 1
         return self.folder / f"attempt{attempt}"
 
-    def _aside(self, files, attempt):
+    def _archive_files(self, files, attempt):
         """Move files to an attempt's folder."""
         if files:
             attempt.mkdir(exist_ok=True)
             for path in files:
                 path.rename(attempt / path.name)
-            sync(self.folder)
+            fsync_folder(self.folder)
 
     def append_steps(self, rows):
         """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
-        with added(self.folder / "steps.bin") as file:
+        with append_durably(self.folder / "steps.bin") as file:
             _little_endian(rows).tofile(file)
 
     def steps(self):
@@ -204,7 +212,7 @@ class Record:
 
     def append_losses(self, losses):
         """Append an epoch's losses: an `array('f')` with one value per step."""
-        with added(self.folder / "losses.bin") as file:
+        with append_durably(self.folder / "losses.bin") as file:
             _little_endian(losses).tofile(file)
 
     def losses(self, since=0):
@@ -232,7 +240,7 @@ class Record:
         lines = [] if has_header else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
         for row in zip(times_ns, *watts.values()):
             lines.append(",".join([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]]) + "\n")
-        with added(path) as file:
+        with append_durably(path) as file:
             file.write("".join(lines).encode("utf-8"))
 
     def _last(self, count):
@@ -249,7 +257,7 @@ class Record:
         return _little_endian(rows)
 
 
-def steps_of(windows):
+def step_count(windows):
     """Return the number of rows of `steps.bin` and `losses.bin` that belong to these windows."""
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
@@ -284,7 +292,7 @@ def is_partial(window):
     return window.get("partial", False)
 
 
-def _whole_lines(lines):
+def _complete_lines(lines):
     """Yield the complete lines: a truncated number would be a different number."""
     return (line for line in lines if line.endswith("\n"))
 

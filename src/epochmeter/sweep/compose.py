@@ -23,7 +23,7 @@ def device_of(root: str) -> str:
     """Return the device, by its name in conf/device, of the machine whose files are below a root."""
     from epochmeter.machine import host
 
-    return host.detect(job.matches(), host.facts(root))
+    return host.detect_device(job.device_matches(), host.device_facts(root))
 
 
 class SweepLoader(ConfigLoaderImpl):
@@ -58,7 +58,7 @@ class SweepLoader(ConfigLoaderImpl):
             is_group = repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
             (groups if is_group or override.is_hydra_override() else values).append(override)
         template = self._template(master_config, [_text(override) for override in groups], values)
-        config = self._applied(values, template)
+        config = self._apply(values, template)
         OmegaConf.copy_cache(from_config=master_config, to_config=config)
         task = [override for override in parsed if not override.is_hydra_override()]
         config.hydra.overrides.task = [_text(override) for override in task]
@@ -82,7 +82,7 @@ class SweepLoader(ConfigLoaderImpl):
             return template
         # Only `machine.` overrides: other keys may exist only in the detected device's group.
         machine_values = [value for value in values if value.key_or_group.partition(".")[0] == "machine"]
-        root = str((self._applied(machine_values, template) if machine_values else template).machine.root)
+        root = str((self._apply(machine_values, template) if machine_values else template).machine.root)
         other_groups = [group for group in groups if not group.startswith("device=")]
         return self._composed_once(master, [*other_groups, f"device={self._detect(root)}"])
 
@@ -92,7 +92,7 @@ class SweepLoader(ConfigLoaderImpl):
             self._templates[tuple(groups)] = super().load_sweep_config(master, groups)
         return self._templates[tuple(groups)]
 
-    def _applied(self, values: Sequence[Override], template: DictConfig) -> DictConfig:
+    def _apply(self, values: Sequence[Override], template: DictConfig) -> DictConfig:
         """Return a copy of a template with value overrides applied; raises ConfigCompositionException as Hydra does."""
         config = deepcopy(template)
         try:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from epochmeter.console.eta import ahead, typical
-from epochmeter.results.run_result import Outcome
+from epochmeter.console.eta import eta_text, median_or_none
+from epochmeter.results.run_result import RunResult
 from epochmeter.sweep.sweep_folder import Points
 
 
-class Course(NamedTuple):
+class SweepProgress(NamedTuple):
     """The progress of a sweep.
 
     Attributes:
@@ -20,13 +20,13 @@ class Course(NamedTuple):
     """
 
     points: Points = Points()
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RunResult] = ()
 
-    def place(self, number: int) -> str:
+    def label(self, number: int) -> str:
         """Return the label of a run: `[2/4] run 1: batch=16`; empty if the runs of the sweep are not known."""
         if number >= self.total:
             return ""
-        varied = " ".join(override for override in self.points.typed[number] if override in self.points.varied)
+        varied = " ".join(override for override in self.points.overrides[number] if override in self.points.varied_keys)
         return f"[{number + 1}/{self.total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
@@ -41,26 +41,26 @@ class Course(NamedTuple):
         """
         now = now or datetime.now()
         completed = [outcome for outcome in self.outcomes if outcome.state == "whole" and not outcome.earlier]
-        typical_s = typical([outcome.lasted_s for outcome in completed if outcome.lasted_s is not None])
+        typical_s = median_or_none([outcome.duration_s for outcome in completed if outcome.duration_s is not None])
         if typical_s is None or number >= self.total:
             return ""
-        remaining = sum(other not in self.points.whole for other in range(number, self.total))
-        this_run = f"ETA: this run {ahead(typical_s, now)}"
+        remaining = sum(other not in self.points.completed for other in range(number, self.total))
+        this_run = f"ETA: this run {eta_text(typical_s, now)}"
         if remaining < 2:
             return this_run
-        return f"{this_run}, all {remaining} remaining runs {ahead(remaining * typical_s, now)}"
+        return f"{this_run}, all {remaining} remaining runs {eta_text(remaining * typical_s, now)}"
 
     @property
     def total(self) -> int:
         """The number of runs of the sweep; 0 if not known."""
-        return len(self.points.typed)
+        return len(self.points.overrides)
 
     @property
-    def rests_since_s(self) -> float | None:
+    def last_run_ended_s(self) -> float | None:
         """When the last measured run ended, by the monotonic clock; None if this process has measured none."""
         return next((outcome.ended_s for outcome in reversed(self.outcomes) if outcome.ended_s is not None), None)
 
-    def ending(self, most: int | None) -> str:
+    def stop_reason(self, most: int | None) -> str:
         """Return the message with which a sweep stops early; empty if it continues.
 
         Args:
@@ -79,5 +79,5 @@ class Course(NamedTuple):
         )
 
 
-ALONE = Course()
+SINGLE_RUN = SweepProgress()
 """The progress of a single run."""

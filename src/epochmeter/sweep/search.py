@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
 from epochmeter.results.metrics import EPOCH, METRICS
-from epochmeter.sweep.search_space import Axis
+from epochmeter.sweep.search_space import SearchDimension
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.samplers import BaseSampler
 
-SEARCH = "search.json"
+SEARCH_FILE = "search.json"
 """File with the settings of a search, in its sweep folder."""
 STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
@@ -37,9 +37,9 @@ MORE_IS_BETTER = ("accuracy", "samples_per_s", "bytes_per_s", "iops", "utilizati
 SAMPLERS = ("tpe", "nsga2", "random")
 GENERATIONS = 4
 """NSGA-II generations per search: with Optuna's population of 50, all of a short search would be random."""
-PATIENCE = 20
+MAX_REPEATED_ASKS = 20
 """After this many known points in a row from a sampler, an unmeasured one is drawn at random."""
-MANY = 100_000
+MAX_LISTED_POINTS = 100_000
 """For larger grids, a random point is drawn up to this many times instead of from a list of the rest."""
 
 Point = tuple[str, ...]
@@ -53,7 +53,7 @@ class SearchError(InputError):
         super().__init__(Problem(f"hydra/sweeper=optuna: {what}", hint))
 
 
-class Measured(NamedTuple):
+class TrialResult(NamedTuple):
     """The result of a run.
 
     Attributes:
@@ -66,7 +66,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSpec:
     """The settings of a search.
 
     Attributes:
@@ -78,7 +78,7 @@ class Search:
         seed: Random seed.
     """
 
-    axes: Sequence[Axis]
+    axes: Sequence[SearchDimension]
     objectives: Sequence[str]
     optional: Sequence[str] = ()
     trials: int = 20
@@ -95,18 +95,18 @@ class Search:
         typed = {override.partition("=")[0]: override for override in overrides}
         try:
             for axis in self.axes:
-                axis.drawn(typed[axis.key])
+                axis.from_override(typed[axis.key])
         except (KeyError, ValueError):
             return None
         return tuple(typed[axis.key] for axis in self.axes)
 
 
-def search(
-    settings: Search,
+def run_search(
+    settings: SearchSpec,
     earlier: Mapping[int, Point | None],
-    measure: Callable[[int, Point], Measured],
+    measure: Callable[[int, Point], TrialResult],
     say: Callable[[str], None],
-) -> dict[Point, Measured]:
+) -> dict[Point, TrialResult]:
     """Measure points until there are `trials`, or the space is exhausted.
 
     Args:
@@ -122,14 +122,14 @@ def search(
     Raises:
         SearchError: No run has an objective.
     """
-    results: dict[Point, Measured] = {}
+    results: dict[Point, TrialResult] = {}
     previous = settings.objectives
     total = min(settings.trials, settings.size)
-    for number, point in _turns(settings, earlier, results):
+    for number, point in _iter_points(settings, earlier, results):
         if number not in earlier:
             say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
         results[point] = measured = measure(number, point)
-        current = sought(settings, results)
+        current = available_objectives(settings, results)
         if dropped := [name for name in previous if name not in current]:
             why = (measured.no_energy or "").rstrip(".")
             say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(current)} only.")
@@ -141,7 +141,7 @@ def search(
     return results
 
 
-def sought(settings: Search, results: Mapping[Point, Measured]) -> Sequence[str]:
+def available_objectives(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
     """Return the objectives without optional ones that are not measured here.
 
     An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
@@ -163,25 +163,25 @@ def sought(settings: Search, results: Mapping[Point, Measured]) -> Sequence[str]
     return remaining
 
 
-def next_point(settings: Search, results: Mapping[Point, Measured]) -> Point | None:
+def next_point(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
     """Return the next point to measure; None if there is none.
 
     The sampler is told known results again if it repeats.
     """
     if len(results) >= settings.size:
         return None
-    names = sought(settings, results)
+    names = available_objectives(settings, results)
     study = _study(settings, results, names)
-    for _ in range(PATIENCE):
+    for _ in range(MAX_REPEATED_ASKS):
         trial = study.ask({axis.key: axis.distribution() for axis in settings.axes})
-        point = tuple(axis.typed(trial.params[axis.key]) for axis in settings.axes)
+        point = tuple(axis.to_override(trial.params[axis.key]) for axis in settings.axes)
         if point not in results:
             return point
-        _tell(study, trial, losses(results[point].metrics, names))
-    return _other(settings, results)
+        _report_result(study, trial, to_losses(results[point].metrics, names))
+    return _random_unmeasured(settings, results)
 
 
-def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
+def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
     """Return the objectives, and the optional ones among them.
 
     Args:
@@ -208,7 +208,7 @@ def chosen(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str],
     return list(dict.fromkeys(names)), ()
 
 
-def losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, ...] | None:
+def to_losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, ...] | None:
     """Return the values to minimize; None if any is missing or not finite."""
     values = [metrics.get(name, math.nan) for name in names]
     if not all(map(math.isfinite, values)):
@@ -216,7 +216,7 @@ def losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, .
     return tuple(-value if name.endswith(MORE_IS_BETTER) else value for name, value in zip(names, values, strict=True))
 
 
-def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
+def is_pareto_front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
     """Return for each tuple of losses whether it is on the Pareto front: no other is at least as good in all and better
     in one.
     """
@@ -232,8 +232,8 @@ def front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
     return [cost in on_front for cost in all_costs]
 
 
-def _turns(
-    settings: Search, earlier: Mapping[int, Point | None], results: Mapping[Point, Measured]
+def _iter_points(
+    settings: SearchSpec, earlier: Mapping[int, Point | None], results: Mapping[Point, TrialResult]
 ) -> Iterator[tuple[int, Point]]:
     """Yield numbered points; `results` has the result of each before the next is requested."""
     yield from ((number, point) for number, point in earlier.items() if point is not None)
@@ -243,7 +243,7 @@ def _turns(
         number += 1
 
 
-def _study(settings: Search, results: Mapping[Point, Measured], names: Sequence[str]) -> Study:
+def _study(settings: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str]) -> Study:
     """Return a study with all known points and their results, in order."""
     import optuna
 
@@ -251,14 +251,16 @@ def _study(settings: Search, results: Mapping[Point, Measured], names: Sequence[
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=_sampler(settings, len(results)))
     distributions = {axis.key: axis.distribution() for axis in settings.axes}
     for point, measured in results.items():
-        study.enqueue_trial({axis.key: axis.drawn(typed) for axis, typed in zip(settings.axes, point, strict=True)})
+        study.enqueue_trial(
+            {axis.key: axis.from_override(typed) for axis, typed in zip(settings.axes, point, strict=True)}
+        )
         trial = study.ask(distributions)
         _ = trial.relative_params  # without this access, NSGA-II does not count enqueued trials in a generation
-        _tell(study, trial, losses(measured.metrics, names))
+        _report_result(study, trial, to_losses(measured.metrics, names))
     return study
 
 
-def _tell(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
+def _report_result(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
     from optuna.trial import TrialState
 
     if values is None:
@@ -267,7 +269,7 @@ def _tell(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
         study.tell(trial, values)
 
 
-def _sampler(settings: Search, count: int) -> BaseSampler:
+def _sampler(settings: SearchSpec, count: int) -> BaseSampler:
     """Return the sampler after `count` points: reproducible, but different for each count."""
     from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
 
@@ -277,11 +279,13 @@ def _sampler(settings: Search, count: int) -> BaseSampler:
     return RandomSampler(seed=seed) if settings.sampler == "random" else TPESampler(seed=seed)
 
 
-def _other(settings: Search, results: Mapping[Point, Measured]) -> Point | None:
+def _random_unmeasured(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
     """Return a random unmeasured point; None if none is found."""
     generator = random.Random(f"{settings.seed}/{len(results)}")
-    if settings.size <= MANY:
-        grid = product(*([axis.at((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in settings.axes))
+    if settings.size <= MAX_LISTED_POINTS:
+        grid = product(
+            *([axis.at_fraction((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in settings.axes)
+        )
         return generator.choice([point for point in grid if point not in results])
-    samples = (tuple(axis.at(generator.random()) for axis in settings.axes) for _ in range(MANY))
+    samples = (tuple(axis.at_fraction(generator.random()) for axis in settings.axes) for _ in range(MAX_LISTED_POINTS))
     return next((point for point in samples if point not in results), None)

@@ -14,7 +14,7 @@ DIGITS = 6
 """Significant digits of a number drawn from an interval: the rounded value is typed and measured."""
 
 
-class Axis(Protocol):
+class SearchDimension(Protocol):
     """A dimension of the search space: a key and its possible values."""
 
     @property
@@ -27,21 +27,21 @@ class Axis(Protocol):
     def distribution(self) -> BaseDistribution:
         """Return Optuna's distribution."""
 
-    def typed(self, drawn: Any) -> str:
+    def to_override(self, drawn: Any) -> str:
         """Return the override for a value drawn by Optuna."""
 
-    def drawn(self, override: str) -> Any:
+    def from_override(self, override: str) -> Any:
         """Return Optuna's value for an override; ValueError if it is not on the axis."""
 
-    def at(self, share: float) -> str:
+    def at_fraction(self, share: float) -> str:
         """Return the override at a fraction of the axis, from 0 to 1."""
 
-    def probes(self) -> Sequence[str]:
+    def boundary_values(self) -> Sequence[str]:
         """Return overrides that show whether all of the axis is valid."""
 
 
 @dataclass(frozen=True)
-class Choices:
+class CategoricalDimension:
     """One of a few values. The sampler uses the order of numbers; other values are categorical."""
 
     key: str
@@ -57,21 +57,21 @@ class Choices:
         places = range(len(self.values))
         return IntDistribution(0, places[-1]) if are_numbers(self.values) else CategoricalDistribution(places)
 
-    def typed(self, drawn: Any) -> str:
+    def to_override(self, drawn: Any) -> str:
         return f"{self.key}={self.values[drawn]}"
 
-    def drawn(self, override: str) -> Any:
+    def from_override(self, override: str) -> Any:
         return self.values.index(_value(self.key, override))
 
-    def at(self, share: float) -> str:
-        return self.typed(min(int(share * len(self.values)), len(self.values) - 1))
+    def at_fraction(self, share: float) -> str:
+        return self.to_override(min(int(share * len(self.values)), len(self.values) - 1))
 
-    def probes(self) -> Sequence[str]:
-        return [self.typed(place) for place in range(len(self.values))]
+    def boundary_values(self) -> Sequence[str]:
+        return [self.to_override(place) for place in range(len(self.values))]
 
 
 @dataclass(frozen=True)
-class Interval:
+class FloatDimension:
     """A real number from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
 
     key: str
@@ -88,24 +88,26 @@ class Interval:
 
         return FloatDistribution(self.low, self.high, log=self.log)
 
-    def typed(self, drawn: Any) -> str:
+    def to_override(self, drawn: Any) -> str:
         rounded = float(f"{drawn:.{DIGITS}g}")
         return f"{self.key}={min(max(rounded, self.low), self.high)!r}"
 
-    def drawn(self, override: str) -> Any:
+    def from_override(self, override: str) -> Any:
         return _within(self.low, float(_value(self.key, override)), self.high)
 
-    def at(self, share: float) -> str:
+    def at_fraction(self, share: float) -> str:
         if self.log:
-            return self.typed(self.low * (self.high / self.low) ** share)
-        return self.typed(self.low + (self.high - self.low) * share)
+            return self.to_override(self.low * (self.high / self.low) ** share)
+        return self.to_override(self.low + (self.high - self.low) * share)
 
-    def probes(self) -> Sequence[str]:
-        return [self.at(share) for share in (0.0, 1 / math.e, 1.0)]  # 1/e: never an integer, which detects integer keys
+    def boundary_values(self) -> Sequence[str]:
+        return [
+            self.at_fraction(share) for share in (0.0, 1 / math.e, 1.0)
+        ]  # 1/e: never an integer, which detects integer keys
 
 
 @dataclass(frozen=True)
-class WholeInterval:
+class IntDimension:
     """An integer from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
 
     key: str
@@ -122,23 +124,23 @@ class WholeInterval:
 
         return IntDistribution(self.low, self.high, log=self.log)
 
-    def typed(self, drawn: Any) -> str:
+    def to_override(self, drawn: Any) -> str:
         return f"{self.key}={drawn}"
 
-    def drawn(self, override: str) -> Any:
+    def from_override(self, override: str) -> Any:
         return _within(self.low, int(_value(self.key, override)), self.high)
 
-    def at(self, share: float) -> str:
-        return self.typed(min(self.low + int(share * self.count), self.high))
+    def at_fraction(self, share: float) -> str:
+        return self.to_override(min(self.low + int(share * self.count), self.high))
 
-    def probes(self) -> Sequence[str]:
-        return [self.at(share) for share in (0.0, 1.0)]
+    def boundary_values(self) -> Sequence[str]:
+        return [self.at_fraction(share) for share in (0.0, 1.0)]
 
 
-def choices(key: str, values: Iterable[str]) -> Choices:
+def categorical_dimension(key: str, values: Iterable[str]) -> CategoricalDimension:
     """Return the axis of these values without duplicates, numbers sorted."""
     unique = list(dict.fromkeys(values))
-    return Choices(key, sorted(unique, key=float) if are_numbers(unique) else unique)
+    return CategoricalDimension(key, sorted(unique, key=float) if are_numbers(unique) else unique)
 
 
 def are_numbers(values: Sequence[str]) -> bool:

@@ -17,32 +17,32 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.config.job import digest_of, measures
-from epochmeter.config.secrets import redacted_tree
+from epochmeter.config.job import affects_measurement, hash_value
+from epochmeter.config.secrets import redact_tree
 from epochmeter.results.reuse import REFERENCE, referenced_record
-from epochmeter.shared.atomic_files import hold, read_json, write_json
+from epochmeter.shared.atomic_files import lock_folder, read_json, write_json
 
-DRAWS = ("sweep.sample", "sweep.order", "sweep.seed")
+SAMPLING_KEYS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that do not affect a run's measurement, but which points of a grid are run, and their numbers."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
-IN_ROUNDS = "sweep.repeats=3 sweep.order=random"
+RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
 """Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
-ELSEWHERE = "hydra/launcher=slurm"
+SLURM_OVERRIDE = "hydra/launcher=slurm"
 """Runs on cluster nodes: the sweep is the same from all login nodes."""
-POINTS = "points.json"
-SENT = "slurm/jobs.json"
-AGAIN = ".again"
+POINTS_FILE = "points.json"
+SUBMISSIONS_FILE = "slurm/jobs.json"
+AGAIN_MARKER = ".again"
 """File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
-STAMP = "%Y-%m-%d_%H-%M-%S"
-STAMPED = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
+TIME_FORMAT = "%Y-%m-%d_%H-%M-%S"
+NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
 """Start of folder names: the time, and a counter within the second."""
-_held: list[int] = []
+_held_locks: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
-_new: list[Path] = []
+_created_folders: list[Path] = []
 """Folders that this process has created."""
 
 
-def folder(
+def open_sweep_folder(
     multirun: Path,
     now: datetime,
     command: Sequence[str],
@@ -65,19 +65,19 @@ def folder(
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
     if not again:
-        for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: order_of(path.name), reverse=True):
-            if _hold(earlier):
+        for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: sort_key(path.name), reverse=True):
+            if _lock_folder(earlier):
                 return earlier
             say(f"Another process runs the same command in {earlier.name}; using another folder.")
-    created = _made(multirun, now.strftime(STAMP), key)
+    created = _create_folder(multirun, now.strftime(TIME_FORMAT), key)
     if again and many:
-        (created / AGAIN).touch()
+        (created / AGAIN_MARKER).touch()
     return created
 
 
 def remove_empty() -> None:
     """Remove the folders that this process has created and that have no run, as after an invalid command."""
-    for created in _new:
+    for created in _created_folders:
         for folder in created.glob("*/"):
             with suppress(OSError):
                 folder.rmdir()
@@ -96,27 +96,29 @@ def command_hash(command: Sequence[str], many: bool) -> str:
     Overrides that affect neither measurements nor the grid are ignored, and the host if cluster nodes run it. The order
     matters only for overrides that are swept over, as it is the order of runs.
     """
-    overrides = spelled(command) if many else command
-    relevant = [item for item in overrides if measures(key_of(item)) or (many and key_of(item) in DRAWS)]
-    axes = [item for item in relevant if many and is_axis(item)]
-    host = "" if ELSEWHERE in command else platform.node()
-    return digest_of([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
+    overrides = normalize_command(command) if many else command
+    relevant = [
+        item for item in overrides if affects_measurement(key_of(item)) or (many and key_of(item) in SAMPLING_KEYS)
+    ]
+    axes = [item for item in relevant if many and is_sweep_override(item)]
+    host = "" if SLURM_OVERRIDE in command else platform.node()
+    return hash_value([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
 
 
-def is_axis(override: str) -> bool:
+def is_sweep_override(override: str) -> bool:
     """Whether an override may be swept over: a list or a function. Only Hydra knows exactly."""
     return any(sign in override.partition("=")[2] for sign in ",(")
 
 
-def spelled(command: Sequence[str]) -> list[str]:
+def normalize_command(command: Sequence[str]) -> list[str]:
     """Return the canonical form of a command: `sweep.repeats=3` becomes a leading `repeat=0,1,2`."""
     counts = [override for override in command if key_of(override) == REPEATS]
     rest = [override for override in command if override not in counts]
     last = counts[-1].partition("=")[2] if counts else ""
-    return [repeated(int(last)), *rest] if last.isdecimal() else rest
+    return [repeats_override(int(last)), *rest] if last.isdecimal() else rest
 
 
-def repeated(count: int) -> str:
+def repeats_override(count: int) -> str:
     """Return the override for `count` repeats of each point."""
     return f"{REPEAT}={','.join(map(str, range(count)))}"
 
@@ -126,10 +128,10 @@ def key_of(override: str) -> str:
     return override.partition("=")[0]
 
 
-def keep_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
+def write_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
     """Write the points of a sweep by number, for all processes that run or read it."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / POINTS, {"points": redacted_tree(points)})
+    write_json(folder / POINTS_FILE, {"points": redact_tree(points)})
 
 
 class Points(NamedTuple):
@@ -141,16 +143,16 @@ class Points(NamedTuple):
         whole: Numbers of the runs that were completed before.
     """
 
-    typed: Sequence[Sequence[str]] = ()
-    varied: frozenset[str] = frozenset()
-    whole: frozenset[int] = frozenset()
+    overrides: Sequence[Sequence[str]] = ()
+    varied_keys: frozenset[str] = frozenset()
+    completed: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=1)
-def points(folder: Path) -> Points:
+def read_points(folder: Path) -> Points:
     """Return the points of a sweep; empty without points.json, as for a single run."""
     try:
-        typed = read_json(folder / POINTS)["points"]
+        typed = read_json(folder / POINTS_FILE)["points"]
     except (OSError, ValueError, KeyError):
         return Points()
     common = set(typed[0]).intersection(*typed)
@@ -162,37 +164,37 @@ def points(folder: Path) -> Points:
 
 def reuses_none(folder: Path) -> bool:
     """Whether a sweep does not reuse runs that other commands measured."""
-    return (folder / AGAIN).exists()
+    return (folder / AGAIN_MARKER).exists()
 
 
-def is_sent(folder: Path) -> bool:
+def is_remote(folder: Path) -> bool:
     """Whether the runs of a sweep are submitted to a cluster."""
-    return (folder / SENT).exists()
+    return (folder / SUBMISSIONS_FILE).exists()
 
 
-def order_of(name: str) -> tuple[str, int]:
+def sort_key(name: str) -> tuple[str, int]:
     """Return a sort key for folder names by creation time; a renamed folder sorts first."""
-    match = STAMPED.match(name)
+    match = NAME_PATTERN.match(name)
     return (match[1], int(match[2] or 1)) if match else ("", 0)
 
 
-def _made(multirun: Path, stamp: str, key: str) -> Path:
+def _create_folder(multirun: Path, stamp: str, key: str) -> Path:
     """Create a folder, named after the newest of its command even if the clock was set back."""
-    newest = max((order_of(path.name) for path in multirun.glob(f"*-{key}")), default=("", 0))
+    newest = max((sort_key(path.name) for path in multirun.glob(f"*-{key}")), default=("", 0))
     stamp, number = max((stamp, 1), newest)
     while True:
         created = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
         with suppress(FileExistsError):
             created.mkdir()
-            _new.append(created)
-            if _hold(created):
+            _created_folders.append(created)
+            if _lock_folder(created):
                 return created
         number += 1
 
 
-def _hold(path: Path) -> bool:
+def _lock_folder(path: Path) -> bool:
     """Lock a folder until this process ends; False if another process has it."""
-    descriptor = hold(path, wait=False)
+    descriptor = lock_folder(path, wait=False)
     if descriptor is not None:
-        _held.append(descriptor)
+        _held_locks.append(descriptor)
     return descriptor is not None

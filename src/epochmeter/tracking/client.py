@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochmeter.config.job import ROOT
-from epochmeter.config.secrets import redacted
+from epochmeter.config.secrets import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "epochmeter"
 SQLITE = "sqlite:///"
-VARIABLE = "MLFLOW_TRACKING_URI"
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 """Environment for MLflow's import, unless the user has set these variables."""
-PATIENCE_S, PATIENT_S = 2, 30
+TIMEOUT_S, LONG_TIMEOUT_S = 2, 30
 """Timeout of a call to a server, in seconds: during a run, and while a person waits."""
 
 
@@ -44,11 +44,11 @@ class Store:
     experiment_id: str
 
 
-LOCAL = f"{SQLITE}{ROOT / 'mlflow.db'}"
+LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"
 """The project's own database, independent of the working directory."""
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Destination of published runs: experiment and address."""
 
     experiment: str
@@ -56,42 +56,42 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         """Return the address without secrets."""
-        return redacted(self.uri)
+        return redact(self.uri)
 
 
-def place(tracking: Mapping[str, Any]) -> Place | None:
+def destination_of(tracking: Mapping[str, Any]) -> Destination | None:
     """Return the destination for a tracking configuration; None for `tracking=none`."""
     if tracking["name"] == "none":
         return None
-    return Place(tracking["experiment"], tracking.get("uri") or tracking_uri())
+    return Destination(tracking["experiment"], tracking.get("uri") or tracking_uri())
 
 
 def tracking_uri() -> str:
     """Return the user's server or database, else the project's database."""
-    return os.environ.get(VARIABLE) or LOCAL
+    return os.environ.get(URI_VARIABLE) or LOCAL_URI
 
 
 def check(tracking: Mapping[str, Any]) -> None:
     """Check the tracking configuration: ValueError for a missing server, or an address that contains a password."""
     uri = tracking.get("uri")
-    if uri and redacted(uri) != uri:
+    if uri and redact(uri) != uri:
         raise ValueError(
-            f"tracking.uri={redacted(uri)}: the password in this address would be written to every run folder. Set "
+            f"tracking.uri={redact(uri)}: the password in this address would be written to every run folder. Set "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment."
         )
     if tracking["name"] != "server":
         return
-    address = uri or os.environ.get(VARIABLE)
+    address = uri or os.environ.get(URI_VARIABLE)
     if not address:
-        raise ValueError(f"tracking=server: give tracking.uri=http://HOST:5000, or set {VARIABLE}.")
+        raise ValueError(f"tracking=server: give tracking.uri=http://HOST:5000, or set {URI_VARIABLE}.")
     if not address.startswith(("http://", "https://")):
         raise ValueError(
-            f"tracking=server at {redacted(address)}: give the address of an MLflow server, which begins with http:// "
+            f"tracking=server at {redact(address)}: give the address of an MLflow server, which begins with http:// "
             "or https://, not that of its database."
         )
 
 
-def load_mlflow(patience_s: int = PATIENCE_S) -> None:
+def load_mlflow(patience_s: int = TIMEOUT_S) -> None:
     """Import MLflow, which takes a second, without its telemetry and log messages; the first timeout is kept."""
     for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(patience_s)}.items():
         os.environ.setdefault(name, value)
@@ -101,7 +101,7 @@ def load_mlflow(patience_s: int = PATIENCE_S) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
+def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = TIMEOUT_S) -> Store:
     """Open an experiment, and create what is missing.
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
@@ -123,19 +123,19 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s:
         client = MlflowClient(uri)
         return Store(client, uri, _experiment_id(client, experiment, artifacts=None))
     database = Path(uri.removeprefix(SQLITE)).resolve()
-    with _locked(database):
+    with _database_lock(database):
         if not database.exists():
-            _make(database)
+            _create_database(database)
         client = MlflowClient(uri)
     return Store(client, uri, _experiment_id(client, experiment, (database.parent / "mlruns" / experiment).as_uri()))
 
 
-def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = PATIENCE_S) -> Store:
+def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = TIMEOUT_S) -> Store:
     """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
-            f"no database at {redacted(uri)}: publish the runs first (python src/publish.py), or set {VARIABLE}."
+            f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
     load_mlflow(patience_s)
     from mlflow import MlflowClient
@@ -144,20 +144,20 @@ def found_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s
     match = client.get_experiment_by_name(experiment)
     if match is None or match.lifecycle_stage == "deleted":
         names = ", ".join(sorted(other.name for other in client.search_experiments()))
-        address = redacted(uri)
+        address = redact(uri)
         raise LookupError(f"no experiment '{experiment}' at {address}: set tracking.experiment= to one of {names}.")
     return Store(client, uri, match.experiment_id)
 
 
 @contextmanager
-def _locked(database: Path) -> Iterator[None]:
+def _database_lock(database: Path) -> Iterator[None]:
     """Lock the creation of the database: MLflow's migrations fail if two processes start them at once."""
     with open(f"{database}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _make(database: Path) -> None:
+def _create_database(database: Path) -> None:
     """Create the database under a temporary name first, so that a killed process leaves no partial one."""
     from mlflow import MlflowClient
 
@@ -187,4 +187,4 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
 
 
 if __name__ == "__main__":
-    print(f"Created the MLflow database {open_store(uri=LOCAL).uri}")
+    print(f"Created the MLflow database {open_store(uri=LOCAL_URI).uri}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 SECTIONS = {
     "`epoch/` `val/`": "one value per epoch: training, and the evaluation after it",
-    "`steady/` `spread/`": "mean and standard deviation over the epochs after the warm-up",
+    "`steady/` `std/`": "mean and standard deviation over the epochs after the warm-up",
     "`total/`": "the whole run, warm-up and evaluation included",
     "`rank_max/`": "the largest value of all ranks; other metrics are means over ranks",
     "`model/`": "model statistics: parameters, FLOPs, memory",
@@ -15,7 +15,7 @@ SECTIONS = {
 }
 
 
-def description(energy_and_time: str, by_covers: Mapping[str, str], by_device_and_limit: str, reports: str) -> str:
+def experiment_note(energy_and_time: str, by_covers: Mapping[str, str], by_device_and_limit: str, reports: str) -> str:
     """Return the experiment's description in Markdown.
 
     Args:
@@ -29,7 +29,7 @@ def description(energy_and_time: str, by_covers: Mapping[str, str], by_device_an
         "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
         f"See [energy and time]({energy_and_time}) of the newest runs, their means "
         f"[by device and power limit]({by_device_and_limit}), or the [reports]({reports}) of sweeps.",
-        *([_apart(by_covers)] if by_covers else []),
+        *([_scope_views(by_covers)] if by_covers else []),
         "\n".join(table),
         "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. Values that could not be "
         "measured are absent, never 0; the tag `epochmeter.energy_reason` has the reason.",
@@ -41,7 +41,7 @@ def description(energy_and_time: str, by_covers: Mapping[str, str], by_device_an
     return "\n\n".join(paragraphs)
 
 
-def _apart(by_covers: Mapping[str, str]) -> str:
+def _scope_views(by_covers: Mapping[str, str]) -> str:
     """Return the links to the views by covered hardware."""
     views = ", ".join(f"[{covers}]({address})" for covers, address in by_covers.items())
     return f"The energies of these runs cover different hardware. Energy and time by what they cover: {views}."

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from epochmeter.results.run_info import Facts
-from epochmeter.tracking.client import EXPERIMENT, PATIENT_S, Store, found_store
+from epochmeter.results.run_info import RunInfo
+from epochmeter.tracking.client import EXPERIMENT, LONG_TIMEOUT_S, Store, open_existing_store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
-from epochmeter.tracking.run_export import FACTS, unpacked
+from epochmeter.tracking.run_export import RUN_INFO_TAG, unpack
 from epochmeter.tracking.views import run_link
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-A_PAGE = 200
+PAGE_SIZE = 200
 """Runs per request; a server takes well below a second for this many."""
 
 
-class ShownRun(TypedDict):
+class PublishedRun(TypedDict):
     """A run in MLflow.
 
     Attributes:
@@ -39,12 +39,12 @@ class ShownRun(TypedDict):
     params: dict[str, str]
     metrics: dict[str, float]
     tags: dict[str, str]
-    facts: Facts | None
+    facts: RunInfo | None
     status: str
     link: str
 
 
-def runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[ShownRun]:
+def load_runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[PublishedRun]:
     """Return the measured runs of an experiment by start time, without deleted ones.
 
     Args:
@@ -55,26 +55,26 @@ def runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[ShownRun]
         LookupError: The database or the experiment does not exist.
         Exception: Errors of MLflow, as for a server that is down.
     """
-    store = found_store(experiment, uri, PATIENT_S)
-    return [_shown(run, store) for run in _paged(store)]
+    store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
+    return [_to_published_run(run, store) for run in _iter_pages(store)]
 
 
-def links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
-    """Return the page address of each published run of these sweeps, by `sweep/number`; raises as `runs` does."""
-    store = found_store(experiment, uri, PATIENT_S)
+def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
+    """Return the page address of each published run of these sweeps, by `sweep/number`; raises as `load_runs` does."""
+    store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
     queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
-    shown = [_shown(run, store) for query in queries for run in _paged(store, query)]
+    shown = [_to_published_run(run, store) for query in queries for run in _iter_pages(store, query)]
     return {f"{run['sweep_id']}/{Path(run['tags']['epochmeter.folder']).name}": run["link"] for run in shown}
 
 
-def _paged(store: Store, query: str = MEASURED) -> Iterator[Run]:
+def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
     page = None
     while page is None or page.token:
-        with _all_kept():
+        with _without_garbage_collection():
             page = store.client.search_runs(
                 [store.experiment_id],
                 query,
-                max_results=A_PAGE,
+                max_results=PAGE_SIZE,
                 order_by=["attributes.start_time ASC"],
                 page_token=page.token if page else None,
             )
@@ -82,7 +82,7 @@ def _paged(store: Store, query: str = MEASURED) -> Iterator[Run]:
 
 
 @contextmanager
-def _all_kept() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection while a page is parsed; it would take most of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -93,7 +93,7 @@ def _all_kept() -> Iterator[None]:
             gc.enable()
 
 
-def _shown(run: Run, store: Store) -> ShownRun:
+def _to_published_run(run: Run, store: Store) -> PublishedRun:
     return {
         "run_id": run.info.run_id,
         "sweep_id": run.data.tags.get("epochmeter.sweep_id"),
@@ -112,8 +112,8 @@ def _reused_as(tags: Mapping[str, str]) -> list[tuple[str, int]]:
     return [(sweep, int(number)) for sweep, _, number in pairs if sweep and number.isdecimal()]
 
 
-def _facts(tags: Mapping[str, str]) -> Facts | None:
+def _facts(tags: Mapping[str, str]) -> RunInfo | None:
     try:
-        return unpacked(tags[FACTS]) if FACTS in tags else None
+        return unpack(tags[RUN_INFO_TAG]) if RUN_INFO_TAG in tags else None
     except ValueError:
         return None

@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.machine.process_identity import Process, lives
+from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.scalars import Scalar
-from epochmeter.tracking.state import ended_s, files, said, started_s, state
+from epochmeter.tracking.state import complete_files, ended_s, recorded_status, started_s, status_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 RECORD_ID = "epochmeter.record_id"
 MEASURED = f"tags.`{RECORD_ID}` != ''"
 """Filter for runs with measurements: those that have a record."""
-OURS = "epochmeter."
+TAG_PREFIX = "epochmeter."
 """Prefix of the tags that epochmeter writes."""
 WINDOWS = "epochmeter.windows"
 """Tag with the number of windows already published."""
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
-MOST_SWEEPS = 100
+MAX_SWEEPS = 100
 """Maximum number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
-LARGEST_BATCH, MOST_METRICS = 100, 1000
+MAX_BATCH, MAX_METRICS = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Published:
 
 def publish(record: Record, store: Store) -> Published:
     """Publish all of the record; repeating it adds nothing."""
-    *_, published = publishing(record, store)
+    *_, published = publish_steps(record, store)
     return published
 
 
-def publishing(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
+def publish_steps(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
     """Publish step by step, one call at a time; the next publishing continues from any yield.
 
     The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
@@ -62,11 +62,11 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
         ended: How the run ended, for a record that could not be completed.
     """
     _check(record)
-    status, windows, summary = state(record, ended), record.windows(), record.summary()
+    status, windows, summary = status_of(record, ended), record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
-    with record.alone():  # of two processes, the second finds the run created by the first
-        run = _found(record, store) or _created(record, store)
+    with record.locked():  # of two processes, the second finds the run created by the first
+        run = _find_run(record, store) or _create_run(record, store)
     if not is_superseded(record):
         for failed in _attempts_shown(record.folder, record, store):
             store.client.delete_run(failed)
@@ -82,19 +82,19 @@ def publishing(record: Record, store: Store, ended: str | None = None) -> Iterat
             yield published
         return
     if summary:
-        _log_new(scalars.of_summary(record, summary), store, run)
+        _log_new(scalars.summary_scalars(record, summary), store, run)
         yield published
         for _ in _log_power(record, windows, store, run):
             yield published
     for _ in _log_files(record, store, run):
         yield published
     # A status passed by the controller is kept if the record has none.
-    if run.info.status != status and (run.info.status == "RUNNING" or ended or said(record)):
+    if run.info.status != status and (run.info.status == "RUNNING" or ended or recorded_status(record)):
         store.client.set_terminated(run.info.run_id, status, _ms(ended_s(record)))
     yield published
 
 
-def include(folder: Path, store: Store) -> Published | None:
+def include_reused(folder: Path, store: Store) -> Published | None:
     """Publish the reused run of a run's folder, and include it in that folder's sweep.
 
     Args:
@@ -112,27 +112,27 @@ def include(folder: Path, store: Store) -> Published | None:
     published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
     own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
     if name not in reusing:
-        store.client.set_tag(published.run_id, SWEEPS, " ".join([own, *[*reusing, name][-MOST_SWEEPS:]]))
+        store.client.set_tag(published.run_id, SWEEPS, " ".join([own, *[*reusing, name][-MAX_SWEEPS:]]))
     return published
 
 
 def is_superseded(record: Record) -> bool:
     """Whether a record is of an incomplete attempt that was archived before a later attempt."""
     run = record.folder.parent
-    return record.folder.name.startswith("attempt") and not record.is_whole() and is_run(run)
+    return record.folder.name.startswith("attempt") and not record.is_completed() and is_run(run)
 
 
-def reap(store: Store) -> list[str]:
+def close_dead_runs(store: Store) -> list[str]:
     """End this host's runs whose process is dead, as their records say; return their ids."""
-    return list(dict.fromkeys(reaping(store)))
+    return list(dict.fromkeys(close_dead_runs_steps(store)))
 
 
-def reaping(store: Store) -> Iterator[str]:
+def close_dead_runs_steps(store: Store) -> Iterator[str]:
     """Reap step by step, one call at a time, and yield run ids; the next reaping continues from any yield."""
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
-        if not lives(_process_of(run)):
-            for _ in _ending(run, store):
+        if not is_alive(_process_of(run)):
+            for _ in _end_run(run, store):
                 yield run.info.run_id
 
 
@@ -158,7 +158,7 @@ def _check(record: Record) -> None:
         raise ValueError(f"'{record.folder}' is not a run folder: it has no job.json. Name the folder of a run.")
 
 
-def _found(record: Record, store: Store) -> Run | None:
+def _find_run(record: Record, store: Store) -> Run | None:
     """Return the MLflow run of the record.
 
     A server that creates a run after the timeout leaves a duplicate: always the same one is kept.
@@ -170,12 +170,12 @@ def _found(record: Record, store: Store) -> Run | None:
     return matches[0] if matches else None
 
 
-def _created(record: Record, store: Store) -> Run:
+def _create_run(record: Record, store: Store) -> Run:
     return store.client.create_run(
         store.experiment_id,
         start_time=_ms(started_s(record)),
-        run_name=run_export.name(record),
-        tags={**run_export.tags(record), SWEEPS: record.run()["sweep_id"]},
+        run_name=run_export.run_name(record),
+        tags={**run_export.run_tags(record), SWEEPS: record.run()["sweep_id"]},
     )
 
 
@@ -193,10 +193,10 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-    expected = run_export.tags(record)
+    expected = run_export.run_tags(record)
     if SWEEPS not in run.data.tags:
         expected[SWEEPS] = record.run()["sweep_id"]
-    params = [Param(*item) for item in run_export.params(record).items() if item[0] not in run.data.params]
+    params = [Param(*item) for item in run_export.run_params(record).items() if item[0] not in run.data.params]
     tags = [RunTag(*item) for item in expected.items() if item not in run.data.tags.items()]
     for batch in _batches(params):
         store.client.log_batch(run.info.run_id, params=batch)
@@ -205,10 +205,12 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
     # Tags of a premature end, and of deleted windows.
-    for outdated in [tag for tag in run.data.tags if tag.startswith(OURS) and tag not in (*expected, WINDOWS, SWEEPS)]:
+    for outdated in [
+        tag for tag in run.data.tags if tag.startswith(TAG_PREFIX) and tag not in (*expected, WINDOWS, SWEEPS)
+    ]:
         store.client.delete_tag(run.info.run_id, outdated)
         yield
-    dataset = run_export.dataset(record)
+    dataset = run_export.dataset_fields(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
         entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
         store.client.log_inputs(run.info.run_id, [entry])
@@ -220,9 +222,9 @@ def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) ->
     from mlflow.entities import Metric, RunTag
 
     published = int(run.data.tags.get(WINDOWS, 0))
-    for count, window_scalars in enumerate(scalars.of_windows(record, windows, published), published + 1):
+    for count, window_scalars in enumerate(scalars.window_scalars(record, windows, published), published + 1):
         metrics = [Metric(*scalar) for scalar in window_scalars]
-        *full, rest = [metrics[first : first + MOST_METRICS] for first in range(0, len(metrics) or 1, MOST_METRICS)]
+        *full, rest = [metrics[first : first + MAX_METRICS] for first in range(0, len(metrics) or 1, MAX_METRICS)]
         for batch in full:
             store.client.log_batch(run.info.run_id, batch)
             yield
@@ -244,7 +246,7 @@ def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> I
     if scalars.POWER in run.data.metrics:
         return
     curve = []
-    for scalar in scalars.of_power(record, windows):
+    for scalar in scalars.power_scalars(record, windows):
         curve.append(scalar)
         yield
     _log_new(curve, store, run)
@@ -254,18 +256,18 @@ def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> I
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Upload the files that the run lacks."""
     uploaded = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
-    for path in files(record):
+    for path in complete_files(record):
         if uploaded.get(path.name) != path.stat().st_size:
             store.client.log_artifact(run.info.run_id, str(path))
             yield
 
 
-def _ending(run: Run, store: Store) -> Iterator[None]:
+def _end_run(run: Run, store: Store) -> Iterator[None]:
     """End a run as its record says; as killed if the record is missing, unreadable or another run's."""
     record = Record(run.data.tags["epochmeter.folder"])
     with suppress(Exception):  # one bad record must not block the next run
         if record.run()["record_id"] == run.data.tags[RECORD_ID]:
-            for _ in publishing(record, store):
+            for _ in publish_steps(record, store):
                 yield
             return
     store.client.set_terminated(run.info.run_id, "KILLED")
@@ -274,7 +276,7 @@ def _ending(run: Run, store: Store) -> Iterator[None]:
 
 def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
     iterator = iter(items)
-    return iter(lambda: list(islice(iterator, LARGEST_BATCH)), [])
+    return iter(lambda: list(islice(iterator, MAX_BATCH)), [])
 
 
 def _ms(seconds: float) -> int:

@@ -12,34 +12,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from epochmeter.config.secrets import redacted
-from epochmeter.results.run_status import RUNNING, state
+from epochmeter.config.secrets import redact
+from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
-from epochmeter.tracking.client import EXPERIMENT, Place, Store, load_mlflow, open_store, place
-from epochmeter.tracking.publish import Published, include, is_superseded, publishing, reaping
+from epochmeter.tracking.client import EXPERIMENT, Destination, Store, destination_of, load_mlflow, open_store
+from epochmeter.tracking.publish import Published, close_dead_runs_steps, include_reused, is_superseded, publish_steps
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
-CATCHING_UP_S = 10.0
+CATCH_UP_LIMIT_S = 10.0
 """Time limit for publishing what earlier runs left in the queue; the next run continues."""
-SETTLING_S = 3.0
+SETTLE_POLL_S = 3.0
 """Wait for an earlier run's last call before a message about it."""
-SETTLING_LIMIT_S = 600.0
-AT_WORK = threading.Lock()
+SETTLE_LIMIT_S = 600.0
+PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
 
 
 class Tracker(Protocol):
     """Publish a run while it is measured; called between windows only."""
 
-    def settle(self, say: Callable[[str], object]) -> list[str]:
+    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
         """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
 
     def start(self) -> None:
         """Start, before the training process does."""
 
-    def between(self, limit_s: float = 1.0) -> None:
+    def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content, within a time limit in seconds."""
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
@@ -60,7 +60,7 @@ class Publisher:
         where: The destination; only queued runs with the same one are published.
     """
 
-    def __init__(self, record: Record, open_store: Callable[[], Store] = open_store, where: Place | None = None):
+    def __init__(self, record: Record, open_store: Callable[[], Store] = open_store, where: Destination | None = None):
         self._record = record
         self._open_store = open_store
         self._where = where
@@ -68,27 +68,27 @@ class Publisher:
         self._loaded = threading.Event()
         self._patience_s = LOADING_LIMIT_S
         self._ended: str | None = None
-        self._tidy = False
+        self._housekeeping_done = False
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
 
-    def settle(self, say: Callable[[str], object]) -> list[str]:
+    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
         """Wait for an earlier run's last call, which cannot be interrupted: a board's upload may take minutes."""
-        ended = AT_WORK.acquire(timeout=SETTLING_S)
+        ended = PUBLISH_LOCK.acquire(timeout=SETTLE_POLL_S)
         if not ended:
-            say(f"Waiting up to {SETTLING_LIMIT_S:g} s until an earlier run is published to MLflow.")
-            ended = AT_WORK.acquire(timeout=SETTLING_LIMIT_S)
+            say(f"Waiting up to {SETTLE_LIMIT_S:g} s until an earlier run is published to MLflow.")
+            ended = PUBLISH_LOCK.acquire(timeout=SETTLE_LIMIT_S)
         if ended:
-            AT_WORK.release()
+            PUBLISH_LOCK.release()
             return []
-        return [f"an earlier run was still being published to MLflow after {SETTLING_LIMIT_S:g} s, during this one."]
+        return [f"an earlier run was still being published to MLflow after {SETTLE_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
         """Start the thread and return at once."""
-        self._ask(math.inf, self._steps)
+        self._request_work(math.inf, self._steps)
 
-    def between(self, limit_s: float = 1.0) -> None:
+    def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content within `limit_s`; the rest waits until the next call.
 
         The first call also waits for an earlier run's last call and for MLflow's import, which cannot be interrupted
@@ -112,9 +112,9 @@ class Publisher:
         self._publish_within(limit_s)
         outcome = self._outcome
         if isinstance(outcome, Published):
-            queue.drop(self._record)
-            if any(waiting_for(self._where, queue.multirun_of(self._record))):
-                self.catch_up(CATCHING_UP_S)
+            queue.dequeue(self._record)
+            if any(pending_records(self._where, queue.multirun_of(self._record))):
+                self.publish_pending(CATCH_UP_LIMIT_S)
             return outcome
         why = outcome or f"no answer within {limit_s:g} s"
         return (
@@ -122,9 +122,9 @@ class Publisher:
             f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
         )
 
-    def catch_up(self, limit_s: float) -> str | None:
+    def publish_pending(self, limit_s: float) -> str | None:
         """Publish what earlier runs left in the queue, within `limit_s`; return an error message, if any."""
-        self._work_within(limit_s, self._catching_up)
+        self._work_within(limit_s, self._publish_pending_steps)
         return self._outcome if isinstance(self._outcome, str) else None
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
@@ -139,9 +139,9 @@ class Publisher:
             store = yield from self._opened()
             published = None
             for folder in folders:
-                published = include(folder, store) or published
+                published = include_reused(folder, store) or published
                 yield
-            yield from views.saving(store, sweep=folders[0].parent.name)
+            yield from views.save_views_steps(store, sweep=folders[0].parent.name)
             self._outcome = published
 
         self._work_within(limit_s, steps)
@@ -155,33 +155,33 @@ class Publisher:
         if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
-            self._ask(self._deadline, steps)
+            self._request_work(self._deadline, steps)
             self._thread.join(max(0.0, self._deadline - time.monotonic()))
 
-    def _ask(self, deadline: float, steps: Callable[[], Iterator[None]]) -> None:
+    def _request_work(self, deadline: float, steps: Callable[[], Iterator[None]]) -> None:
         self._outcome, self._deadline = None, deadline
         self._thread = threading.Thread(target=self._work, args=(steps,), name="publisher", daemon=True)
         self._thread.start()
 
     def _work(self, steps: Callable[[], Iterator[None]]) -> None:
-        with AT_WORK:
+        with PUBLISH_LOCK:
             try:
                 for _ in steps():
                     if time.monotonic() > self._deadline:
                         return
             except Exception as error:  # whatever MLflow raises, the run continues
-                self._outcome = reason(error)
+                self._outcome = error_reason(error)
 
     def _steps(self) -> Iterator[None]:
         """Publish everything so far, one call at a time; the deadline may end it at each yield."""
         yield
         store = yield from self._opened()
-        for published in publishing(self._record, store, self._ended):  # noqa: B007 (the last one counts)
+        for published in publish_steps(self._record, store, self._ended):  # noqa: B007 (the last one counts)
             yield
         self._outcome = published
-        if not self._tidy:
-            yield from self._tidying(store)
-            self._tidy = True
+        if not self._housekeeping_done:
+            yield from self._housekeeping(store)
+            self._housekeeping_done = True
 
     def _opened(self) -> Generator[None, None, Store]:
         """Import MLflow and open the destination, once."""
@@ -195,64 +195,64 @@ class Publisher:
             yield
         return self._store
 
-    def _tidying(self, store: Store) -> Iterator[None]:
+    def _housekeeping(self, store: Store) -> Iterator[None]:
         """Do the one-time housekeeping: save the views, and end earlier runs whose process died."""
         run = self._record.run()
-        yield from views.saving(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
+        yield from views.save_views_steps(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
         with suppress(Exception):
-            for _ in reaping(store):
+            for _ in close_dead_runs_steps(store):
                 yield
 
-    def _catching_up(self) -> Iterator[None]:
+    def _publish_pending_steps(self) -> Iterator[None]:
         """Publish the queued runs with the same destination."""
         store = yield from self._opened()
-        for record in waiting_for(self._where, queue.multirun_of(self._record)):
+        for record in pending_records(self._where, queue.multirun_of(self._record)):
             try:
-                for _ in publishing(record, store):
+                for _ in publish_steps(record, store):
                     yield
-                queue.drop(record)
+                queue.dequeue(record)
             except Exception as error:  # a broken or refused record must not block the next
-                self._outcome = reason(error)
+                self._outcome = error_reason(error)
                 store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
                 yield
 
 
-class Unpublished:
+class NullTracker:
     """Null object for `tracking=none`."""
 
     def __init__(self, record: Record):
         self._record = record
 
-    def settle(self, say: Callable[[str], object]) -> list[str]:
+    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
         return []
 
     def start(self) -> None:
         pass
 
-    def between(self, limit_s: float = 1.0) -> None:
+    def flush(self, limit_s: float = 1.0) -> None:
         pass
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
-        queue.drop(self._record)
+        queue.dequeue(self._record)
 
 
-class WithEvents:
+class WithTensorBoard:
     """A tracker that also writes TensorBoard event files; errors of these files only end them."""
 
     def __init__(self, tracker: Tracker, events: Events):
         self._tracker = tracker
         self._events: Events | None = events
 
-    def settle(self, say: Callable[[str], object]) -> list[str]:
-        return self._tracker.settle(say)
+    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
+        return self._tracker.wait_for_previous(say)
 
     def start(self) -> None:
         self._write(Events.open)
         self._tracker.start()
 
-    def between(self, limit_s: float = 1.0) -> None:
+    def flush(self, limit_s: float = 1.0) -> None:
         self._write(Events.add)
-        self._tracker.between(limit_s)
+        self._tracker.flush(limit_s)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
         self._write(Events.finish)
@@ -264,34 +264,34 @@ class WithEvents:
                 write(self._events)
         except Exception as error:
             self._events = None
-            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", reason(error))
+            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
 
-def publisher(record: Record, **tracking: Any) -> Tracker:
+def make_tracker(record: Record, **tracking: Any) -> Tracker:
     """Return the tracker for a tracking configuration."""
-    where = place({"experiment": EXPERIMENT, **tracking})
-    tracker = Publisher(record, partial(open_store, *where), where) if where else Unpublished(record)
-    return WithEvents(tracker, Events(record)) if tracking.get("tensorboard") else tracker
+    where = destination_of({"experiment": EXPERIMENT, **tracking})
+    tracker = Publisher(record, partial(open_store, *where), where) if where else NullTracker(record)
+    return WithTensorBoard(tracker, Events(record)) if tracking.get("tensorboard") else tracker
 
 
-def waiting_for(where: Place | None, multirun: Path) -> Iterator[Record]:
+def pending_records(where: Destination | None, multirun: Path) -> Iterator[Record]:
     """Yield the queued records of finished runs with this destination."""
-    for record in queue.waiting(multirun) if where else ():
-        with suppress(*queue.UNREADABLE):
+    for record in queue.pending_runs(multirun) if where else ():
+        with suppress(*queue.READ_ERRORS):
             if is_superseded(record):
-                queue.drop(record)
-            elif place(record.job()["tracking"]) == where and state(record) != RUNNING:
+                queue.dequeue(record)
+            elif destination_of(record.job()["tracking"]) == where and status_of(record) != RUNNING:
                 yield record
 
 
-def catch_up(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
+def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
     """Publish what earlier runs left in the queue, when none is measured; return a message if it fails."""
-    where = place(tracking)
-    first = next(waiting_for(where, multirun), None)
+    where = destination_of(tracking)
+    first = next(pending_records(where, multirun), None)
     if where is None or first is None:
         return None
-    why = Publisher(first, partial(open_store, *where), where).catch_up(limit_s)
-    if not any(waiting_for(where, multirun)):
+    why = Publisher(first, partial(open_store, *where), where).publish_pending(limit_s)
+    if not any(pending_records(where, multirun)):
         return None
     why = why or f"not all were published within {limit_s:g} s"
     return (
@@ -311,7 +311,7 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: f
     Returns:
         One of the runs in MLflow, or a warning if not all are published.
     """
-    where = place(tracking)
+    where = destination_of(tracking)
     if where is None or not folders:
         return None
     done = Publisher(Record(folders[0]), partial(open_store, *where), where).include(folders, limit_s)
@@ -320,7 +320,7 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: f
     return f"warning: MLflow does not show the reused runs in this sweep: {done}\n  hint: run the same command again"
 
 
-def reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """Return the first line of an error, as MLflow's may be pages long, without secrets."""
-    text = redacted(str(error).partition("\n")[0]) or type(error).__name__
+    text = redact(str(error).partition("\n")[0]) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}..."

@@ -15,10 +15,10 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from epochmeter.results.run_status import said
+from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError)
 """Exceptions from reading a broken record."""
 
 
@@ -28,7 +28,7 @@ def multirun_of(record: Record) -> Path:
     return folder.parents[2 if folder.name.startswith("attempt") else 1]
 
 
-def put(record: Record, record_id: str) -> None:
+def enqueue(record: Record, record_id: str) -> None:
     """Add a run that is about to start in the record's folder.
 
     An error is ignored: a disk that cannot take a small file will cause one later.
@@ -43,19 +43,19 @@ def put(record: Record, record_id: str) -> None:
         partial.replace(entry)
 
 
-def drop(record: Record) -> None:
+def dequeue(record: Record) -> None:
     """Remove a published run; a run without a recorded end stays, to be closed."""
-    with suppress(*UNREADABLE):
-        if said(record):
+    with suppress(*READ_ERRORS):
+        if recorded_status(record):
             _entry(record, record.run()["record_id"]).unlink()
 
 
-def waiting(multirun: Path) -> Iterator[Record]:
+def pending_runs(multirun: Path) -> Iterator[Record]:
     """Yield the records of queued runs; entries without a record are removed."""
     for entry in _entries(multirun):
-        with suppress(*UNREADABLE):
+        with suppress(*READ_ERRORS):
             start = Record(multirun / entry.read_text().strip())
-            record = _of(entry.name, start) or _settled(entry.name, start)
+            record = _find_record(entry.name, start) or _find_settled_record(entry.name, start)
             if record:
                 yield record
             else:
@@ -73,18 +73,18 @@ def _entries(multirun: Path) -> list[Path]:
         return []
 
 
-def _of(record_id: str, start: Record) -> Record | None:
+def _find_record(record_id: str, start: Record) -> Record | None:
     """Return that run's record: where it started, or in the archive of a later attempt."""
     for record in chain([start], start.attempts()):
-        with suppress(*UNREADABLE):
+        with suppress(*READ_ERRORS):
             if record.run()["record_id"] == record_id:
                 return record
     return None
 
 
-def _settled(record_id: str, start: Record) -> Record | None:
+def _find_settled_record(record_id: str, start: Record) -> Record | None:
     """Return that run's record, once no process starts a run there."""
     if not start.folder.exists():
         return None
-    with start.alone():
-        return _of(record_id, start)
+    with start.locked():
+        return _find_record(record_id, start)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from epochmeter.tracking.client import PATIENT_S, Store, open_store, place
+from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
 from epochmeter.tracking.publish import Published
-from epochmeter.tracking.publisher import reason
-from epochmeter.tracking.views import NOTE, OF_REPORTS, REPORT, artifact_link, artifact_page
+from epochmeter.tracking.publisher import error_reason
+from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link, artifact_page
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -33,26 +33,26 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
         RuntimeError: MLflow failed.
     """
     paths = [path.absolute() for path in files]
-    where = place(tracking)
+    where = destination_of(tracking)
     if where is None or not paths:
         return None
     try:
-        store = open_store(*where, patience_s=PATIENT_S)
-        return _logged(sweep, _places(paths), store)
+        store = open_store(*where, patience_s=LONG_TIMEOUT_S)
+        return _log_files(sweep, _relative_paths(paths), store)
     except Exception as error:
         raise RuntimeError(
-            f"cannot publish the report to MLflow at {where}: {reason(error)}. Its files are in "
+            f"cannot publish the report to MLflow at {where}: {error_reason(error)}. Its files are in "
             f"{paths[0].parent}. When MLflow is back, create the report again."
         ) from error
 
 
-def _logged(sweep: str, places: Mapping[str, Path], store: Store) -> str:
-    run = _found(sweep, store) or _created(sweep, store)
+def _log_files(sweep: str, places: Mapping[str, Path], store: Store) -> str:
+    run = _find_run(sweep, store) or _create_run(sweep, store)
     for name, path in places.items():
         store.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
     _remove(_artifacts(run, store) - places.keys(), run, store)
     shown = Published(run.info.run_id, store.experiment_id, store.uri)
-    store.client.set_tag(shown.run_id, NOTE, _note(list(places), shown))
+    store.client.set_tag(shown.run_id, NOTE_TAG, _note(list(places), shown))
     store.client.set_terminated(
         shown.run_id, "FINISHED", run.info.start_time
     )  # an end time of now would show a long duration
@@ -66,21 +66,21 @@ def _note(names: Sequence[str], shown: Published) -> str:
     return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])
 
 
-def _places(paths: list[Path]) -> dict[str, Path]:
+def _relative_paths(paths: list[Path]) -> dict[str, Path]:
     """Return each file by its path below their common folder."""
     folder = os.path.commonpath([path.parent for path in paths])
     return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
-def _found(sweep: str, store: Store) -> Run | None:
+def _find_run(sweep: str, store: Store) -> Run | None:
     # Compared here: a name may contain quotes, which MLflow's queries cannot express.
-    reports = store.client.search_runs([store.experiment_id], OF_REPORTS)
-    return next((run for run in reports if run.data.tags[REPORT] == sweep), None)
+    reports = store.client.search_runs([store.experiment_id], REPORT_FILTER)
+    return next((run for run in reports if run.data.tags[REPORT_TAG] == sweep), None)
 
 
-def _created(sweep: str, store: Store) -> Run:
+def _create_run(sweep: str, store: Store) -> Run:
     tags = {
-        REPORT: sweep,
+        REPORT_TAG: sweep,
         "mlflow.source.name": "src/report.py",
         "mlflow.source.type": "LOCAL",
     }

@@ -10,37 +10,41 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from epochmeter.config.job import measures
+from epochmeter.config.job import affects_measurement
 from epochmeter.machine.process_identity import Process
-from epochmeter.results.run_info import Facts, facts
-from epochmeter.results.run_result import no_energy
+from epochmeter.results.run_info import RunInfo, build_run_info
+from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.record import Record
 
-LONGEST_PARAM, LONGEST_TAG, LONGEST_DIGEST = 6000, 8000, 36
+MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
 
 
-def name(record: Record) -> str:
+def run_name(record: Record) -> str:
     """Return the run's name in charts; rehearsals are marked."""
     run = record.run()
     return f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
 
 
-def params(record: Record) -> dict[str, str]:
+def run_params(record: Record) -> dict[str, str]:
     """Return the configuration as typed on the command line: `model=lenet batch=16` are params `model` and `batch`.
 
     Other keys are dotted, such as `model.name`, and values are written as typed, such as `true` and `0.01`. Null values
     have no param: MLflow's parallel coordinates would mix text and numbers, and drop runs.
     """
-    items = [*flat(record.job()), *record.run()["choices"].items()]
-    return {legal(key): typed(value)[:LONGEST_PARAM] for key, value in items if value is not None and measures(key)}
+    items = [*flatten(record.job()), *record.run()["choices"].items()]
+    return {
+        legal_name(key): format_value(value)[:MAX_PARAM]
+        for key, value in items
+        if value is not None and affects_measurement(key)
+    }
 
 
-FACTS = "mlflow.epochmeter.facts"
+RUN_INFO_TAG = "mlflow.epochmeter.facts"
 """Tag with the run's packed facts. MLflow's pages hide tags with its own prefix; nobody could read this one."""
 
 
-def tags(record: Record) -> dict[str, str]:
+def run_tags(record: Record) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
     run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
     own = {
@@ -59,44 +63,44 @@ def tags(record: Record) -> dict[str, str]:
         "source.name": "src/train.py",
         "source.type": "LOCAL",
         "source.git.commit": host.get("git", {}).get("commit"),
-        "note.content": note(record),
-        "epochmeter.facts": told(record),
+        "note.content": run_note(record),
+        "epochmeter.facts": run_info_tag(record),
     }
     named = [(f"epochmeter.{key}", value) for key, value in own.items()]
     named += [(f"mlflow.{key}", value) for key, value in mlflow.items()]
-    return {key: typed(value)[:LONGEST_TAG] for key, value in named if value is not None}
+    return {key: format_value(value)[:MAX_TAG] for key, value in named if value is not None}
 
 
-def told(record: Record) -> str | None:
+def run_info_tag(record: Record) -> str | None:
     """Return a run's facts, packed for a tag.
 
     Its epochs are left out before the run has ended or if they are too long; None if even the rest is. MLflow's metrics
     have all epochs, but cannot be fetched for many runs at once.
     """
     summary = record.summary()
-    full = facts(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
+    full = build_run_info(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
     for version in (full, {**full, "epochs": {}}):
-        if len(text := packed(version)) <= LONGEST_TAG:
+        if len(text := pack(version)) <= MAX_TAG:
             return text
     return None
 
 
-def packed(content: Mapping[str, Any]) -> str:
+def pack(content: Mapping[str, Any]) -> str:
     """Return facts as compressed text."""
     return base64.b64encode(zlib.compress(json.dumps(content, separators=(",", ":")).encode())).decode()
 
 
-def unpacked(text: str) -> Facts:
+def unpack(text: str) -> RunInfo:
     """Return the facts in a tag; ValueError if it is invalid."""
     try:
-        content: Facts = json.loads(zlib.decompress(base64.b64decode(text)))
+        content: RunInfo = json.loads(zlib.decompress(base64.b64decode(text)))
         content["epochs"] = {int(number): metrics for number, metrics in content["epochs"].items()}
     except (zlib.error, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"tag {FACTS} has no valid facts: {error}") from error
+        raise ValueError(f"tag {RUN_INFO_TAG} has no valid facts: {error}") from error
     return content
 
 
-def note(record: Record) -> str:
+def run_note(record: Record) -> str:
     """Return the first text on a run's page in MLflow, in Markdown."""
     run, summary = record.run(), record.summary() or {}
     failure = summary.get("failure")
@@ -109,14 +113,14 @@ def note(record: Record) -> str:
         ),
         *([f"**Failed** ({failure['kind']}): {failure['message']}"] if failure else []),
         f"```\n{command}\n```",
-        *([f"No measured energy: {why}"] if (why := no_energy(run)) else []),
+        *([f"No measured energy: {why}"] if (why := no_energy_reason(run)) else []),
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
     ]
     return "\n\n".join(paragraphs)
 
 
-def dataset(record: Record) -> dict[str, str] | None:
+def dataset_fields(record: Record) -> dict[str, str] | None:
     """Return the fields of MLflow's dataset from the manifest; None if the run has none."""
     manifest = record.run().get("dataset")
     if not manifest:
@@ -125,28 +129,28 @@ def dataset(record: Record) -> dict[str, str] | None:
     web = source.startswith(("http://", "https://"))
     return {
         "name": manifest["name"],
-        "digest": manifest["digest"][:LONGEST_DIGEST],
+        "digest": manifest["digest"][:MAX_DIGEST],
         "source_type": "http" if web else "local",
         "source": json.dumps({"url" if web else "uri": source}),
         "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
     }
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the (dotted key, value) pairs of nested mappings."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
-def typed(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def legal(name: str) -> str:
+def legal_name(name: str) -> str:
     """Return a name with only characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 

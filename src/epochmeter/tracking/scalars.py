@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.results.power_trace import timeline
-from epochmeter.shared.record import Record, since_resumed, steps_of
-from epochmeter.tracking.run_export import legal
+from epochmeter.results.power_trace import downsample
+from epochmeter.shared.record import Record, since_resumed, step_count
+from epochmeter.tracking.run_export import legal_name
 from epochmeter.tracking.state import ended_s, started_s
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"
-LONGEST_TIMELINE = 500
-STEPS_A_POINT = 100
+MAX_POWER_POINTS = 500
+STEPS_PER_POINT = 100
 NS_PER_MS = 1_000_000
 
 
@@ -34,38 +34,38 @@ class Scalar(NamedTuple):
     step: int
 
 
-def of_windows(record: Record, windows: Sequence[Mapping[str, Any]], known: int = 0) -> Iterator[list[Scalar]]:
+def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], known: int = 0) -> Iterator[list[Scalar]]:
     """Yield the scalars of each window after the first `known`: its metrics by epoch, and its losses by step.
 
     All have their window's time, so that a repeated point is one point in MLflow's database.
     """
-    new, before = windows[known:], steps_of(windows[:known])
-    curves = losses(record.losses(before), new, before) if new else []
+    new, before = windows[known:], step_count(windows[:known])
+    curves = loss_curves(record.losses(before), new, before) if new else []
     for window, curve in zip(new, curves, strict=True):
         when_ms = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
-        metrics = shown(window["metrics"]).items()
+        metrics = publishable(window["metrics"]).items()
         yield [
             *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
             *(Scalar(LOSS, loss, when_ms, step) for step, loss in curve),
         ]
 
 
-def of_summary(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
+def summary_scalars(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
     """Return means, standard deviations and totals, at the time of the run's end."""
     when_ms = round(ended_s(record) * 1000)
-    return [Scalar(name, value, when_ms, 0) for name, value in shown(summary["metrics"]).items()]
+    return [Scalar(name, value, when_ms, 0) for name, value in publishable(summary["metrics"]).items()]
 
 
-def of_power(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
+def power_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
     """Yield the power curve in W over ms since the start; nothing if power was not sampled."""
     start_ns = None
-    for at_ns, watts, _ in timeline(record, LONGEST_TIMELINE) if windows else ():
+    for at_ns, watts, _ in downsample(record, MAX_POWER_POINTS) if windows else ():
         if start_ns is None:
             boot_ms, start_ns = _boot_ms(record, windows, windows[-1]["epoch"]), at_ns
         yield Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS)
 
 
-def losses(
+def loss_curves(
     of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]], before: int = 0
 ) -> list[list[tuple[int, float]]]:
     """Return the loss curve of each window: (step of the run, mean of up to 100 steps), without infinite and NaN
@@ -79,16 +79,18 @@ def losses(
     curves, end = [], before
     for window in windows:
         begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
-        ranges = ((first, min(first + STEPS_A_POINT, end)) for first in range(begin, end, STEPS_A_POINT))
+        ranges = ((first, min(first + STEPS_PER_POINT, end)) for first in range(begin, end, STEPS_PER_POINT))
         means = [(last, math.fsum(of_steps[first - before : last - before]) / (last - first)) for first, last in ranges]
         complete = end - before <= len(of_steps)
         curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if complete else [])
     return curves
 
 
-def shown(metrics: Mapping[str, float | None]) -> dict[str, float]:
+def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Return metrics under legal names, without missing and infinite values, which MLflow would store as 1.8e308."""
-    return {legal(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)}
+    return {
+        legal_name(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)
+    }
 
 
 def _boot_ms(record: Record, windows: Sequence[Mapping[str, Any]], epoch: int) -> int:

@@ -11,26 +11,26 @@ from epochmeter.shared.record import CHECKPOINT, Record
 
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
-WRITTEN = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
+RUN_FILES = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
 """Files written only during the run."""
-SHOWN = {
+MLFLOW_STATUS = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",
-    states.WHOLE: "FINISHED",
+    states.COMPLETED: "FINISHED",
     states.FAILED: "FAILED",
     states.KILLED: "KILLED",
 }
 
 
-def state(record: Record, ended: str | None = None) -> str:
+def status_of(record: Record, ended: str | None = None) -> str:
     """Return the run's MLflow status, from `results.run_status`."""
-    return SHOWN[states.state(record, ended)]
+    return MLFLOW_STATUS[states.status_of(record, ended)]
 
 
-def said(record: Record) -> str | None:
+def recorded_status(record: Record) -> str | None:
     """Return the final status in the record itself; None if it has none."""
-    recorded = states.said(record)
-    return recorded and SHOWN[recorded]
+    recorded = states.recorded_status(record)
+    return recorded and MLFLOW_STATUS[recorded]
 
 
 def started_s(record: Record) -> float:
@@ -40,17 +40,17 @@ def started_s(record: Record) -> float:
 
 def ended_s(record: Record) -> float:
     """Return the run's end, in seconds since 1970: as recorded, else the last write, as a dead run is closed late."""
-    if record.is_whole():
+    if record.is_completed():
         recorded = read_json(record.folder / "whole.json")["finished"]
     else:
         recorded = (record.summary() or {}).get("ended")
     if recorded:
         return datetime.fromisoformat(recorded).timestamp()
-    written = [path.stat().st_mtime for path in files(record) if path.name in WRITTEN]
+    written = [path.stat().st_mtime for path in complete_files(record) if path.name in RUN_FILES]
     return max(written, default=started_s(record))
 
 
-def files(record: Record) -> list[Path]:
+def complete_files(record: Record) -> list[Path]:
     """Return the record's complete files, without the checkpoint, which is large and temporary, and derived files."""
     return sorted(
         path

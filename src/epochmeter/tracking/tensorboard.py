@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
 from epochmeter.tracking.scalars import Scalar
-from epochmeter.tracking.state import EVENTS, state
+from epochmeter.tracking.state import EVENTS, status_of
 
 if TYPE_CHECKING:
     from tensorboard.summary import Writer
 
 
-def check(tracking: Mapping[str, Any]) -> None:
+def check_installed(tracking: Mapping[str, Any]) -> None:
     """Check the configuration: ValueError if TensorBoard is enabled and its package is missing."""
     enabled = tracking.get("tensorboard", False)
     if not isinstance(enabled, bool):
@@ -31,9 +31,9 @@ def check(tracking: Mapping[str, Any]) -> None:
         )
 
 
-def write(record: Record) -> None:
+def write_events(record: Record) -> None:
     """Write the event file of a run that has ended; during a run, its own controller writes it."""
-    if state(record) != "RUNNING":
+    if status_of(record) != "RUNNING":
         Events(record).finish()
 
 
@@ -43,7 +43,7 @@ class Events:
     def __init__(self, record: Record):
         self._record = record
         self._writer: Writer | None = None
-        self._known = 0
+        self._written_count = 0
 
     def open(self) -> Writer:
         """Create the file, replacing those of earlier attempts."""
@@ -58,17 +58,17 @@ class Events:
     def add(self) -> None:
         """Append the new windows; they are readable when this returns."""
         windows = self._record.windows()
-        for window_scalars in scalars.of_windows(self._record, windows, self._known):
+        for window_scalars in scalars.window_scalars(self._record, windows, self._written_count):
             self._log(window_scalars)
-        self._known = len(windows)
+        self._written_count = len(windows)
         self.open().flush()
 
     def finish(self) -> None:
         """Append the rest, with means, totals and power, and close the file."""
         self.add()
         if summary := self._record.summary():
-            self._log(scalars.of_summary(self._record, summary))
-            self._log(scalars.of_power(self._record, self._record.windows()))
+            self._log(scalars.summary_scalars(self._record, summary))
+            self._log(scalars.power_scalars(self._record, self._record.windows()))
         self.open().close()
 
     def _log(self, points: Iterable[Scalar]) -> None:

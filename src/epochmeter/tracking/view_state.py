@@ -88,7 +88,7 @@ def page(
     }
 
 
-def packed(name: str, page: dict[str, Any]) -> str:
+def pack_view(name: str, page: dict[str, Any]) -> str:
     """Return a view as stored in its tag."""
     state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
     return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})

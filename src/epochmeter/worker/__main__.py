@@ -22,7 +22,7 @@ from functools import partial
 
 import torch
 
-from epochmeter.shared.instantiate import build
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Built, Finished, RankFailed, TraceFailed, Trained
 from epochmeter.shared.record import Record
 from epochmeter.worker import rng
@@ -34,16 +34,16 @@ from epochmeter.worker.connection import (
     die_with_parent,
     dump_stack_on_signal,
 )
-from epochmeter.worker.data.loader import loaders, notes
-from epochmeter.worker.device import choose_algorithms, description, timeline
-from epochmeter.worker.errors import failure, is_of_another_rank, message, words
+from epochmeter.worker.data.loader import loader_notes, make_loaders
+from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
+from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
 from epochmeter.worker.models.shape_check import check_smallest
-from epochmeter.worker.strategy import own_seed
-from epochmeter.worker.suspend_counter import Pauses
-from epochmeter.worker.trainer import Learner
-from epochmeter.worker.windows import Windows
+from epochmeter.worker.strategy import rank_seed
+from epochmeter.worker.suspend_counter import SuspendCounter
+from epochmeter.worker.trainer import Trainer
+from epochmeter.worker.windows import WindowRunner
 
-PATIENCE_S = 5.0
+EXIT_WAIT_S = 5.0
 """How long a rank waits before it exits after another rank failed, so that the controller sees the failed one first."""
 
 
@@ -55,40 +55,40 @@ def main(folder):
     connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank, is_first_of_node)
     record = Record(folder)
     try:
-        work(record, connection)
+        run_training(record, connection)
     except Exception as error:
         traceback.print_exc()
-        connection.send(RankFailed(failure(error), message(error, record.job()), rank))
-        if is_of_another_rank(error):
-            time.sleep(PATIENCE_S)
+        connection.send(RankFailed(failure_kind(error), final_message(error, record.job()), rank))
+        if is_peer_rank_error(error):
+            time.sleep(EXIT_WAIT_S)
         raise SystemExit(1) from error
 
 
-def work(record, connection):
+def run_training(record, connection):
     """Train the record's job."""
     job = record.job()
-    rng.seed(job["seed"])
+    rng.seed_all(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
-    strategy, task = build(job["strategy"]), build(job["task"])
+    strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
     device = strategy.device(job["device"]["accelerator"])
-    training, *validation = loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
-    learner = Learner(job, task, strategy, device)
-    check_smallest(learner.model, job, task, {size: strategy.smallest(size) for size in training.sizes})
+    training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
+    learner = Trainer(job, task, strategy, device)
+    check_smallest(learner.model, job, task, {size: strategy.min_samples_per_replica(size) for size in training.sizes})
     if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
-        rng.seed(own_seed(job["seed"], strategy.rank))
+        rng.seed_all(rank_seed(job["seed"], strategy.rank))
     ranks = RankedConnection(connection, strategy)
-    observe = partial(ranks.progress, last_loss=learner.last_loss) if job["show_loss"] else ranks.progress
-    clock = Clock(timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
-    windows = Windows(record, ranks, clock, learner, strategy, Pauses(), until=end_of(job))
+    observe = partial(ranks.progress, last_loss=learner.last_loss) if job["log_loss"] else ranks.progress
+    clock = Clock(make_timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
+    windows = WindowRunner(record, ranks, clock, learner, strategy, SuspendCounter(), until=last_step(job))
 
-    described = dict(description(device), **strategy.facts())
+    described = dict(describe_device(device), **strategy.facts())
     facts = learner.facts()
     checkpoint = Checkpoint(record, learner, (training, *validation), strategy, job["checkpoint"]["every"])
     trained, ended = checkpoint.resume()  # the last before training: whatever is done in between may draw numbers
-    ranks.request(Built(facts, described, notes(job, training)))
+    ranks.request(Built(facts, described, loader_notes(job, training)))
     for epoch in range(trained, trained if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
-        learner.advance()
+        learner.step_scheduler()
         if validation and not last:
             last = windows.val(epoch, *validation)
         checkpoint.write(epoch + 1, ended=last)
@@ -99,27 +99,27 @@ def work(record, connection):
         torch.save(learner.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
     trace = str(record.folder / "trace.json.gz") if first else None
-    why_not = leave_trace(trace, build(job["profiler"]), learner, training)
+    why_not = write_trace(trace, instantiate_spec(job["profiler"]), learner, training)
     if why_not:  # on any rank
         connection.send(TraceFailed(why_not))
     connection.send(Finished())
-    strategy.leave()
+    strategy.close()
 
 
-def end_of(job):
+def last_step(job):
     """Return the step, counted over all epochs, before which training ends; infinity if it ends with its epochs."""
     throughput = job["throughput"]
     return throughput["stop"] if throughput["exit"] else math.inf
 
 
-def leave_trace(path, profiler, learner, loader):
+def write_trace(path, profiler, learner, loader):
     """Trace a few steps after everything is measured; return why there is no trace, which fails no run, or None."""
     endless = (learner.move(batch) for _ in itertools.count() for batch in loader)
     try:
-        profiler.take(path, endless, learner.learn)
+        profiler.record_trace(path, endless, learner.train_epoch)
     except Exception as error:
         traceback.print_exc()
-        return None if is_of_another_rank(error) else "no trace: {}".format(words(error))
+        return None if is_peer_rank_error(error) else "no trace: {}".format(error_text(error))
     return None
 
 

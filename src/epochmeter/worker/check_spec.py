@@ -8,10 +8,10 @@ Problems are printed, one per line.
 import json
 import sys
 
-from epochmeter.shared.instantiate import fitting
+from epochmeter.shared.instantiate import resolve_target
 from epochmeter.worker.models.classifiers import check_name
 
-BEFORE = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
+PREREQUISITES = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
 """Positional arguments that the training process passes, by group."""
 
 
@@ -19,17 +19,17 @@ def main(specs):
     """Check specifications given as JSON, and print the problems."""
     for group, spec in json.loads(specs).items():
         try:
-            check(group, spec)
+            check_buildable(group, spec)
         except ValueError as error:
             print(error)
 
 
-def check(group, spec):
+def check_buildable(group, spec):
     """Raise ValueError if a specification cannot be instantiated."""
     if set(spec) == {"architecture"}:
         check_name(spec["architecture"])
     else:
-        fitting(spec, *BEFORE.get(group, []))
+        resolve_target(spec, *PREREQUISITES.get(group, []))
 
 
 if __name__ == "__main__":

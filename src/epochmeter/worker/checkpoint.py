@@ -11,7 +11,7 @@ import zipfile
 
 import torch
 
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_TOLD
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.worker import rng
 
 
@@ -42,14 +42,14 @@ class Checkpoint:
             RuntimeError: This torch cannot read the file.
         """
         run = self._record.run() if self._strategy.rank == 0 else {}
-        state = self._strategy.share(read(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
+        state = self._strategy.broadcast(read_state(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
         if state is None:
             return 0, False
         self._learner.load(state["learner"])
         rank_state = state["ranks"][self._strategy.rank]
         for loader, numbers in zip(self._loaders, rank_state["loaders"]):
             loader.load(numbers)
-        rng.load(rank_state["numbers"])
+        rng.set_state(rank_state["numbers"])
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
@@ -61,14 +61,14 @@ class Checkpoint:
         """
         if epochs % self._every:
             return
-        rank_state = {"numbers": rng.state(), "loaders": [loader.state() for loader in self._loaders]}
-        ranks = self._strategy.gather(rank_state)
+        rank_state = {"numbers": rng.get_state(), "loaders": [loader.state() for loader in self._loaders]}
+        ranks = self._strategy.all_gather(rank_state)
         if self._strategy.rank:
             return
         state = {"epochs": epochs, "ended": ended, "learner": self._learner.state(), "ranks": ranks}
         metadata = {"record_id": self._record.run()["record_id"], "epochs": epochs}
         try:
-            replace(self._record.folder / CHECKPOINT, state, metadata)
+            write_state(self._record.folder / CHECKPOINT, state, metadata)
         except (OSError, RuntimeError) as error:
             raise RuntimeError(
                 "cannot write the checkpoint after {} epochs: {}. Free disk space or fix the permissions, or leave out "
@@ -76,14 +76,14 @@ class Checkpoint:
             ) from error
 
 
-def replace(path, state, metadata):
+def write_state(path, state, metadata):
     """Write a file with `state` and its `metadata` atomically."""
     partial = path.with_name(".{}".format(path.name))  # a fixed name: overwrites the rest of a killed run
     try:
         with open(str(partial), "wb") as file:
             torch.save(state, file)
         with zipfile.ZipFile(str(partial), "a") as archive:
-            archive.writestr(CHECKPOINT_TOLD, json.dumps(metadata))
+            archive.writestr(CHECKPOINT_METADATA, json.dumps(metadata))
         with open(str(partial), "rb") as file:
             os.fsync(file.fileno())
         os.replace(str(partial), str(path))
@@ -98,14 +98,14 @@ def replace(path, state, metadata):
         os.close(folder)
 
 
-SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+LOAD_OPTIONS = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
 """Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` that some schedules keep."""
 
 
-def read(path):
+def read_state(path):
     """Load a checkpoint; RuntimeError if this torch cannot read it."""
     try:
-        return torch.load(str(path), map_location="cpu", **SAFELY)
+        return torch.load(str(path), map_location="cpu", **LOAD_OPTIONS)
     except Exception as error:
         raise RuntimeError(
             "torch {1} cannot read the checkpoint {0}: {2}. Delete it to measure the run again.".format(

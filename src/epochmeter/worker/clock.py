@@ -21,9 +21,9 @@ from array import array
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.worker.timeline import monotonic_ns, perf_counter_ns
 
-BOOKED_NS = 20 * 1000 * 1000
+COLLECT_INTERVAL_NS = 20 * 1000 * 1000
 """Interval between two reads of the device's timestamps."""
-TOGETHER_NS = 50000
+MAX_BRACKET_NS = 50000
 """Two clock readings at most this far apart count as simultaneous."""
 
 
@@ -46,13 +46,13 @@ class Clock:
     """
 
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns: None, host=perf_counter_ns,
-                 wall=monotonic_ns, together_ns=BOOKED_NS):  # fmt: skip
+                 wall=monotonic_ns, together_ns=COLLECT_INTERVAL_NS):  # fmt: skip
         self._timeline = timeline
         self._synchronous = synchronous
         self._observe = observe
         self._host = host
         self._wall = wall
-        self._together_ns = together_ns
+        self._max_bracket_ns = together_ns
 
     def open(self):
         """Wait for the device and start a pass."""
@@ -61,11 +61,11 @@ class Clock:
         self._waits = collections.deque()
         self._first = None
         self._sums = dict.fromkeys(("gap", "stall", "host_wait", "copy", "compute"), 0)
-        self._exhausting = 0
+        self._at_end = 0
         self._intervals = []
         self.rows = array("f")
         self._timeline.synchronize()
-        self.opened_ns, _ = self._together(self._timeline.start)
+        self.opened_ns, _ = self._bracketed_mark(self._timeline.start)
 
     def batches(self, loader, move):
         """Iterate over a loader, with timestamps around each batch's copy and compute.
@@ -90,7 +90,7 @@ class Clock:
             try:
                 batch = next(iterator)
             except StopIteration:
-                self._exhausting = host() - requested
+                self._at_end = host() - requested
                 return
             self._waits.append(host() - requested)
             mark()
@@ -103,8 +103,8 @@ class Clock:
             if self._synchronous:
                 self._timeline.synchronize()
             requested = host()
-            if requested - collected >= self._together_ns:
-                self._settle()
+            if requested - collected >= self._max_bracket_ns:
+                self._collect_steps()
                 self._observe(self._steps, requested)
                 collected = requested = host()
 
@@ -114,8 +114,8 @@ class Clock:
         if generator is not None:  # the consumer left early and still holds the generator
             generator.close()
         self._timeline.synchronize()
-        self._settle()
-        _, self.closed_ns = self._together(self._timeline.mark)
+        self._collect_steps()
+        _, self.closed_ns = self._bracketed_mark(self._timeline.mark)
         self._timeline.synchronize()
         # One interval, or several if the closing timestamp was repeated: their sum is the tail.
         tail = []
@@ -130,14 +130,14 @@ class Clock:
         accounted = sums["stall"] + sums["copy"] + sums["compute"] + overhead
         nanoseconds = {
             "e2e_s": e2e,
-            "fetch_stall_s": sums["stall"],
+            "data_stall_s": sums["stall"],
             "host_wait_s": sums["host_wait"],
             "copy_s": sums["copy"],
             "compute_s": sums["compute"],
             "overhead_s": overhead,
             "clock_residual_s": e2e - accounted,
             "loader_start_s": self._first or 0,
-            "loader_stop_s": min(self._tail, self._exhausting),
+            "loader_stop_s": min(self._tail, self._at_end),
         }
         parts = {name: value * NANOSECOND for name, value in nanoseconds.items()}
         parts["steps"] = self._steps
@@ -145,27 +145,27 @@ class Clock:
             parts["clock_waits"] = self._timeline.waits
         return parts
 
-    def _together(self, mark):
+    def _bracketed_mark(self, mark):
         """Return the wall clock just before and just after a timestamp. Retries if the host was interrupted."""
         for _ in range(5):
             before = self._wall()
             mark()
             after = self._wall()
-            if after - before <= TOGETHER_NS:
+            if after - before <= MAX_BRACKET_NS:
                 break
         return before, after
 
-    def _settle(self):
+    def _collect_steps(self):
         """Add up the steps whose timestamps have all passed; intervals of unfinished steps are kept."""
         intervals = self._intervals
         self._timeline.drain(intervals.append)
         consumed = 0
         while len(intervals) - consumed >= 3:
-            self._book(*intervals[consumed : consumed + 3])
+            self._add_step(*intervals[consumed : consumed + 3])
             consumed += 3
         del intervals[:consumed]
 
-    def _book(self, gap, copy, compute):
+    def _add_step(self, gap, copy, compute):
         wait = self._waits.popleft()
         stall = min(gap, wait)
         if self._first is None:

@@ -8,7 +8,7 @@ import torch
 COMPILERS = ("g++", "clang++", "c++")
 
 
-def compiled(model):
+def compile_model(model):
     """Return the compiled model, which shares its parameters with `model`.
 
     Raises:

@@ -70,9 +70,9 @@ class RankedConnection:
 
     def request_all(self, message):
         """Return the replies of all nodes' controllers, the first node's first."""
-        self._strategy.share(None)
+        self._strategy.broadcast(None)
         sends = self._strategy.speaks
-        replies = self._strategy.gather(self._connection.request(message) if sends else None)
+        replies = self._strategy.all_gather(self._connection.request(message) if sends else None)
         return [reply for reply in replies if reply is not None]
 
     def progress(self, steps, now_ns, last_loss=None):

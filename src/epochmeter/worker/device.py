@@ -40,14 +40,14 @@ def choose_algorithms(deterministic, cudnn_benchmark):
         torch.use_deterministic_algorithms(True)
 
 
-def timeline(device):
+def make_timeline(device):
     """Return the timeline for timestamps on `device`."""
     if device.type == "cpu":
         return HostTimeline()
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
 
 
-def each(act, batch, method=None, *arguments):
+def map_tensors(act, batch, method=None, *arguments):
     """Apply `act` to every tensor of a nested batch and keep the types of its containers.
 
     Args:
@@ -65,7 +65,7 @@ def each(act, batch, method=None, *arguments):
         return act(batch)
 
     def apply(part):
-        return each(act, part, method, *arguments)
+        return map_tensors(act, part, method, *arguments)
 
     if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
         return getattr(batch, method)(*arguments)
@@ -92,18 +92,18 @@ def _like(mapping, items):
     return result
 
 
-def count(batch):
+def sample_count(batch):
     """Return the number of samples in a nested batch: the length of its first tensor.
 
     Raises:
         TypeError: The batch holds no tensor and has no length.
     """
     lengths = []
-    each(lambda tensor: lengths.append(len(tensor)), batch)
+    map_tensors(lambda tensor: lengths.append(len(tensor)), batch)
     return lengths[0] if lengths else len(batch)
 
 
-def mover(device, images):
+def batch_mover(device, images):
     """Return a function that copies a batch to the device.
 
     Args:
@@ -117,7 +117,7 @@ def mover(device, images):
         return tensor.to(device, non_blocking=True)
 
     def move(batch):
-        return each(moved, batch, "to", device)
+        return map_tensors(moved, batch, "to", device)
 
     def leave(batch):
         return batch
@@ -125,7 +125,7 @@ def mover(device, images):
     return leave if device.type == "cpu" and images is torch.preserve_format else move
 
 
-def settle(device):
+def synchronize_and_reset_peaks(device):
     """Wait for the device and reset its peak memory statistics."""
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -133,8 +133,11 @@ def settle(device):
             torch.cuda.reset_peak_memory_stats(gpu)
 
 
-def memory(device):
-    """Return the peak of allocated GPU memory since `settle` in bytes, the largest of the GPUs used; empty on a CPU."""
+def peak_memory(device):
+    """Return the peak of allocated GPU memory since `synchronize_and_reset_peaks`, in bytes.
+
+    It is the largest of the GPUs used; empty on a CPU.
+    """
     if device.type != "cuda":
         return {}
     return {"gpu_memory_peak_bytes": max(torch.cuda.max_memory_allocated(gpu) for gpu in _gpus(device))}
@@ -145,7 +148,7 @@ def _gpus(device):
     return range(torch.cuda.device_count()) if device.index is None else [device.index]
 
 
-def description(device):
+def describe_device(device):
     """Return the versions of Python and torch, and the device."""
     facts = {
         "python": sys.version.split()[0],

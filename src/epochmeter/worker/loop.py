@@ -2,11 +2,11 @@
 
 import torch
 
-TOGETHER = 1024
+CHUNK_STEPS = 1024
 """Steps per chunk: their losses are stacked into one tensor, as separate scalars take 512 bytes of GPU memory each."""
 
 
-class Tally:
+class EpochStats:
     """Loss and number of correct predictions of each step, kept on the device; only reading them waits for the device.
 
     Args:
@@ -23,21 +23,21 @@ class Tally:
         self._count = count
         self._task = task
         self._losses, self._last = [], []
-        self._right, self._last_right = torch.zeros((), device=device, dtype=torch.long), []
+        self._correct, self._last_correct = torch.zeros((), device=device, dtype=torch.long), []
         self._weights = []
 
     def add(self, loss, outputs, targets):
         """Add a step: its mean loss, the model's outputs and the targets."""
         self._last.append(loss.detach())
-        self._last_right.append(self._task.right(outputs, targets))
+        self._last_correct.append(self._task.correct(outputs, targets))
         self._weights.append(self._task.weight(targets))
         self.samples += self._count(targets)
-        if len(self._last) == TOGETHER:
-            self._put_together()
+        if len(self._last) == CHUNK_STEPS:
+            self._concatenate()
 
     def losses(self):
         """Return the mean loss of each step."""
-        self._put_together()
+        self._concatenate()
         return [loss for losses in self._losses for loss in losses.tolist()]
 
     def weights(self):
@@ -49,22 +49,24 @@ class Tally:
         """Return the loss of the last step; waits for the device."""
         return (self._last or self._losses[-1])[-1].item()
 
-    def sums(self):
+    def totals(self):
         """Return the total weight, the weighted sum of losses and the number of correct predictions (None without
         accuracy).
         """
-        self._put_together()
+        self._concatenate()
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
-        right = None if self._right is None else self._right.item()
+        right = None if self._correct is None else self._correct.item()
         return {"weight": sum(weights), "loss_sum": loss_sum, "right": right}
 
-    def _put_together(self):
+    def _concatenate(self):
         if not self._last:
             return
         self._losses.append(torch.stack(self._last))
-        right, self._last, self._last_right = self._last_right, [], []
-        self._right = None if right[0] is None else self._right + torch.cat([step.flatten() for step in right]).sum()
+        right, self._last, self._last_correct = self._last_correct, [], []
+        self._correct = (
+            None if right[0] is None else self._correct + torch.cat([step.flatten() for step in right]).sum()
+        )
 
 
 def train(model, batches, task, optimizer, tally, autocast, scaler):

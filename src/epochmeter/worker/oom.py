@@ -7,23 +7,23 @@ import torch
 
 from epochmeter.worker.data import faults
 
-SAID = re.compile(
+OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory: you tried|Cannot allocate memory|bad_alloc|ALLOC_FAILED",
     re.IGNORECASE,
 )
 """Messages of torch, its libraries and the system about exhausted GPU or host memory; mostly in a RuntimeError."""
-OF_LOADER = "in DataLoader worker"
+LOADER_ERROR = "in DataLoader worker"
 """torch's words in an exception from a DataLoader worker."""
-OF_GPU = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
-ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
+GPU_ERROR = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
+TRIED_TO_ALLOCATE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
 
 
-def is_exhausted(error):
+def is_out_of_memory(error):
     """Whether an error, or the DataLoader worker's error that it forwards, is an out-of-memory error."""
-    return isinstance(error, MemoryError) or bool(SAID.search(faults.whole_text(error)))
+    return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(faults.error_chain_text(error)))
 
 
-def told(error, what):
+def describe_out_of_memory(error, what):
     """Return the message for an out-of-memory error.
 
     Args:
@@ -34,12 +34,12 @@ def told(error, what):
         A message with the peak memory use and the size of the failed allocation, where known. The memory use of a
         DataLoader worker is unknown.
     """
-    text = faults.whole_text(error)
-    requested = ASKED.search(text)
+    text = faults.error_chain_text(error)
+    requested = TRIED_TO_ALLOCATE.search(text)
     failed = ["a further {} was requested".format(_size(*requested.groups()))] if requested else []
-    if OF_LOADER in text:
-        return faults.exhausted(*failed)
-    of_gpu = bool(OF_GPU.search(text)) and torch.cuda.is_available()
+    if LOADER_ERROR in text:
+        return faults.out_of_memory_message(*failed)
+    of_gpu = bool(GPU_ERROR.search(text)) and torch.cuda.is_available()
     where, peak = ("the GPU's", gpu_peak_bytes()) if of_gpu else ("the training process's", peak_bytes())
     return "{} ran out of memory ({})".format(
         what, ", and ".join(["{} peak was {}".format(where, _size(peak)), *failed])

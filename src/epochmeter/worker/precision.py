@@ -6,7 +6,7 @@ AMPERE = (8, 0)
 """First CUDA compute capability whose tensor cores support TF32 and bfloat16."""
 
 
-class AsIs:
+class NullContext:
     """Context manager that does nothing."""
 
     def __enter__(self):
@@ -16,7 +16,7 @@ class AsIs:
         pass
 
 
-class Plain:
+class NullScaler:
     """No gradient scaling: the interface of a disabled `GradScaler`, without its checks."""
 
     def scale(self, loss):
@@ -35,7 +35,7 @@ class Plain:
         pass
 
 
-def precise(name, device):
+def autocast_and_scaler(name, device):
     """Set up training in the precision `name` on `device`.
 
     `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default. `bf16` and `fp16` use
@@ -47,7 +47,7 @@ def precise(name, device):
     Raises:
         ValueError: The device does not support this precision.
     """
-    supported = formats(device)
+    supported = supported_dtypes(device)
     if name not in supported:
         raise ValueError(
             "precision={} is not supported by {}, which supports {}. Set precision to one of these.".format(
@@ -57,13 +57,13 @@ def precise(name, device):
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "tf32"
     if name in ("fp32", "tf32"):
-        return AsIs(), Plain()
+        return NullContext(), NullScaler()
     autocast = torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[name])
     # Small gradients underflow in fp16, so they are scaled; bfloat16 has the range of fp32.
-    return autocast, torch.cuda.amp.GradScaler() if name == "fp16" else Plain()
+    return autocast, torch.cuda.amp.GradScaler() if name == "fp16" else NullScaler()
 
 
-def formats(device):
+def supported_dtypes(device):
     """Return the precisions that a device supports."""
     if device.type == "cpu":
         return ["fp32", "bf16"]

@@ -10,7 +10,7 @@ except ImportError:  # optional: some boards have torch without it
     numpy = None  # type: ignore
 
 
-def seed(number):
+def seed_all(number):
     """Seed all generators with one number."""
     random.seed(number)
     torch.manual_seed(number)
@@ -18,7 +18,7 @@ def seed(number):
         numpy.random.seed(number % 2**32)
 
 
-def state():
+def get_state():
     """Return the state of every generator, as plain values and torch tensors."""
     states = {
         "python": random.getstate(),
@@ -31,8 +31,8 @@ def state():
     return states
 
 
-def load(states):
-    """Restore what `state` returned."""
+def set_state(states):
+    """Restore what `get_state` returned."""
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(states["torch"])

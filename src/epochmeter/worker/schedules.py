@@ -21,7 +21,7 @@ class Constant:
         pass
 
 
-def scaled(job, ranks):
+def scaled_optimizer(job, ranks):
     """Return the optimizer's specification with its learning rate scaled to the global batch size, by `lr_scaling`.
 
     `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick for parallelizing

@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 from epochmeter.worker.device import accelerator
 
 
-def own_seed(seed, rank):
+def rank_seed(seed, rank):
     """Return a rank's random seed: rank 0 has the configured seed, other ranks a hash that no other seed yields."""
     if rank == 0:
         return seed
@@ -50,18 +50,18 @@ class Single:
         """Return the sampler of this rank, shuffled by the generator `shuffled` or, with None, in order."""
         return SequentialSampler(samples) if shuffled is None else RandomSampler(samples, generator=shuffled)
 
-    def smallest(self, samples):
+    def min_samples_per_replica(self, samples):
         """Return the smallest number of samples that one model replica gets from a batch of this size."""
         return samples
 
-    def agree(self, model):
+    def broadcast_buffers(self, model):
         """Copy the buffers of rank 0's model to all ranks, before evaluation."""
 
-    def gather(self, value):
+    def all_gather(self, value):
         """Return the values of all ranks, in rank order."""
         return [value]
 
-    def share(self, value):
+    def broadcast(self, value):
         """Return rank 0's value on every rank; also a barrier."""
         return value
 
@@ -69,7 +69,7 @@ class Single:
         """Return the ranks, back end and GPUs used, as far as the strategy has them."""
         return {}
 
-    def leave(self):
+    def close(self):
         """Shut down the communication between ranks."""
 
 
@@ -91,14 +91,14 @@ class Parallel(Single):
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 
-    def smallest(self, samples):
+    def min_samples_per_replica(self, samples):
         """Return the size of the last chunk of a batch."""
         per_gpu = -(-samples // max(1, len(self._gpus)))
         return samples % per_gpu or per_gpu
 
     def facts(self):
         """Return the UUIDs of the GPUs."""
-        return {"gpus": [named(torch.device("cuda", gpu)) for gpu in self._gpus]}
+        return {"gpus": [gpu_uuid(torch.device("cuda", gpu)) for gpu in self._gpus]}
 
 
 class Distributed(Single):
@@ -141,18 +141,18 @@ class Distributed(Single):
         """Return this rank's shard: equally many samples per rank in training, no sample twice in evaluation."""
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, filled=shuffled is not None)
 
-    def agree(self, model):
+    def broadcast_buffers(self, model):
         """Broadcast the buffers of rank 0's model."""
         for buffer in model.buffers():
             distributed.broadcast(buffer, 0)
 
-    def gather(self, value):
+    def all_gather(self, value):
         """Return the values of all ranks, in rank order, over the gloo group."""
         values = [None] * self.ranks
         distributed.all_gather_object(values, value, group=self._words)
         return values
 
-    def share(self, value):
+    def broadcast(self, value):
         """Wait for all ranks, and return rank 0's value."""
         distributed.monitored_barrier(self._words, self._timeout)
         holder = [value]
@@ -161,8 +161,8 @@ class Distributed(Single):
 
     def facts(self):
         """Return the ranks, the back end, and the UUIDs of all GPUs and of this node's."""
-        used = [(self.node, named(self._device))] if self._device.type == "cuda" else []
-        gpus = [gpu for gpus in self.gather(used) for gpu in gpus]
+        used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
+        gpus = [gpu for gpus in self.all_gather(used) for gpu in gpus]
         return {
             "ranks": self.ranks,
             "backend": self._backend,
@@ -170,7 +170,7 @@ class Distributed(Single):
             "gpus_here": [name for node, name in gpus if node == self.node],
         }
 
-    def leave(self):
+    def close(self):
         """Destroy the process group."""
         distributed.destroy_process_group()
 
@@ -183,20 +183,20 @@ class Shard(Sampler):
     """
 
     def __init__(self, order, rank, ranks, filled):
-        self._order, self._rank, self._ranks, self._filled = order, rank, ranks, filled
+        self._order, self._rank, self._ranks, self._is_padded = order, rank, ranks, filled
 
     def __len__(self):
-        first = 0 if self._filled else self._rank
+        first = 0 if self._is_padded else self._rank
         return -(-(len(self._order) - first) // self._ranks)
 
     def __iter__(self):
         order = list(self._order)
-        if self._filled:
+        if self._is_padded:
             order += order[: -len(order) % self._ranks]
         return iter(order[self._rank :: self._ranks])
 
 
-def named(device):
+def gpu_uuid(device):
     """Return a GPU's UUID, or None if this torch does not report it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return None if uuid is None else str(uuid)

@@ -6,7 +6,7 @@ Clocks cannot show it: the suspended time is in every one of them.
 import signal
 
 
-class Pauses:
+class SuspendCounter:
     """Count SIGCONT signals to this process.
 
     Attributes:

@@ -45,7 +45,7 @@ class Classification:
         """Return the number of items that the loss is the mean of."""
         return len(targets)
 
-    def right(self, outputs, targets):
+    def correct(self, outputs, targets):
         """Return which predictions are correct, a boolean tensor."""
         outputs = outputs[0] if isinstance(outputs, tuple) else outputs
         return outputs.argmax(1) == targets
@@ -80,7 +80,7 @@ class Regression:
         """Return the number of samples."""
         return len(targets)
 
-    def right(self, outputs, targets):
+    def correct(self, outputs, targets):
         """Return None: a regression has no accuracy."""
 
 
@@ -105,6 +105,6 @@ class Translation:
         """Return the number of words, without padding, as a tensor on the device."""
         return (targets != PAD).sum()
 
-    def right(self, outputs, targets):
+    def correct(self, outputs, targets):
         """Return which words are correct, a boolean tensor; padding is not."""
         return (outputs.argmax(2) == targets) & (targets != PAD)

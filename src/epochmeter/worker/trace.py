@@ -16,7 +16,7 @@ class TorchTrace:
         self.warmup_steps = warmup_steps
         self.steps = steps
 
-    def take(self, path, batches, run):
+    def record_trace(self, path, batches, run):
         """Train a few steps and write the trace of the last `steps` of them.
 
         Args:
@@ -46,8 +46,8 @@ class TorchTrace:
             profiler.step()
 
 
-class NoTrace:
+class NullProfiler:
     """Take no trace."""
 
-    def take(self, path, batches, run):
+    def record_trace(self, path, batches, run):
         pass

@@ -2,17 +2,17 @@
 
 import torch
 
-from epochmeter.shared.instantiate import build
-from epochmeter.worker.compiling import compiled
-from epochmeter.worker.device import count, mover
-from epochmeter.worker.loop import Tally, evaluate, train
-from epochmeter.worker.models.model_stats import facts
+from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.compiling import compile_model
+from epochmeter.worker.device import batch_mover, sample_count
+from epochmeter.worker.loop import EpochStats, evaluate, train
+from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.shape_check import check_inputs
-from epochmeter.worker.precision import precise
-from epochmeter.worker.schedules import scaled
+from epochmeter.worker.precision import autocast_and_scaler
+from epochmeter.worker.schedules import scaled_optimizer
 
 
-class Learner:
+class Trainer:
     """Train and evaluate a model.
 
     Args:
@@ -32,30 +32,30 @@ class Learner:
 
     def __init__(self, job, task, strategy, device):
         self.device = device
-        self.model = build(job["model"])
+        self.model = instantiate_spec(job["model"])
         check_inputs(self.model, job, task)
-        self._autocast, self._scaler = precise(job["precision"], device)
-        images = image_format(job, task)
-        self.move = mover(device, images)
+        self._autocast, self._scaler = autocast_and_scaler(job["precision"], device)
+        images = memory_format(job, task)
+        self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
-        self._tally = Tally(task, device)
-        self._trained, self._judged = strategy.wrap(self.model, device)
+        self._tally = EpochStats(task, device)
+        self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
-            self._trained, self._judged = compiled(self._trained), compiled(self._judged)
-        self._optimizer = build(scaled(job, strategy.ranks), self.model.parameters())
-        self._schedule = build(job["scheduler"], self._optimizer)
+            self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
+        self._optimizer = instantiate_spec(scaled_optimizer(job, strategy.ranks), self.model.parameters())
+        self._schedule = instantiate_spec(job["scheduler"], self._optimizer)
 
-    def learn(self, batches):
-        """Train one pass over `batches`; return its `Tally`."""
-        self._tally = tally = Tally(self._task, self.device, count)
-        train(self._trained, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
+    def train_epoch(self, batches):
+        """Train one pass over `batches`; return its `EpochStats`."""
+        self._tally = tally = EpochStats(self._task, self.device, sample_count)
+        train(self._train_model, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
         return tally
 
-    def judge(self, batches):
-        """Evaluate one pass over `batches`; return its `Tally`."""
-        self._tally = tally = Tally(self._task, self.device, count)
-        evaluate(self._judged, batches, self._task, tally, self._autocast)
+    def evaluate_epoch(self, batches):
+        """Evaluate one pass over `batches`; return its `EpochStats`."""
+        self._tally = tally = EpochStats(self._task, self.device, sample_count)
+        evaluate(self._eval_model, batches, self._task, tally, self._autocast)
         return tally
 
     def last_loss(self):
@@ -66,7 +66,7 @@ class Learner:
         """Return the current learning rate of the optimizer's first parameter group."""
         return float(self._optimizer.param_groups[0]["lr"])
 
-    def advance(self):
+    def step_scheduler(self):
         """Step the learning rate schedule, after an epoch."""
         self._schedule.step()
 
@@ -90,10 +90,10 @@ class Learner:
 
     def facts(self):
         """Return model statistics, see `model_stats.facts`."""
-        return facts(self.model, self._job, self._task)
+        return compute_model_stats(self.model, self._job, self._task)
 
 
-def image_format(job, task):
+def memory_format(job, task):
     """Return the memory format of images.
 
     Raises:

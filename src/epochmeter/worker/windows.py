@@ -4,10 +4,10 @@ import math
 from array import array
 
 from epochmeter.shared.protocol import RankWindow, WindowClosed, WindowMeasured, WindowOpening
-from epochmeter.worker.device import memory, settle
+from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
 
 
-class Windows:
+class WindowRunner:
     """Open and close windows together with the controller and all ranks, each with its own clock and device.
 
     The first rank records the steps: their times are its own, their losses are means over the samples of all ranks.
@@ -20,53 +20,53 @@ class Windows:
         self._clock = clock
         self._learner = learner
         self._strategy = strategy
-        self._pauses = pauses
-        self._until = until
+        self._suspends = pauses
+        self._last_step = until
 
     def epoch(self, number, loader):
         """Train an epoch, or the steps up to `until`; return whether it was the last."""
         epoch_steps = len(loader)
-        remaining = self._until - number * epoch_steps
+        remaining = self._last_step - number * epoch_steps
         if remaining >= epoch_steps:
-            return self._measure("epoch", number, loader, self._learner.learn) or remaining == epoch_steps
-        loader.cut(remaining)
-        self._measure("epoch", number, loader, self._learner.learn, partial=True, epoch_steps=epoch_steps)
-        loader.cut(None)
+            return self._measure("epoch", number, loader, self._learner.train_epoch) or remaining == epoch_steps
+        loader.limit(remaining)
+        self._measure("epoch", number, loader, self._learner.train_epoch, partial=True, epoch_steps=epoch_steps)
+        loader.limit(None)
         return True
 
     def val(self, number, loader):
         """Evaluate after an epoch; return whether it was the last."""
-        self._strategy.agree(self._learner.model)
-        return self._measure("val", number, loader, self._learner.judge)
+        self._strategy.broadcast_buffers(self._learner.model)
+        return self._measure("val", number, loader, self._learner.evaluate_epoch)
 
     def _measure(self, name, epoch, loader, run, **partial):
         clock, device = self._clock, self._learner.device
-        settle(device)
+        synchronize_and_reset_peaks(device)
         self._connection.request(WindowOpening(name, epoch, len(loader), **partial))
-        pauses = self._pauses.count
+        pauses = self._suspends.count
         clock.open()
         tally = run(clock.batches(loader, self._learner.move))
         clock.close()
-        paused = self._pauses.count > pauses
+        paused = self._suspends.count > pauses
         times = (clock.opened_ns, clock.closed_ns)
         _, *nodes = self._connection.request_all(WindowClosed(*times))
-        parts = dict(clock.parts(), samples=tally.samples, **memory(device))
+        parts = dict(clock.parts(), samples=tally.samples, **peak_memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
             parts.update(loaded, learning_rate=self._learner.learning_rate())
-            self._keep(clock.rows, tally)
+            self._write_steps(clock.rows, tally)
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **tally.sums())
-        return self._connection.request(WindowMeasured(self._strategy.gather(measured), nodes)).stop
+        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **tally.totals())
+        return self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes)).stop
 
-    def _keep(self, rows, tally):
-        steps = zip(*self._strategy.gather(list(zip(tally.losses(), tally.weights()))))
+    def _write_steps(self, rows, tally):
+        steps = zip(*self._strategy.all_gather(list(zip(tally.losses(), tally.weights()))))
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
-            self._record.append_losses(array("f", [mean(step) for step in steps]))
+            self._record.append_losses(array("f", [weighted_mean_loss(step) for step in steps]))
 
 
-def mean(ranks):
+def weighted_mean_loss(ranks):
     """Return the mean loss over all samples of a step, from each rank's loss and weight."""
     return sum(loss * weight for loss, weight in ranks) / sum(weight for _, weight in ranks)

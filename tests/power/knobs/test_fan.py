@@ -4,8 +4,8 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs.fan import open_fan
-from epochmeter.power.knobs.requests import put_back
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.requests import restore_after_kill
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
@@ -71,14 +71,14 @@ def test_manual_command_restores_the_controller_of_the_fan(board, machine, setti
 
 def test_fan_service_is_restored_after_a_reboot(board):
     fan = open_fan(board.with_service_fan().root)
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     memo = desk.note("fan", [], fan.get(), fan.by_hand(fan.get()))
-    desk.keep(memo._replace(ours="manual 255", boot_id="the boot before"))
+    desk.update(memo._replace(ours="manual 255", boot_id="the boot before"))
     board.put(**{DUTY: 91})
     messages = []
-    put_back(desk, messages.append)
+    restore_after_kill(desk, messages.append)
     assert [text.partition(":")[0] for text in messages] == ["restored fan to quiet 77"]
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def test_machine_without_a_fan_has_no_knob(board):

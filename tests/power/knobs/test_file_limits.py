@@ -40,7 +40,7 @@ def test_different_limits_are_restored_to_the_microwatt(board):
 
 @pytest.mark.parametrize(("rounding", "takes"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
 def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, takes):
-    monkeypatch.setattr(settling, "SETTLES_S", 0.1)
+    monkeypatch.setattr(settling, "SETTLE_LIMIT_S", 0.1)
     knob = open_rapl_limit(board.with_rapl(packages=1).root)
     write = type(board.root).write_text
     rounded = lambda file, text: write(file, str(round(int(text) * rounding)))  # noqa: E731
@@ -55,7 +55,7 @@ def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, takes
 def test_limit_that_is_switched_off_is_an_error_with_the_switch(board):
     board.with_rapl().put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
     with pytest.raises(RuntimeError, match=r"switched off: (\S+) is 0\nhint: echo 1 \| sudo tee \1$"):
-        open_rapl_limit(board.root).wish(65)
+        open_rapl_limit(board.root).target_for(65)
     with pytest.raises(RuntimeError, match="switched off"):
         open_rapl_limit(board.root).choices()
     assert board.read(LIMIT.format("intel-rapl:0")) == "95000000"
@@ -66,7 +66,7 @@ def test_unknown_highest_limit_is_not_checked(board, highest):
     board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_max_power_uw": highest})
     knob = open_rapl_limit(board.root)
     assert knob.choices().startswith("watts (lowest limit unknown: ")
-    assert (knob.wish(500).watts, knob.wish(500).most_w) == (500, None)
+    assert (knob.target_for(500).watts, knob.target_for(500).max_w) == (500, None)
 
 
 def with_registers(board, cpu, package, unit, info):
@@ -88,7 +88,7 @@ def test_lowest_limit_is_that_of_the_kernel(board):
     knob = open_rapl_limit(board.root)
     assert knob.choices() == "15 to 120 W (lowest limit: the kernel's min_power_uw)"
     with pytest.raises(ValueError, match=r"power_limit=14\.5 is out of the range of RAPL: 15 to 120 W"):
-        knob.wish(14.5)
+        knob.target_for(14.5)
 
 
 @pytest.mark.parametrize("device", ["pci/devices/0000:00:04.0", "platform/devices/INT3401:00"])
@@ -102,7 +102,7 @@ def test_lowest_limit_of_a_server_is_that_of_its_cpus(board):
     with_registers(board, 7, 1, 0xA0E04, PKG_POWER_INFO)  # counts in sixteenths
     knob = open_rapl_limit(board.root)
     assert knob.choices() == "79 to 120 W (lowest limit: the CPU's MSR_PKG_POWER_INFO)"
-    assert [dial.low_w for dial in knob._dials] == [79, 39.5]
+    assert [dial.low_w for dial in knob._device_limits] == [79, 39.5]
 
 
 def test_unreported_lowest_limit_is_unknown(board):

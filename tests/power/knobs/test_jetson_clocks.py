@@ -6,8 +6,8 @@ from controls import CPU, GPU, Board
 
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import held
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_manual_command_restores_the_clocks(board):
     knob.set("locked")
     command = shlex.split(knob.by_hand("free"))
     assert command == ["sudo", "jetson_clocks", "--restore", f"{board.root}/my state/l4t_dfs.conf"]
-    privilege.answer(*command[1:])
+    privilege.run_program(*command[1:])
     assert knob.get() == "free"
 
 
@@ -96,8 +96,8 @@ def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, mon
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(jtop_control, "lock_clocks", lock)
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     knob = open_jetson_clocks(board.root, desk.folder)
-    with held([(knob, knob.wish("locked"))], desk, print):
-        (memo,) = desk.left()
+    with applied_settings([(knob, knob.target_for("locked"))], desk, print):
+        (memo,) = desk.unrestored()
     assert memo.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"

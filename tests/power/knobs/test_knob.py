@@ -15,12 +15,12 @@ from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
 from epochmeter.power.knobs.amd_cap import open_amd_cap
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
-from epochmeter.power.knobs.requests import LASTING, put_back, refuse_unrestored
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.requests import PERSISTENT_KNOBS, refuse_unrestored, restore_after_kill
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 class Case(NamedTuple):
@@ -104,7 +104,9 @@ class Bench:
 
     @contextmanager
     def held(self):
-        with held([(self.knob, self.knob.wish(self.case.requested))], self.desk, self.said.append) as holding:
+        with applied_settings(
+            [(self.knob, self.knob.target_for(self.case.requested))], self.desk, self.said.append
+        ) as holding:
             yield holding
 
     def memos(self) -> list[dict]:
@@ -118,7 +120,7 @@ class Bench:
     def deafen(self) -> None:
         """Make the machine accept settings without effect."""
         self.board.put(deaf="")
-        self.monkeypatch.setattr(privilege, "write", lambda file, text: None)
+        self.monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
         self.monkeypatch.setenv("STUB", "deaf")
 
     @contextmanager
@@ -137,13 +139,13 @@ class Bench:
                 os.seteuid(0)
 
 
-def desk(root: Path, boot_id: str = "this boot") -> Desk:
-    return Desk(str(root / "state"), root=str(root), boot_id=boot_id, command="python src/train.py")
+def desk(root: Path, boot_id: str = "this boot") -> RestoreJournal:
+    return RestoreJournal(str(root / "state"), root=str(root), boot_id=boot_id, command="python src/train.py")
 
 
 @pytest.fixture(params=CASES)
 def bench(request, open_folder, no_jtop, monkeypatch):
-    monkeypatch.setattr(knob, "SETTLES_S", 0.1)
+    monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
     if request.param == "NVML":
         request.getfixturevalue("nvml")
     return Bench(request.param, Board(open_folder), monkeypatch)
@@ -154,7 +156,7 @@ def test_setting_is_changed_and_restored(bench):
     with bench.held() as holding:
         assert holding.applied == {bench.knob.name: bench.case.turned}
         assert bench.knob.get() == bench.case.turned
-        assert holding.drifted() == []
+        assert holding.drift_messages() == []
     assert bench.at() == bench.case.was
     assert bench.said == []
 
@@ -186,7 +188,7 @@ def test_change_by_someone_else_is_reported_and_kept(bench):
     with bench.held() as holding:
         bench.knob.set(bench.case.other)
         theirs = bench.knob.get()
-        (drift,) = holding.drifted()
+        (drift,) = holding.drift_messages()
     assert drift.startswith(f"{bench.knob.name} was set to {bench.case.turned}")
     assert drift.endswith(f" {theirs}.")
     assert bench.knob.get() == theirs
@@ -214,7 +216,7 @@ def test_missing_permission_is_an_error_with_a_remedy(bench):
 
 def test_invalid_value_is_refused_with_the_choices(bench):
     with pytest.raises(ValueError, match=f"={bench.case.wrong}") as error:
-        bench.knob.wish(bench.case.wrong)
+        bench.knob.target_for(bench.case.wrong)
     assert bench.case.choices in str(error.value)
 
 
@@ -258,8 +260,8 @@ def test_settings_are_restored_without_a_terminal(bench, error):
     def gone(text):
         raise error
 
-    wish = bench.knob.wish(bench.case.requested)
-    with pytest.raises(RuntimeError, match="cannot restore"), held([(bench.knob, wish)], bench.desk, gone):
+    wish = bench.knob.target_for(bench.case.requested)
+    with pytest.raises(RuntimeError, match="cannot restore"), applied_settings([(bench.knob, wish)], bench.desk, gone):
         bench.deafen()
 
 
@@ -271,15 +273,15 @@ def test_other_settings_are_restored_if_a_library_exits(tmp_path):
         raise SystemExit("of a library's")
 
     error = pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's")
-    with error, held([(knob, knob.wish(65)) for knob in knobs], desk(tmp_path), print):
+    with error, applied_settings([(knob, knob.target_for(65)) for knob in knobs], desk(tmp_path), print):
         knobs[1].get = exits
     assert knobs[0].get() == "95 W"
 
 
 def test_interrupted_change_is_restored(bench):
     memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-    bench.desk.keep(memo._replace(began="0"))
-    put_back(bench.desk, bench.said.append)
+    bench.desk.update(memo._replace(began="0"))
+    restore_after_kill(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
     assert bench.memos() == []
 
@@ -293,21 +295,21 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
     monkeypatch.setattr(jtop_control.os, "geteuid", lambda: 1000)
     journal, was = desk(board.root), open_nvpmodel(board.root).get()
     memo = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")
-    journal.keep(memo._replace(began="0"))
-    assert put_back(journal, print) == []
+    journal.update(memo._replace(began="0"))
+    assert restore_after_kill(journal, print) == []
     assert late == [2, 5]
 
 
 def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
     left_by_a_dead_run(bench)
     bench.deafen()
-    failed = put_back(bench.desk, bench.said.append)
-    (memo,) = bench.desk.left()
+    failed = restore_after_kill(bench.desk, bench.said.append)
+    (memo,) = bench.desk.unrestored()
     assert failed == [memo]
     assert (memo.was, bench.knob.get()) == (bench.case.was, bench.case.turned)
     assert bench.said[0].startswith(f"warning: cannot restore {bench.knob.name} to {bench.case.was}: ")
     assert bench.said[0].endswith(f"\nhint: {memo.by_hand} && rm {bench.desk.file(memo)}")
-    assert put_back(bench.desk, pytest.fail, failed) == failed
+    assert restore_after_kill(bench.desk, pytest.fail, failed) == failed
     with pytest.raises(RuntimeError, match=f"cannot set {bench.knob.name}: .* restored to"):
         refuse_unrestored([bench.knob], bench.desk)
     bench.desk.file(memo).unlink()
@@ -318,8 +320,8 @@ def test_change_that_was_never_made_leaves_no_journal_entry(bench):
     """After a power cut between journal and change, for a user who has lost the permission."""
     with bench.forbidden():
         memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-        bench.desk.keep(memo._replace(began="0"))
-        assert put_back(bench.desk, bench.said.append) == []
+        bench.desk.update(memo._replace(began="0"))
+        assert restore_after_kill(bench.desk, bench.said.append) == []
     assert bench.memos() == []
     assert bench.at() == bench.case.was
 
@@ -328,12 +330,12 @@ def left_by_a_dead_run(bench, **changes):
     """Leave a changed setting and its journal entry, as a killed controller does."""
     memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
     bench.knob.set(bench.case.turned)
-    return bench.desk.keep(memo._replace(ours=bench.knob.get(), began="0", **changes))
+    return bench.desk.update(memo._replace(ours=bench.knob.get(), began="0", **changes))
 
 
 def test_next_run_restores_the_setting_of_a_killed_run(bench):
     left_by_a_dead_run(bench)
-    put_back(bench.desk, bench.said.append)
+    restore_after_kill(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
     assert bench.memos() == []
     assert bench.said[0].startswith(f"restored {bench.knob.name} to {bench.case.was}")
@@ -341,15 +343,15 @@ def test_next_run_restores_the_setting_of_a_killed_run(bench):
 
 def test_run_killed_between_journal_and_change_is_restored(bench):
     left_by_a_dead_run(bench)
-    (memo,) = bench.desk.left()
-    bench.desk.keep(memo._replace(ours=None))
-    put_back(bench.desk, bench.said.append)
+    (memo,) = bench.desk.unrestored()
+    bench.desk.update(memo._replace(ours=None))
+    restore_after_kill(bench.desk, bench.said.append)
     assert bench.at() == bench.case.was
 
 
 def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     left_by_a_dead_run(bench, boot_id="the boot before")
-    put_back(bench.desk, bench.said.append)
-    assert bench.at() == (bench.case.was if bench.knob.name in LASTING else bench.case.turned)
+    restore_after_kill(bench.desk, bench.said.append)
+    assert bench.at() == (bench.case.was if bench.knob.name in PERSISTENT_KNOBS else bench.case.turned)
     assert bench.memos() == []
     assert len(bench.said) == 1

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from epochmeter.power.knobs import knob as settling
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 pytestmark = pytest.mark.usefixtures("nvml")
 GPUS = ["GPU-aaaa", "GPU-bbbb"]
@@ -21,16 +21,20 @@ GPUS = ["GPU-aaaa", "GPU-bbbb"]
 def test_range_is_that_of_the_gpus():
     knob = open_nvml_limit(GPUS)
     assert knob.choices() == "100 to 300 W"
-    assert knob.wish(100).setting == "100 W"
-    assert (knob.wish(162.5).setting, knob.wish(162.5).watts, knob.wish(100).most_w) == ("162.5 W", 162.5, 300)
+    assert knob.target_for(100).setting == "100 W"
+    assert (knob.target_for(162.5).setting, knob.target_for(162.5).watts, knob.target_for(100).max_w) == (
+        "162.5 W",
+        162.5,
+        300,
+    )
     for watts in (99, 300.5):
         with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W"):
-            knob.wish(watts)
+            knob.target_for(watts)
 
 
 def test_power_mode_is_refused_with_the_range_in_watts():
     with pytest.raises(ValueError, match=r"(?s)power_limit=MAXN is a power mode.*in watts: 100 to 300 W"):
-        open_nvml_limit(GPUS).wish("MAXN")
+        open_nvml_limit(GPUS).target_for("MAXN")
 
 
 def test_only_the_gpus_used_are_limited():
@@ -73,15 +77,15 @@ def test_manual_command_limits_every_gpu():
 
 @pytest.fixture
 def desk(tmp_path):
-    return Desk(str(tmp_path), root="/", boot_id="this boot", command="train.py")
+    return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="train.py")
 
 
 def test_late_limit_is_waited_for_and_restored(monkeypatch, desk):
     monkeypatch.setenv("STUB", "late")
     knob = open_nvml_limit(GPUS)
-    with held([(knob, knob.wish(150))], desk, pytest.fail) as holding:
+    with applied_settings([(knob, knob.target_for(150))], desk, pytest.fail) as holding:
         assert holding.applied == {"NVML": "150 W"}
-    assert desk.left() == []
+    assert desk.unrestored() == []
     time.sleep(0.3)
     assert knob.get() == "250 W"
 
@@ -90,23 +94,23 @@ def test_late_limits_are_restored_after_a_refusal(monkeypatch, desk):
     monkeypatch.setenv("STUB", "late,only0")
     knob = open_nvml_limit(GPUS)
     refused = pytest.raises(RuntimeError, match="GPU-bbbb to 150 W: Insufficient Permissions")
-    with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
+    with refused, applied_settings([(knob, knob.target_for(150))], desk, pytest.fail):
         pytest.fail("held a limit that one GPU does not have")
-    assert desk.left() == []
+    assert desk.unrestored() == []
     time.sleep(0.3)
     assert knob.get() == "250 W"
 
 
 def test_limit_without_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, desk):
     monkeypatch.setenv("STUB", "deaf")
-    monkeypatch.setattr(settling, "SETTLES_S", 0.3)
+    monkeypatch.setattr(settling, "SETTLE_LIMIT_S", 0.3)
     knob = open_nvml_limit(GPUS)
     began_s = time.monotonic()
     refused = pytest.raises(RuntimeError, match=r"NVML to 150 W: the device is at 250 W")
-    with refused, held([(knob, knob.wish(150))], desk, pytest.fail):
+    with refused, applied_settings([(knob, knob.target_for(150))], desk, pytest.fail):
         pytest.fail("held a limit that no GPU has")
     assert time.monotonic() - began_s >= 0.3
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 class Daemon(BaseHTTPRequestHandler):

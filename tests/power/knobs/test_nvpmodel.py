@@ -6,9 +6,9 @@ import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
 from epochmeter.power.knobs import jtop_control, knob, privilege
-from epochmeter.power.knobs.knob import held
+from epochmeter.power.knobs.knob import applied_settings
 from epochmeter.power.knobs.nvpmodel import modes, open_nvpmodel
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def board(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", board.on_path())
     monkeypatch.setenv("AS_ROOT", "1")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(knob, "SETTLES_S", 0.1)
+    monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
     return board
 
 
@@ -70,14 +70,14 @@ def test_gpu_masks_are_read_and_other_sections_ignored():
     ],
 )
 def test_mode_is_selected_by_name_id_or_watts(knob_of, name, current, asked, setting, watts):
-    wish = knob_of(name, current).wish(asked)
+    wish = knob_of(name, current).target_for(asked)
     assert (wish.setting, wish.watts, wish.note) == (setting, watts, None)
 
 
 @pytest.mark.parametrize(("name", "current", "most_w"), [("nano", 0, None), ("nx", 5, 20)])
 def test_highest_limit_is_unknown_if_a_mode_has_no_watts(knob_of, name, current, most_w):
     """MAXN has no limit in its name."""
-    assert knob_of(name, current).wish("id:0").most_w == most_w
+    assert knob_of(name, current).target_for("id:0").max_w == most_w
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_highest_limit_is_unknown_if_a_mode_has_no_watts(knob_of, name, current,
     ],
 )
 def test_selection_among_several_modes_is_noted_with_its_rule(knob_of, name, current, asked, setting, note):
-    wish = knob_of(name, current).wish(asked)
+    wish = knob_of(name, current).target_for(asked)
     assert wish.setting == setting
     assert wish.note.startswith(f"power_limit={asked} selects {setting}")
     assert note in wish.note
@@ -106,7 +106,7 @@ def test_selection_among_several_modes_is_noted_with_its_rule(knob_of, name, cur
 def test_lowest_id_is_selected_among_equal_modes(board, knob_of):
     knob_of("agx", 0)
     board.put(**{"etc/nvpmodel.conf": nvpmodel_conf("agx").replace("DEFAULT=7", "DEFAULT=0")})
-    assert open_nvpmodel(board.root).wish(15).setting == "MODE_15W (id:2)"
+    assert open_nvpmodel(board.root).target_for(15).setting == "MODE_15W (id:2)"
 
 
 @pytest.mark.parametrize(("name", "asked"), [("nx", "MAXN"), ("agx", 50), ("nano", "id:2"), ("gaps", "id:3")])
@@ -114,7 +114,7 @@ def test_unknown_mode_is_refused_with_the_modes_of_the_board(knob_of, name, aske
     with pytest.raises(
         ValueError, match=f"power_limit={asked} is not a power mode of this board\nhint: it has "
     ) as refused:
-        knob_of(name).wish(asked)
+        knob_of(name).target_for(asked)
     assert all(f"{mode.name} (id:{mode.number})" in str(refused.value) for mode in TABLES[name].modes)
 
 
@@ -130,10 +130,10 @@ def test_mode_that_needs_a_reboot_is_refused_with_the_command(board, knob_of, na
     for start, to, without_reboot in live(name):
         board.put(**{"nvpmodel/status": f"pmode:{start.number:04}"})
         if without_reboot:
-            assert knob.wish(f"id:{to.number}").setting == f"{to.name} (id:{to.number})"
+            assert knob.target_for(f"id:{to.number}").setting == f"{to.name} (id:{to.number})"
         else:
             with pytest.raises(RuntimeError, match=f"(?s)needs a reboot.*sudo nvpmodel -m {to.number}$"):
-                knob.wish(f"id:{to.number}")
+                knob.target_for(f"id:{to.number}")
         assert board.mode() == start.number
 
 
@@ -169,14 +169,14 @@ def test_mode_is_read_from_nvpmodel_without_a_status_file(board, knob_of):
 def test_mode_missing_from_the_file_can_be_restored(board, knob_of):
     knob = knob_of("nano", 7)
     assert knob.get() == "unknown (id:7)"
-    assert knob.wish(5).setting == "5W (id:1)"
-    assert knob.by_hand(knob.get()) == "sudo nvpmodel -m 7"
+    assert knob.target_for(5).setting == "5W (id:1)"
+    assert knob.manual_restore_command(knob.get()) == "sudo nvpmodel -m 7"
 
 
 def test_mode_is_not_changed_while_clocks_are_locked(board, knob_of):
     knob = knob_of("nx")
     board.with_clocks()
-    privilege.answer("jetson_clocks")
+    privilege.run_program("jetson_clocks")
     with pytest.raises(RuntimeError, match="sudo jetson_clocks --restore"):
         knob.set("MODE_15W_2CORE (id:0)")
     assert board.mode() == 5
@@ -216,8 +216,11 @@ def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     modes_set = []
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(jtop_control, "set_mode", lambda number, name: modes_set.append(number) or "")
-    knob, desk = knob_of("nx"), Desk(str(board.root / "state"), root=str(board.root), boot_id="", command="")
-    with pytest.raises(RuntimeError, match="the device is at"), held([(knob, knob.wish("id:0"))], desk, print):
+    knob, desk = knob_of("nx"), RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="", command="")
+    with (
+        pytest.raises(RuntimeError, match="the device is at"),
+        applied_settings([(knob, knob.target_for("id:0"))], desk, print),
+    ):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]
 

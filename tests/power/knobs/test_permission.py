@@ -16,7 +16,7 @@ from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import permission
-from epochmeter.power.knobs.privilege import rule
+from epochmeter.power.knobs.privilege import sudoers_rule
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 
@@ -41,7 +41,7 @@ def board(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(permissions, "JTOP_SOCKET", str(tmp_path / "jtop.sock"))
     monkeypatch.setattr(privilege, "SYSFS", tmp_path)
-    for name in permissions.ZEUSD:
+    for name in permissions.ZEUSD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     return Board(tmp_path)
 
@@ -60,7 +60,7 @@ def root(monkeypatch):
 def user(board, monkeypatch):
     """Function that makes sudo run only the given commands for an ordinary user without write permission."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(privilege, "writable", lambda file: False)
+    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: False)
 
     def allowed(*commands):
         cases = "\n".join(f"'{' '.join(map(str, command))}') cat; exit;;" for command in commands)
@@ -101,7 +101,7 @@ def test_root_may_change_writable_settings(knob, root, name):
 
 @pytest.mark.parametrize("name", OPENED)
 def test_root_of_a_container_may_not_change_read_only_settings(knob, root, monkeypatch, name):
-    monkeypatch.setattr(privilege, "writable", lambda file: False)
+    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: False)
     how, remedy = permission(knob(name))
     assert how == ""
     assert "read-only here" in remedy
@@ -115,7 +115,7 @@ def test_root_of_a_container_without_nvpmodel_may_not_set_the_power_mode(knob, b
 
 
 def test_user_with_write_permission_sets_limits_directly(knob, board, user, monkeypatch):
-    monkeypatch.setattr(privilege, "writable", lambda file: True)
+    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: True)
     assert permission(knob("RAPL")) == ("directly", None)
 
 
@@ -150,7 +150,7 @@ def test_sudo_is_tried_with_a_read_only_command(knob, user, name, asked):
     assert permission(knob(name)) == ("by sudo", None)
 
 
-@pytest.mark.parametrize("name", permissions.ZEUSD)
+@pytest.mark.parametrize("name", permissions.ZEUSD_VARIABLES)
 def test_zeusd_sets_the_limit_of_an_nvidia_gpu(knob, user, monkeypatch, name):
     monkeypatch.setenv(name, "/run/zeusd/zeusd.sock")
     assert permission(NVML) == ("by zeusd", None)
@@ -173,7 +173,7 @@ def suggested(hint):
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])
 def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp_path):
     asked = knob(name)
-    who, _, listed = suggested(rule(asked.commands)).partition(" ALL=(root) NOPASSWD: ")
+    who, _, listed = suggested(sudoers_rule(asked.commands)).partition(" ALL=(root) NOPASSWD: ")
     commands = [re.sub(r"\\(.)", r"\1", command).split() for command in listed.split(", ")]
     assert [(Path(program).name, *arguments) for program, *arguments in commands] == list(map(tuple, asked.commands))
     assert not re.search(r"(?<!\\)[*?\[]", listed)
@@ -183,14 +183,14 @@ def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp
 
 
 def test_rule_for_a_program_without_arguments_allows_none():
-    assert suggested(rule([["sync"]])).endswith(f'{shutil.which("sync")} ""')
+    assert suggested(sudoers_rule([["sync"]])).endswith(f'{shutil.which("sync")} ""')
 
 
 def test_refusal_by_sudo_suggests_a_rule_for_that_command(knob, board, user):
     (board.root / LIMIT.format(0)).parent.mkdir(parents=True)
     limits = knob("RAPL")
     with pytest.raises(RuntimeError, match="needs root, and sudo refuses it") as refused:
-        privilege.as_root("tee", str(limits.files[0]), typed="65000000")
+        privilege.run_as_root("tee", str(limits.files[0]), typed="65000000")
     path = str(limits.files[0]).replace(":", r"\:")
     assert suggested(str(refused.value)).endswith(f"NOPASSWD: {shutil.which('tee')} {path}")
 

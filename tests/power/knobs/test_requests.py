@@ -8,8 +8,8 @@ from epochmeter.power.knobs import requests
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
-from epochmeter.power.knobs.requests import demanded, put_back, wishes
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
 AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
@@ -27,8 +27,10 @@ def requested(board):
     """Function of (trains_on_gpu, gpus, overrides): the device settings that a job requests on the board."""
 
     def of(trains_on_gpu=False, gpus=(), **overrides):
-        desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-        return demanded(job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), desk=desk)
+        desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+        return requested_settings(
+            job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), desk=desk
+        )
 
     return of
 
@@ -47,13 +49,13 @@ def test_default_job_requests_no_setting(requested):
 )
 def test_setting_that_the_machine_lacks_is_named(requested, overrides, lack):
     (demand,) = requested(**overrides)
-    assert demand.lack == lack
-    assert wishes([demand]) == []
+    assert demand.missing_message == lack
+    assert resolve_targets([demand]) == []
 
 
 def test_jetson_changes_power_mode_before_clocks_before_fan(board, requested):
     board.with_modes("nano").with_clocks().with_kernel_fan()
-    turns = wishes(requested(power_limit=5, clocks="locked", fan="max"))
+    turns = resolve_targets(requested(power_limit=5, clocks="locked", fan="max"))
     assert [(knob.name, wish.setting) for knob, wish in turns] == [
         ("nvpmodel", "5W (id:1)"),
         ("jetson_clocks", "locked"),
@@ -99,43 +101,45 @@ def test_settings_left_by_a_killed_run_are_restored_newest_first(board, no_jtop,
     """The power mode cannot change while the clocks are locked, so the clocks are restored first."""
     board.with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", f"{board.on_path()}:/usr/bin:/bin")
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     job = job_of(power_limit="id:0", clocks="locked")
-    for knob, wish in wishes(demanded(job, trains_on_gpu=True, gpus=[], root=str(board.root), desk=desk)):
+    for knob, wish in resolve_targets(
+        requested_settings(job, trains_on_gpu=True, gpus=[], root=str(board.root), desk=desk)
+    ):
         memo = desk.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)
-        desk.keep(memo._replace(ours=wish.setting, began="0"))
+        desk.update(memo._replace(ours=wish.setting, began="0"))
     messages = []
-    put_back(desk, messages.append)
+    restore_after_kill(desk, messages.append)
     assert [text.split()[:2] for text in messages] == [["restored", "jetson_clocks"], ["restored", "nvpmodel"]]
     assert board.mode() == 5
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(board):
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     memo = desk.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
-    desk.keep(memo._replace(ours="150 W", boot_id="the boot before"))
+    desk.update(memo._replace(ours="150 W", boot_id="the boot before"))
     messages = []
-    assert put_back(desk, messages.append) == []
+    assert restore_after_kill(desk, messages.append) == []
     assert "a reboot has reset it" in messages[0]
-    assert desk.left() == []
+    assert desk.unrestored() == []
 
 
 def test_failed_restoration_names_the_journal_file(board):
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.keep(desk.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.update(desk.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
     messages = []
-    assert put_back(desk, messages.append) == [memo]
+    assert restore_after_kill(desk, messages.append) == [memo]
     assert messages[0].endswith(f"\nhint: by hand && rm {desk.file(memo)}")
 
 
 def test_journal_that_cannot_be_locked_is_a_warning(board):
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.keep(desk.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    memo = desk.update(desk.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
     (desk.folder / "lock").mkdir()
     messages = []
-    assert put_back(desk, messages.append) == [memo]
+    assert restore_after_kill(desk, messages.append) == [memo]
     assert messages[0].startswith(
         f"warning: settings that an earlier run changed are not restored: cannot lock {desk.folder}"
     )
@@ -144,13 +148,13 @@ def test_journal_that_cannot_be_locked_is_a_warning(board):
 def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, monkeypatch):
     """The programs and jtop's service act on this machine, whatever the root."""
     board.with_modes("nano").put(jtop_socket="")
-    desk = Desk(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    desk.keep(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
-    monkeypatch.setattr(requests, "OF_A_JETSON", (str(board.root / "jtop_socket"),))
+    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    desk.update(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
+    monkeypatch.setattr(requests, "JETSON_FILES", (str(board.root / "jtop_socket"),))
     with pytest.raises(RuntimeError, match="is a recorded board"):
         requested(power_limit=5)
     messages = []
-    (memo,) = put_back(desk, messages.append)
+    (memo,) = restore_after_kill(desk, messages.append)
     assert (memo.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
     assert requested() == []

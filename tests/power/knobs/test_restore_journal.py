@@ -5,13 +5,13 @@ import uuid
 
 import pytest
 
-from epochmeter.machine.process_identity import began
-from epochmeter.power.knobs.restore_journal import Desk
+from epochmeter.machine.process_identity import start_ticks
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
 def desk(tmp_path):
-    return Desk(str(tmp_path), root="/", boot_id="this boot", command="python src/train.py")
+    return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="python src/train.py")
 
 
 @pytest.fixture
@@ -27,61 +27,61 @@ def test_default_journal_is_in_the_xdg_state_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     by = {"root": "/", "boot_id": "", "command": ""}
-    assert Desk(None, **by).folder == tmp_path / "epochmeter" / platform.node()
+    assert RestoreJournal(None, **by).folder == tmp_path / "epochmeter" / platform.node()
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert Desk(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
+    assert RestoreJournal(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
 
 
 def test_journals_of_machines_that_share_a_home_are_separate(desk, monkeypatch, tmp_path):
     desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
-    assert Desk(str(tmp_path), root="/", boot_id="", command="").left() == []
+    assert RestoreJournal(str(tmp_path), root="/", boot_id="", command="").unrestored() == []
 
 
 def test_entries_are_separate_per_gpu(desk):
     for gpu in ("GPU-aaaa", "GPU-bbbb"):
         desk.note("NVML", [gpu], "250 W", "by hand")
-    assert sorted(memo.devices for memo in desk.left()) == [["GPU-aaaa"], ["GPU-bbbb"]]
+    assert sorted(memo.devices for memo in desk.unrestored()) == [["GPU-aaaa"], ["GPU-bbbb"]]
 
 
 def test_entry_of_16_gpus_can_be_written(desk):
     gpus = [f"GPU-{uuid.UUID(int=number)}" for number in range(16)]
     memo = desk.note("NVML", gpus, "250 W", "by hand")
-    assert desk.left() == [memo]
-    desk.drop(memo)
-    assert desk.left() == []
+    assert desk.unrestored() == [memo]
+    desk.remove(memo)
+    assert desk.unrestored() == []
 
 
 def test_entry_of_a_running_process_is_not_pending(desk, other):
     memo = desk.note("RAPL", [], "95 W", "by hand")
-    desk.keep(memo._replace(pid=other.pid, began=began(other.pid)))
-    assert desk.left() == []
+    desk.update(memo._replace(pid=other.pid, began=start_ticks(other.pid)))
+    assert desk.unrestored() == []
 
 
 @pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_entry_of_an_ended_process_is_pending(desk, other, changes):
     """The process has ended, its pid is used by another process, or the machine was rebooted."""
     memo = desk.note("RAPL", [], "95 W", "by hand")
-    left = desk.keep(memo._replace(pid=other.pid, began=began(other.pid))._replace(**changes))
-    assert desk.left() == [left]
+    left = desk.update(memo._replace(pid=other.pid, began=start_ticks(other.pid))._replace(**changes))
+    assert desk.unrestored() == [left]
 
 
 def test_entry_of_an_earlier_run_of_this_process_is_pending(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
-    assert desk.left() == [memo]
+    assert desk.unrestored() == [memo]
 
 
 def test_original_setting_is_never_overwritten(desk):
     desk.note("RAPL", [], "95 W", "echo 95000000")
     with pytest.raises(RuntimeError, match=rf"(?s)pid {os.getpid()} .*restore 95 W: echo 95000000 && rm "):
         desk.note("RAPL", [], "65 W", "echo 65000000")
-    (memo,) = desk.left()
+    (memo,) = desk.unrestored()
     assert memo.was == "95 W"
 
 
 def test_no_setting_is_changed_without_a_journal(tmp_path):
     (tmp_path / "file").touch()
-    desk = Desk(str(tmp_path / "file"), root="/", boot_id="", command="")
+    desk = RestoreJournal(str(tmp_path / "file"), root="/", boot_id="", command="")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
         desk.note("RAPL", [], "95 W", "by hand")
 
@@ -91,7 +91,7 @@ def test_damaged_entry_is_an_error_with_its_file(desk):
     (file,) = desk.folder.iterdir()
     file.write_text('{"knob": "RAPL"}')
     gpu = desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
-    assert desk.left() == [gpu]
+    assert desk.unrestored() == [gpu]
     (message,) = desk.damaged()
     assert message.startswith(f"cannot read {file}, ")
     assert message.endswith(f": rm {file}")
@@ -105,12 +105,12 @@ def test_entry_deleted_by_another_process_is_ignored(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
     gone = desk.folder / "NVML-0.json"
     gone.symlink_to("dropped")  # listed, but missing when it is read
-    assert desk.left() == [memo]
+    assert desk.unrestored() == [memo]
 
 
 def test_entry_of_another_container_is_pending_after_a_reboot(desk):
     memo = desk.note("RAPL", [], "95 W", "by hand")
-    inside = desk.keep(memo._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
-    assert desk.left() == []
+    inside = desk.update(memo._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
+    assert desk.unrestored() == []
     desk.boot_id = "the next boot"
-    assert desk.left() == [inside]
+    assert desk.unrestored() == [inside]

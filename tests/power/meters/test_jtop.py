@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.power.meters.jtop import complaint, open_jtop
+from epochmeter.power.meters.jtop import open_jtop, service_error
 
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -37,7 +37,7 @@ if meter.domains:
     window = {
         "watts": used_w,
         "total_w": meter.total(used_w),
-        "lost": sampling.lost,
+        "lost": sampling.unavailable,
         "said": said,
         "half_width_j": sampling.half_width_j,
         "samples": [(ns / 1e9 + since_boot_s, w) for ns, w in zip(powers.times_ns, next(iter(powers.watts.values())))],
@@ -50,7 +50,7 @@ print(json.dumps({"energy": meter.energy, "domains": meter.domains, **window}))
 
 CONNECTED = """
 import multiprocessing, sys
-from epochmeter.power.meters.jtop import connected
+from epochmeter.power.meters.jtop import connect_client
 
 if sys.argv[2] == "no client":
     sys.modules["jtop"] = None
@@ -59,7 +59,7 @@ elif sys.argv[2]:
     jtop.service.JTOP_PIPE = sys.argv[2]
 multiprocessing.set_start_method(sys.argv[1] or None, force=True)
 try:
-    with connected(0.1, limit_s=0.5):
+    with connect_client(0.1, limit_s=0.5):
         print("connected")
 except RuntimeError as error:
     print(error)
@@ -226,7 +226,7 @@ def test_missing_client_has_a_hint():
 def test_refused_user_gets_the_group_as_hint():
     refused = RuntimeError("I can't access jtop.service.\nPlease logout or reboot this board.")
     refused.__context__ = PermissionError(13, "Permission denied")
-    assert "sudo usermod -aG jtop $USER" in complaint(refused)
+    assert "sudo usermod -aG jtop $USER" in service_error(refused)
 
 
 def test_service_is_not_used_for_a_recorded_board(tmp_path, monkeypatch):

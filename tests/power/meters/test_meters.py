@@ -11,14 +11,14 @@ from itertools import count
 import pytest
 from boards import write
 
-from epochmeter.power.meter import SOURCES, Absent, Counter, Domain, Instruments, Meter, Power
+from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, Meter, NullMeter, Power
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rails import open_rails
 from epochmeter.power.meters.rapl import open_rapl
 from epochmeter.power.meters.replay import open_replay
-from epochmeter.power.meters.sum import Sum
+from epochmeter.power.meters.sum import SumMeter
 from epochmeter.power.sampler import Sampler
 
 METERS: dict[str, Callable[..., Meter]] = {}
@@ -32,7 +32,7 @@ def meter_of(make: Callable[..., Meter]) -> Callable[..., Meter]:
 
 @meter_of
 def absent(machine) -> Meter:
-    return Absent("there is none")
+    return NullMeter("there is none")
 
 
 @meter_of
@@ -40,7 +40,7 @@ def counters(machine) -> Meter:
     ticks = count(1)
     names = ("gpu0", "gpu1")
     made = {name: Counter(Domain("counter", 0.1, name), lambda: float(next(ticks))) for name in names}
-    return Instruments(counters=made, total=names, covers="GPUs")
+    return InstrumentMeter(counters=made, total=names, covers="GPUs")
 
 
 @meter_of
@@ -86,7 +86,7 @@ def replay(machine) -> Meter:
 
 @meter_of
 def sum_of_two(machine) -> Meter:
-    return Sum([rails(machine), counters(machine)])
+    return SumMeter([rails(machine), counters(machine)])
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_sampling_statistics_exist_if_there_are_samples(meter):
         assert sampling.samples >= 2  # one per reading
         assert 0 < sampling.gap_max_s <= (closed_ns - opened_ns) * 1e-9
         assert sampling.half_width_j >= 0
-        assert (sampling.failed, sampling.lost) == (0, {})
+        assert (sampling.failed, sampling.unavailable) == (0, {})
 
 
 def test_samples_are_drained_once(meter):
@@ -203,6 +203,6 @@ def test_sampled_power_never_replaces_a_failed_counter():
 
     sampled = Sampler({"cpu0": Power(Domain("sampled", 0.01, "CPU"), lambda: 50.0)}, total=["cpu0"], period_s=0.01)
     counted = {"cpu0": Counter(Domain("counter", 0.001, "CPU"), gone)}
-    meter = Instruments(counters=counted, powers=sampled, total=["cpu0"], covers="CPU")
+    meter = InstrumentMeter(counters=counted, powers=sampled, total=["cpu0"], covers="CPU")
     assert meter.read() == {}
     meter.close()

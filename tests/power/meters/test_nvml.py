@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.power.meters.nvml import NO_SLICE
+from epochmeter.power.meters.nvml import SLICE_REASON
 
 SOURCE = Path(__file__).parents[3] / "src"
 UNKNOWN = [None, 0.0, None]
@@ -36,7 +36,7 @@ sampling = meter.sampling(opened_ns, closed_ns)
 watts = {{name: (after[name] - before[name]) * 1e9 / (closed_ns - opened_ns) for name in before.keys() & after.keys()}}
 meter.close()
 time.sleep(0.1)
-print(json.dumps({{"watts": watts, "lost": sampling.lost, "samples": sampling.samples}}))
+print(json.dumps({{"watts": watts, "lost": sampling.unavailable, "samples": sampling.samples}}))
 """
 
 IMPORTED = """
@@ -140,8 +140,8 @@ def test_mean_power_has_a_response_of_one_second_and_instantaneous_power_that_of
         (["GPU-aaaa"], "zero,nopower", "cannot read the energy counter: it is 0."),
         (["GPU-aaaa"], "silent", "Driver Not Loaded."),
         (["GPU-aaaa", "GPU-cccc"], "", "GPU-cccc: not known to NVML"),
-        (["MIG-aaaa"], "", f"MIG-aaaa: {NO_SLICE}."),
-        (["GPU-bbbb"], "mig", f"GPU-bbbb is in MIG mode: {NO_SLICE}."),
+        (["MIG-aaaa"], "", f"MIG-aaaa: {SLICE_REASON}."),
+        (["GPU-bbbb"], "mig", f"GPU-bbbb is in MIG mode: {SLICE_REASON}."),
         ([], "", "no GPU with a known UUID"),
     ],
 )

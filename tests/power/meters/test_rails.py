@@ -9,12 +9,12 @@ import yaml
 from boards import BOARDS, LAYOUTS, write
 from played import play, square
 
-from epochmeter.power.meter import Absent
+from epochmeter.power.meter import NullMeter
 from epochmeter.power.meters import rails
 from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.meters.rails import find_rails, open_rails
 from epochmeter.power.uncertainty import Response, response_of
-from epochmeter.power.window_energy import consumption, reading
+from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.shared.units import NANOSECOND
 
 CONF = Path(__file__).parents[3] / "conf/device"
@@ -104,7 +104,7 @@ def test_table_with_an_unknown_rail_is_absent_with_the_rails_of_the_board(tmp_pa
 
 
 def test_board_without_sensor_files_uses_jtop(tmp_path, monkeypatch):
-    monkeypatch.setattr(rails, "open_jtop", lambda **how: Absent("No jtop."))
+    monkeypatch.setattr(rails, "open_jtop", lambda **how: NullMeter("No jtop."))
     with opened(tmp_path) as meter:
         assert meter.energy["reason"] == f"No INA3221 or INA238 power sensor below {tmp_path}. No jtop."
 
@@ -185,11 +185,11 @@ def test_averaging_sensor_is_waited_for_after_the_window(tmp_path):
     tree = write(tmp_path, "nano")
     response = {"ina3221x": {"averaging_s": 0.1, "renewal_s": 0.1}}
     with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of("nano"), sensors=response)) as meter:
-        before = reading(meter)
+        before = take_reading(meter)
         time.sleep(0.5)
-        after = reading(meter)
+        after = take_reading(meter)
         tree.show(2.0)  # the chip reports it 0.1 s late, so that it happened before the border
-        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
     assert (time.monotonic_ns() - after.at_ns) * NANOSECOND > 0.2
     assert used.metrics["energy_j"] == pytest.approx(0.5 * 5.0 + 0.1 * 5.0, abs=0.1)
     assert used.metrics["energy_uncertainty_j"] > 0.1 * 5.0 * 0.16
@@ -219,18 +219,18 @@ def test_reappearing_sensor_is_read_again(tmp_path):
 def test_sensor_missing_for_0_3_s_does_not_change_the_energy(tmp_path):
     tree = write(tmp_path, "orin_nano")
     with opened(tmp_path, table_of("orin_nano")) as meter:
-        before = reading(meter)
+        before = take_reading(meter)
         time.sleep(0.1)
         away = tree.folder(0).rename(tmp_path / "away")
         time.sleep(0.3)
         away.rename(tree.folder(0))
         time.sleep(0.1)
-        after = reading(meter)
-        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        after = take_reading(meter)
+        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
         assert used.metrics["power_mean_w"] == pytest.approx(8.0, rel=0.01)
         assert used.metrics["power_gap_max_s"] >= 0.3
         assert meter.sampling(before.at_ns, after.at_ns).failed > 3
-        assert used.lost == {}
+        assert used.unavailable == {}
         assert [note.partition(" ")[2] for note in used.notes] == [
             "power readings failed; short gaps are interpolated."
         ]
@@ -239,27 +239,27 @@ def test_sensor_missing_for_0_3_s_does_not_change_the_energy(tmp_path):
 def test_removed_sensor_is_reported_within_a_second(tmp_path, caplog):
     tree = write(tmp_path, "orin_nano")
     with opened(tmp_path, table_of("orin_nano")) as meter:
-        before = reading(meter)
+        before = take_reading(meter)
         tree.folder(0).rename(tmp_path / "away")
         time.sleep(1.0)
         assert {record.getMessage().split(" is no")[0] for record in caplog.records} == {
             f"the power of {rail}" for rail in tree.board.rails
         }
-        after = reading(meter)
-        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        after = take_reading(meter)
+        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
         assert not {name for name in used.metrics if "energy" in name}
-        assert used.lost.keys() == tree.board.rails.keys()
-        assert all("No such file" in why for why in used.lost.values())
+        assert used.unavailable.keys() == tree.board.rails.keys()
+        assert all("No such file" in why for why in used.unavailable.values())
 
 
 def test_energy_of_a_varying_load_is_within_the_uncertainty(tmp_path):
     """Real time: another process writes a square wave to the sensor files."""
     tree = write(tmp_path, "orin_nano")
     with opened(tmp_path, table_of("orin_nano")) as meter, play(tree, square(0.5, 1.5, seconds=5)) as played:
-        before = reading(meter)
+        before = take_reading(meter)
         time.sleep(0.7)
-        after = reading(meter)
-        used = consumption(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
+        after = take_reading(meter)
+        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND).metrics
     error_j = used["energy_j"] - played.energy_j(before.at_ns, after.at_ns)
     assert 0 < used["energy_uncertainty_j"] < used["energy_j"]
     assert abs(error_j) <= 2 * used["energy_uncertainty_j"]  # the 95 % interval alone would fail 1 run in 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.power.meters import rapl
-from epochmeter.power.meters.rapl import open_rapl, rate
+from epochmeter.power.meters.rapl import open_rapl, power_from_energy
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def package(monkeypatch):
 
 
 def test_power_is_the_mean_since_the_previous_reading(package):
-    watts = rate(package.read)
+    watts = power_from_energy(package.read)
     with pytest.raises(OSError, match="since the previous reading"):
         watts()  # there is no previous reading
     for seconds in (0.005, 0.02, 3.0):
@@ -188,7 +188,7 @@ def test_power_is_the_mean_since_the_previous_reading(package):
 
 def test_readings_too_close_together_have_no_power(package):
     """One counter update more or less would give 0 W or 250 W."""
-    watts = rate(lambda: package.read() // 0.05 * 0.05)  # updated every millisecond
+    watts = power_from_energy(lambda: package.read() // 0.05 * 0.05)  # updated every millisecond
     powers_w = []
     for seconds in (0.0003, 0.0001, 0.0049, 0.0201):
         package.wait(seconds)
@@ -198,7 +198,7 @@ def test_readings_too_close_together_have_no_power(package):
 
 
 def test_interrupted_reading_is_repeated(package):
-    watts = rate(package.read)
+    watts = power_from_energy(package.read)
     with suppress(OSError):
         watts()
     package.wait(0.01)

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from epochmeter.power.meters import replay
-from epochmeter.power.meters.replay import at, load, open_replay
+from epochmeter.power.meters.replay import load_recording, open_replay, watts_at
 
 HEAD = "monotonic_ns,VDD_IN_w,VDD_SOC_w,total_w\n"
 BEGUN_NS = 7_000_000_000
@@ -43,18 +43,18 @@ def test_replay_interpolates_and_repeats(monkeypatch):
     powers_w = []
     for now_s in (100.0, 100.5, 102.5, 104.0, 108.5):
         monkeypatch.setattr(replay.time, "monotonic", lambda now_s=now_s: now_s)
-        powers_w.append(at(times_s, watts, 100.0))
+        powers_w.append(watts_at(times_s, watts, 100.0))
     assert powers_w == [10.0, 15.0, 12.5, 10.0, 15.0]
 
 
 def test_replay_has_no_power_in_a_gap():
     now_s = time.monotonic()
     with pytest.raises(OSError, match=r"the recording has no reading at 0\.\d+ s"):
-        at(array("d", [0.0, 60.0]), array("d", [10.0, math.nan]), now_s)
+        watts_at(array("d", [0.0, 60.0]), array("d", [10.0, math.nan]), now_s)
 
 
 def test_loaded_recording_has_nan_for_missing_readings(recording):
-    times_s, watts = load(recording((0, "10", "2"), (0.5, "11", ""), (1, "12", "3")))
+    times_s, watts = load_recording(recording((0, "10", "2"), (0.5, "11", ""), (1, "12", "3")))
     assert list(times_s) == pytest.approx([0, 0.5, 1])
     assert list(watts) == ["VDD_IN", "VDD_SOC"]
     assert list(watts["VDD_IN"]) == [10, 11, 12]

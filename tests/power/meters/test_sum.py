@@ -4,16 +4,24 @@ from array import array
 
 import pytest
 
-from epochmeter.power.meter import Counter, Domain, Instruments
-from epochmeter.power.meters.sum import Sum, open_sum
-from epochmeter.power.power_series import NO_POWERS, Powers, Sampling
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.power.meters.sum import SumMeter, open_sum
+from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
-from epochmeter.power.window_energy import Reading, consumption
+from epochmeter.power.window_energy import Reading, energy_of_window
 
-GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, lost={}, peak_w=250.0, half_width_j=2.0, inside={"gpu0": 90})
-CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, lost={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
-               inside={"cpu0": 40})  # fmt: skip
-NONE = {"_target_": "epochmeter.power.meter.open_none"}
+GPU = Sampling(
+    samples=90,
+    gap_max_s=0.03,
+    failed=1,
+    unavailable={},
+    peak_w=250.0,
+    half_width_j=2.0,
+    samples_per_domain={"gpu0": 90},
+)
+CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, unavailable={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
+               samples_per_domain={"cpu0": 40})  # fmt: skip
+NONE = {"_target_": "epochmeter.power.meter.open_null"}
 ESTIMATE = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
 
@@ -23,7 +31,7 @@ class Scripted:
     def __init__(self, name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> None:
         self.domains = {name: Domain("sampled", 0.02, name)}
         self.sampled, self.closed = sampling, 0
-        self.powers = Powers(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
+        self.powers = PowerSamples(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
         return dict.fromkeys(self.domains, 100.0)
@@ -31,8 +39,8 @@ class Scripted:
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         return self.sampled
 
-    def drain(self, before_ns: int) -> Powers:
-        powers, self.powers = self.powers, NO_POWERS
+    def drain(self, before_ns: int) -> PowerSamples:
+        powers, self.powers = self.powers, NO_POWER_SAMPLES
         return powers
 
     def close(self) -> None:
@@ -50,9 +58,9 @@ def cpu() -> Scripted:
 
 
 @pytest.fixture
-def both(gpu, cpu) -> Sum:
-    return Sum(
-        [Instruments(powers=part, total=[name], covers=name) for name, part in (("gpu0", gpu), ("cpu0", cpu))],
+def both(gpu, cpu) -> SumMeter:
+    return SumMeter(
+        [InstrumentMeter(powers=part, total=[name], covers=name) for name, part in (("gpu0", gpu), ("cpu0", cpu))],
     )
 
 
@@ -78,11 +86,11 @@ def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
 )
 def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
     gpu, cpu = (
-        Instruments(counters={name: Counter(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
+        InstrumentMeter(counters={name: Counter(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
         for name, tick_s in (("gpu0", 0.1), ("cpu0", 0.001))
     )
-    used = consumption(
-        Reading(0, {"gpu0": 1.0, "cpu0": 1.0}), Reading(round(seconds * 1e9), after), Sum([gpu, cpu]), seconds
+    used = energy_of_window(
+        Reading(0, {"gpu0": 1.0, "cpu0": 1.0}), Reading(round(seconds * 1e9), after), SumMeter([gpu, cpu]), seconds
     )
     totals = ("energy_j", "machine_energy_j")
     assert {name: value for name, value in used.metrics.items() if name in totals} == expected
@@ -94,25 +102,25 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
 
 def test_sampling_statistics_are_those_of_the_first_part(both):
     assert both.sampling(0, 100) == GPU._replace(
-        failed=3, lost={"cpu0": "unread"}, inside={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
+        failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
     )
     assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
 
 
 def test_counted_total_with_sampled_part_reports_no_samples(cpu):
     counter = Counter(Domain("counter", 0.05, "GPU board"), float)
-    counted = Instruments(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
-    made = Sum([counted, Instruments(powers=cpu, total=["cpu0"], covers="cpu0")])
-    cpu.sampled = CPU._replace(lost={})
+    counted = InstrumentMeter(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
+    made = SumMeter([counted, InstrumentMeter(powers=cpu, total=["cpu0"], covers="cpu0")])
+    cpu.sampled = CPU._replace(unavailable={})
     borders = Reading(0, {"gpu1": 1.0, "cpu0": 1.0}), Reading(4 * 10**9, {"gpu1": 401.0, "cpu0": 101.0})
-    metrics = consumption(*borders, made, 4.0).metrics
+    metrics = energy_of_window(*borders, made, 4.0).metrics
     assert not [name for name in metrics if name.startswith("power_") and name != "power_mean_w"]
     assert metrics["energy_uncertainty_j"] == pytest.approx(100.0 * 0.05)
 
 
 def test_sum_of_counters_is_not_sampled():
     counters = {"cpu0": Counter(Domain("counter", 0.001, "CPU package"), float)}
-    made = Sum([Instruments(counters=counters, total=["cpu0"], covers="CPU")])
+    made = SumMeter([InstrumentMeter(counters=counters, total=["cpu0"], covers="CPU")])
     assert made.sampling(0, 100) is None
     assert list(made.drain(100).times_ns) == []
 

@@ -102,7 +102,7 @@ class TestWhereSamplingResolvesThePhases:
         assert estimated(self.KNOWN._replace(**kept)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
 
     def test_stretches_of_a_long_window_are_representative(self, monkeypatch):
-        monkeypatch.setattr(phases, "MOST_SAMPLES", 1_500)
+        monkeypatch.setattr(phases, "MAX_SAMPLES", 1_500)
         monkeypatch.setattr(phases, "STRETCHES", 5)
         assert len(self.KNOWN.times_ns) > 2 * 1_500
         assert estimated(self.KNOWN).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)

@@ -10,10 +10,10 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from epochmeter.worker.data import faults
-from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, unreadable
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, bad_sample_error
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timed_dataset import Batches, Timed
-from epochmeter.worker.errors import failure, words
+from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
+from epochmeter.worker.errors import error_text, failure_kind
 from epochmeter.worker.strategy import Single
 
 TORCHS_OWN = [
@@ -29,7 +29,7 @@ TORCHS_OWN = [
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN])
 def test_storage_failure_is_not_a_bad_sample(tmp_path, number):
-    found = unreadable("a.png", OSError(number, "it says"), str(tmp_path))
+    found = bad_sample_error("a.png", OSError(number, "it says"), str(tmp_path))
     assert isinstance(found, StorageGoneError)
     assert "a.png" in str(found)
     assert str(tmp_path) in str(found)
@@ -37,16 +37,18 @@ def test_storage_failure_is_not_a_bad_sample(tmp_path, number):
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
 def test_single_unreadable_file_is_a_bad_sample(tmp_path, number):
-    assert isinstance(unreadable("a.png", OSError(number, "it says"), str(tmp_path)), BadSampleError)
+    assert isinstance(bad_sample_error("a.png", OSError(number, "it says"), str(tmp_path)), BadSampleError)
 
 
 def test_lost_folder_is_a_storage_failure(tmp_path):
-    found = unreadable("a.png", FileNotFoundError(errno.ENOENT, "no such file"), str(tmp_path / "unplugged"))
+    found = bad_sample_error("a.png", FileNotFoundError(errno.ENOENT, "no such file"), str(tmp_path / "unplugged"))
     assert isinstance(found, StorageGoneError)
 
 
 def test_undecodable_contents_are_a_bad_sample(tmp_path):
-    assert isinstance(unreadable("a.png", OSError("image file is truncated"), str(tmp_path / "no")), BadSampleError)
+    assert isinstance(
+        bad_sample_error("a.png", OSError("image file is truncated"), str(tmp_path / "no")), BadSampleError
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,12 @@ def test_undecodable_contents_are_a_bad_sample(tmp_path):
     ],
 )
 def test_failure_class_by_error(error, kind):
-    assert failure(error) == kind
+    assert failure_kind(error) == kind
 
 
 @pytest.mark.parametrize("text", TORCHS_OWN)
 def test_exhausted_shared_memory_has_a_remedy(text):
-    said = words(RuntimeError(text))
+    said = error_text(RuntimeError(text))
     assert "/dev/shm has" in said
     assert "--shm-size" in said
 
@@ -82,14 +84,14 @@ def test_exhausted_shared_memory_has_a_remedy(text):
 )
 def test_similar_messages_are_not_shared_memory_errors(error, monkeypatch):
     monkeypatch.setattr(faults, "_free_bytes", lambda: 64 << 20)
-    assert failure(error) == "exception"
-    assert words(error) == str(error)
+    assert failure_kind(error) == "exception"
+    assert error_text(error) == str(error)
 
 
 def test_queue_without_room_is_detected_by_full_shared_memory(monkeypatch):
     monkeypatch.setattr(faults, "_free_bytes", lambda: 4096)
-    assert failure(OSError(errno.ENOSPC, "No space left on device")) == "shared_memory"
-    assert failure(OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt")) == "exception"
+    assert failure_kind(OSError(errno.ENOSPC, "No space left on device")) == "shared_memory"
+    assert failure_kind(OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt")) == "exception"
 
 
 @pytest.mark.parametrize(
@@ -112,10 +114,10 @@ def test_error_message_includes_the_class_where_needed(error, said):
         raises()
     except Exception:
         sent = ExceptionWrapper(where="in DataLoader worker process 0")
-    assert words(error).startswith(said)
+    assert error_text(error).startswith(said)
     with pytest.raises(type(error)) as raised:
         sent.reraise()
-    assert words(raised.value) == said, "as where it happened"
+    assert error_text(raised.value) == said, "as where it happened"
 
 
 class Unhurried(list):
@@ -125,7 +127,7 @@ class Unhurried(list):
 
 
 def train_until_a_loader_process_ends(number, tell):
-    samples = Timed(lambda transform: Unhurried(range(400)), None)
+    samples = TimedDataset(lambda transform: Unhurried(range(400)), None)
     job = {"batch": 2, "seed": 0, "workers": 1, "prefetch": 2, "persistent_workers": True, "pin_memory": False}
     job["drop_last"] = False
     try:
@@ -134,7 +136,7 @@ def train_until_a_loader_process_ends(number, tell):
         os.kill(active_children()[0].pid, number)
         list(batches)
     except Exception as error:
-        tell.send((failure(error), words(error)))
+        tell.send((failure_kind(error), error_text(error)))
 
 
 def ended_by(number):
@@ -169,8 +171,8 @@ def test_bus_error_is_a_shared_memory_failure():
 def test_cause_tells_how_a_dataloader_worker_died():
     error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
     error.__cause__ = RuntimeError(TORCHS_OWN[0])
-    assert failure(error) == "shared_memory"
-    assert "--shm-size" in words(error)
+    assert failure_kind(error) == "shared_memory"
+    assert "--shm-size" in error_text(error)
 
 
 class HandingOver:
@@ -192,7 +194,7 @@ class HandingOver:
 
 def test_worker_that_dies_while_sending_is_reported_by_its_signal():
     with pytest.raises(RuntimeError, match="is killed by signal: Killed") as raised:
-        list(Batches(HandingOver(lambda process: process.kill())))
+        list(TimedLoader(HandingOver(lambda process: process.kill())))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 
@@ -202,20 +204,20 @@ def test_normally_ended_workers_are_ignored():
         process.start()
     ended.join()
     Timer(0.3, living.kill).start()
-    assert "is killed by signal: Killed" in str(faults.died([ended, living]))
+    assert "is killed by signal: Killed" in str(faults.dead_loader_error([ended, living]))
 
 
 def test_connection_error_with_live_workers_is_unchanged(monkeypatch):
-    monkeypatch.setattr(faults, "ENDS_S", 0.05)
+    monkeypatch.setattr(faults, "EXIT_WAIT_S", 0.05)
     loader = HandingOver(lambda process: None)
     try:
         with pytest.raises(ConnectionResetError):
-            list(Batches(loader))
+            list(TimedLoader(loader))
     finally:
         loader.process.kill()
         loader.process.join()
 
 
 def test_message_protects_a_users_own_files(tmp_path):
-    said = str(unreadable("a.png", OSError("image file is truncated"), str(tmp_path)))
+    said = str(bad_sample_error("a.png", OSError("image file is truncated"), str(tmp_path)))
     assert said.endswith("your own dataset is not.")

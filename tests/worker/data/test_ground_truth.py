@@ -8,7 +8,7 @@ from pipeline import Slow, Took, known_batch, slow_transform, spend, truth
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timed_dataset import Timed
+from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
@@ -44,7 +44,7 @@ def test_a_loader_gets_no_further_ahead_than_it_may_prefetch():
 
 def passed(read_s, preprocess_s, compute_s, workers):
     """What is measured of a pass whose loader's processes begun in the one before it, and what it took indeed."""
-    samples = Timed(
+    samples = TimedDataset(
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
     )
@@ -59,7 +59,7 @@ def passed(read_s, preprocess_s, compute_s, workers):
             known["loader_read_s"] += batch.read_s
             known["loader_preprocess_s"] += batch.preprocess_s
             known["compute_s"] += spend(compute_s)
-        known["fetch_stall_s"] = time.perf_counter() - begun - known["compute_s"]
+        known["data_stall_s"] = time.perf_counter() - begun - known["compute_s"]
         clock.close()
     return {**clock.parts(), **loader.parts(clock.rows)}, known
 

@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.data.images import HeldImages, ImageFiles
-from epochmeter.worker.data.timed_dataset import Timed
+from epochmeter.worker.data.images import ImageFiles, InMemoryImages
+from epochmeter.worker.data.timed_dataset import TimedDataset
 
 
 def write(path, color="red", mode="RGB"):
@@ -140,7 +140,7 @@ def test_reading_and_decoding_are_separate(folder):
 def test_in_memory_images_are_equal_and_do_not_need_the_files(folder):
     files = ImageFiles(str(folder), "train", as_is)
     expected = [(image.getpixel((1, 1)), image.size, label) for image, label in (files[i] for i in range(3))]
-    held = HeldImages(str(folder), "train", as_is)
+    held = InMemoryImages(str(folder), "train", as_is)
     for path in sorted((folder / "train").rglob("*.png")):
         path.unlink()
     assert [(image.getpixel((1, 1)), image.size, label) for image, label in (held[i] for i in range(3))] == expected
@@ -150,18 +150,18 @@ def test_in_memory_images_are_equal_and_do_not_need_the_files(folder):
 def test_images_are_kept_in_gray_or_rgb(tmp_path, mode, held):
     for split in ("train", "val"):
         write(tmp_path / split / "cat/a.png", color=None, mode=mode)
-    assert HeldImages(str(tmp_path), "train", as_is)[0][0].mode == held
+    assert InMemoryImages(str(tmp_path), "train", as_is)[0][0].mode == held
 
 
 def test_bad_image_in_memory_raises_at_start_unless_skipped(folder):
     (folder / "train/cat/a.png").write_bytes(b"no image")
 
     def opened(transform):
-        return HeldImages(str(folder), "train", transform)
+        return InMemoryImages(str(folder), "train", transform)
 
     with pytest.raises(BadSampleError, match=r"a\.png: not an image"):
-        Timed(opened, as_is)
-    samples = Timed(opened, lambda image: torch.tensor(image.getpixel((0, 0))), skip=True)
+        TimedDataset(opened, as_is)
+    samples = TimedDataset(opened, lambda image: torch.tensor(image.getpixel((0, 0))), skip=True)
     (pixels, _), _, bad = samples[[0, 1]]
     assert pixels.tolist() == [[0, 128, 0]]
     assert bad == [str(folder / "train/cat/a.png")]

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from epochmeter.worker.data.faults import NoMemoryError
-from epochmeter.worker.data.loader import loaders, open_split, train_loader, val_loader
-from epochmeter.worker.data.timed_dataset import Timed
-from epochmeter.worker.errors import failure, message
+from epochmeter.worker.data.loader import make_loaders, open_split, train_loader, val_loader
+from epochmeter.worker.data.timed_dataset import TimedDataset
+from epochmeter.worker.errors import failure_kind, final_message
 from epochmeter.worker.strategy import Single
 
 JOB = {
@@ -24,7 +24,7 @@ JOB = {
     "persistent_workers": True,
     "drop_last": False,
 }
-SAMPLES = Timed(lambda transform: [(torch.tensor(number), number) for number in range(10)], lambda image: image)
+SAMPLES = TimedDataset(lambda transform: [(torch.tensor(number), number) for number in range(10)], lambda image: image)
 
 
 def job(**keys):
@@ -54,11 +54,11 @@ def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pass_can_be_cut_without_prefetching_beyond(workers):
     whole, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
-    cut.cut(2)
+    cut.limit(2)
     assert len(cut) == 2
     assert order(cut) == order(whole)[:8]
     assert sum(map(len, cut.loader.sampler)) == 8
-    cut.cut(None)
+    cut.limit(None)
     assert len(cut) == 3
     assert sorted(order(cut)) == list(range(10))
 
@@ -84,7 +84,7 @@ def test_restored_state_continues_the_order(workers, persistent):
 
 
 def test_restored_state_continues_the_workers_seeds():
-    noisy = Timed(lambda transform: Noise(), lambda image: image)
+    noisy = TimedDataset(lambda transform: Noise(), lambda image: image)
     asked = job(workers=2, persistent_workers=False)
     first, second = (train_loader(noisy, asked, Single(1), cuda=False) for _ in range(2))
     before = [inputs.tolist() for inputs, _ in first]
@@ -145,10 +145,10 @@ def test_prefetch_and_persistence_apply_with_workers():
 FORKING = """
 import multiprocessing, torch
 from epochmeter.worker.data.loader import train_loader, val_loader
-from epochmeter.worker.data.timed_dataset import Timed
+from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 multiprocessing.set_start_method("forkserver")
-samples = Timed(lambda transform: [(n, n) for n in range(8)], lambda image: image)
+samples = TimedDataset(lambda transform: [(n, n) for n in range(8)], lambda image: image)
 for make in (train_loader, val_loader):
     print(sorted(n for _, labels in make(samples, {job}, Single(1), cuda=False) for n in labels.tolist()))
 """
@@ -166,9 +166,10 @@ PARENT = """
 import os, time
 from multiprocessing import active_children
 from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timed_dataset import Timed
+from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
-loader = iter(train_loader(Timed(lambda transform: [(n, n) for n in range(8)], None), {job}, Single(1), cuda=False))
+samples = TimedDataset(lambda transform: [(n, n) for n in range(8)], None)
+loader = iter(train_loader(samples, {job}, Single(1), cuda=False))
 next(loader)
 print(*(worker.pid for worker in active_children()), flush=True)
 time.sleep(60)
@@ -220,8 +221,8 @@ def made(tmp_path, monkeypatch):
         monkeypatch.setattr("epochmeter.worker.data.opened", opened, raising=False)
         how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
         dataset = {**how, "open": {"_target_": "epochmeter.worker.data.opened"}, **keys.pop("dataset", {})}
-        asked = job(dataset=dataset, ready_batches=False, **keys)
-        return loaders(asked, {"folder": tmp_path}, None, Single(1), cuda=False)
+        asked = job(dataset=dataset, synthetic_batches=False, **keys)
+        return make_loaders(asked, {"folder": tmp_path}, None, Single(1), cuda=False)
 
     return loaded
 
@@ -261,5 +262,5 @@ def test_out_of_memory_while_opening_blames_the_layout(made, layout, layouts, sa
         made(opened, evaluate=True, dataset={"layout": layout, "open": how})
     peak = r"\(the training process's peak was \S+ .B\)"
     told = rf"dataset\.layout={layout} ran out of memory {peak}\. {says}\."
-    assert re.fullmatch(told, message(raised.value, job()))
-    assert failure(raised.value) == "oom"
+    assert re.fullmatch(told, final_message(raised.value, job()))
+    assert failure_kind(raised.value) == "oom"

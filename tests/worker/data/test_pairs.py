@@ -3,8 +3,8 @@ import torch
 
 from epochmeter.datasets.pairs import make
 from epochmeter.worker.data.faults import StorageGoneError
-from epochmeter.worker.data.loader import loaders
-from epochmeter.worker.data.pairs import Pairs, filled, vocabulary
+from epochmeter.worker.data.loader import make_loaders
+from epochmeter.worker.data.pairs import Pairs, encode_pair, vocabulary
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.strategy import Single
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def samples(folder, split="train", words=10, length=5):
-    return Pairs(str(folder), split, filled({"length": length}, split), words)
+    return Pairs(str(folder), split, encode_pair({"length": length}, split), words)
 
 
 def listed(sample):
@@ -97,7 +97,7 @@ def test_non_ascii_words_are_read(folder):
 
 def of(composed, folder, *typed):
     job = dict(composed("dataset=pairs", "workers=0", *typed))
-    return loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
+    return make_loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
 
 
 def test_pairs_are_batched(composed, folder):
@@ -123,7 +123,9 @@ def test_model_learns_the_generated_language(composed, tmp_path, model):
     def judged():
         model.eval()
         with torch.no_grad():
-            told = [(task.right(model(inputs), targets).sum(), task.weight(targets)) for inputs, targets in validation]
+            told = [
+                (task.correct(model(inputs), targets).sum(), task.weight(targets)) for inputs, targets in validation
+            ]
         return sum(right for right, _ in told).item() / sum(weight for _, weight in told).item()
 
     before = judged()

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from epochmeter.worker.data.loader import loaders
-from epochmeter.worker.data.polynomial import Polynomial, powers, raised
+from epochmeter.worker.data.loader import make_loaders
+from epochmeter.worker.data.polynomial import Polynomial, powers, raise_to_powers
 from epochmeter.worker.models.polynomial import Polynomial as Model
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Regression
@@ -18,7 +18,7 @@ def stacked(found):
 
 
 def test_powers_of_x():
-    assert raised(torch.tensor([2.0, -1.0]), 4).tolist() == [[2, 4, 8, 16], [-1, 1, -1, 1]]
+    assert raise_to_powers(torch.tensor([2.0, -1.0]), 4).tolist() == [[2, 4, 8, 16], [-1, 1, -1, 1]]
     assert powers({"features": 3}, "train")(torch.tensor(2.0)).tolist() == [2, 4, 8]
 
 
@@ -50,7 +50,7 @@ def test_the_regression_converges_to_the_tutorials_target(composed):
     """Without momentum, as the tutorial trains it, down to a loss of 1e-3 in validation."""
     job = dict(composed("dataset=polynomial", "batch=32", "workers=0"))
     numbers, task = {"folder": None}, Regression("smooth_l1_loss")
-    training, validation = loaders(job, numbers, task, Single(1), cuda=False)
+    training, validation = make_loaders(job, numbers, task, Single(1), cuda=False)
     torch.manual_seed(0)
     model = Model(4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -69,7 +69,7 @@ def test_the_regression_converges_to_the_tutorials_target(composed):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_polynomial_is_batched_and_timed(composed, workers):
     job = dict(composed("dataset=polynomial", "dataset.count=10", "batch=4", f"workers={workers}"))
-    training, validation = loaders(job, {"folder": None}, Regression("smooth_l1_loss"), Single(1), cuda=False)
+    training, validation = make_loaders(job, {"folder": None}, Regression("smooth_l1_loss"), Single(1), cuda=False)
     assert [(inputs.shape, targets.shape) for inputs, targets in training] == [((n, 4), (n, 1)) for n in (4, 4, 2)]
     assert (len(validation), validation.count) == (1, 2)
     parts = training.parts([0.0] * 12)

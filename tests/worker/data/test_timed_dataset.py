@@ -8,7 +8,7 @@ import torch
 
 from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.data.timed_dataset import Timed, batches, stall_model
+from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader, stall_model
 
 MS = 1_000_000
 
@@ -70,7 +70,7 @@ def slow(clock, milliseconds=2):
 
 def took(opened, transform, indices):
     """(read, preprocess, decode) of a batch that takes no time to collate."""
-    return Timed(opened, transform)[indices][1]
+    return TimedDataset(opened, transform)[indices][1]
 
 
 def test_reading_decoding_and_transforming_are_timed_separately(clock):
@@ -87,7 +87,7 @@ def test_samples_without_transform_count_as_reading(clock):
 
 def test_decoding_is_reported_if_timed_separately(clock):
     apart, whole = (
-        batches(Timed(opened, slow(clock)), range(4), 2)
+        make_timed_loader(TimedDataset(opened, slow(clock)), range(4), 2)
         for opened in (lambda transform: Apart(clock), lambda transform: Whole(clock, transform))
     )
     list(apart), list(whole)
@@ -97,7 +97,7 @@ def test_decoding_is_reported_if_timed_separately(clock):
 
 def test_batch_carries_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
-    samples = Timed(lambda transform: Apart(clock), slow(clock))
+    samples = TimedDataset(lambda transform: Apart(clock), slow(clock))
     batch, spent, bad = samples[[0, 1]]
     assert batch == [(0, 7), (1, 7)]
     assert spent == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
@@ -125,14 +125,14 @@ def test_time_of_bad_samples_is_excluded(clock):
                 raise BadSampleError("image 0 cannot be read", "0.png")
             return super().decode(data, index)
 
-    batch, spent, bad = Timed(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
+    batch, spent, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
     assert (batch[1].tolist(), bad) == ([7], ["0.png"])
     assert spent == (5 * MS, (3 + 2) * MS, 3 * MS)
 
 
 def passes(samples, batch=4, workers=0, skip=True, **how):
-    timed = Timed(lambda transform: samples, lambda image: image, skip=skip)
-    return batches(timed, range(len(samples)), batch, num_workers=workers, **how)
+    timed = TimedDataset(lambda transform: samples, lambda image: image, skip=skip)
+    return make_timed_loader(timed, range(len(samples)), batch, num_workers=workers, **how)
 
 
 def labels(loaded):
@@ -262,9 +262,9 @@ def test_stall_model_matches_the_literature(loaded_s, compute_s, workers, stall_
 
 
 def test_stall_model_uses_compute_from_the_clocks_rows(clock):
-    timed = Timed(lambda transform: Apart(clock, count=2), slow(clock))
-    loaded = batches(timed, range(2), 1, num_workers=0)
+    timed = TimedDataset(lambda transform: Apart(clock, count=2), slow(clock))
+    loaded = make_timed_loader(timed, range(2), 1, num_workers=0)
     labels(loaded)
     loaded.loader.num_workers = 1  # as if a process had loaded them
     rows = [9.0, 9.0, 9.0, 0.004, 9.0, 9.0, 9.0, 0.02]
-    assert loaded.parts(rows)["fetch_stall_model_s"] == pytest.approx(0.010 - 0.004)
+    assert loaded.parts(rows)["data_stall_model_s"] == pytest.approx(0.010 - 0.004)

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from epochmeter.worker.data import transforms
-from epochmeter.worker.data.transforms import Mode, Resize, preprocessing
+from epochmeter.worker.data.transforms import ConvertMode, Resize, preprocessing
 
 HALF = {"mean": [0.5], "std": [0.5]}
 COLOR = {"channels": 3, "size": 16, "normalize": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}}
@@ -26,7 +26,7 @@ def gradient(width, height):
 
 def test_fitting_image_is_unchanged():
     image = Image.new("L", (32, 32))
-    assert Mode(1)(image) is image
+    assert ConvertMode(1)(image) is image
     assert Resize(32)(image) is image
 
 

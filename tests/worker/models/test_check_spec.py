@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_unknown_classifier_is_rejected_with_similar_names():
 
 def test_the_command_in_the_error_prints_all_names():
     command = LIST_NAMES.format(sys.executable)
-    printed = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(shlex.split(command), capture_output=True, text=True, check=True).stdout
     assert printed.split() == models.list_models(module=models)
 
 

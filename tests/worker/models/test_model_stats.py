@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from epochmeter.worker.models.lenet import LeNet
-from epochmeter.worker.models.model_stats import facts
+from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
@@ -20,11 +20,11 @@ def job(optimizer=PLAIN, precision="fp32", **dataset):
 
 
 def of_polynomial(**how):
-    return facts(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
+    return compute_model_stats(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
 
 
 def of_images(model, size, channels=1, **how):
-    return facts(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
+    return compute_model_stats(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
 
 
 def test_linear_layer_stats_match_manual_calculation():
@@ -97,7 +97,7 @@ def test_frozen_weights_count_as_neither_parameters_nor_gradients():
 
 def test_sequence_models_have_stats():
     translation = {"words": 20, "length": 6}
-    known = facts(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
+    known = compute_model_stats(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
     assert known["flops_per_sample"] > 0
     assert known["activation_bytes"] > 0
 
@@ -115,14 +115,14 @@ class Asking(Polynomial):
 
 
 def test_what_cannot_be_found_is_absent():
-    known = facts(Asking(4), job(features=4), Regression("smooth_l1_loss"))
+    known = compute_model_stats(Asking(4), job(features=4), Regression("smooth_l1_loss"))
     assert known == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20}
 
 
 def test_the_model_and_the_random_numbers_are_left_as_they_are():
     model, state = Transformer(20, 6, 8, 2, 1, 16, 0.1), torch.random.get_rng_state()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    facts(model, job(words=20, length=6), Translation())
+    compute_model_stats(model, job(words=20, length=6), Translation())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)

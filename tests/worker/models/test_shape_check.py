@@ -2,17 +2,17 @@ import pytest
 import torch
 from torch import nn
 
-from epochmeter.worker.data.synthetic import ReadyBatches
-from epochmeter.worker.device import count
-from epochmeter.worker.loop import Tally, train
+from epochmeter.worker.data.synthetic import SyntheticBatches
+from epochmeter.worker.device import sample_count
+from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.models.lenet import LeNet
-from epochmeter.worker.models.model_stats import facts
+from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.shape_check import check_inputs, check_smallest, on_meta
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
-from epochmeter.worker.precision import AsIs, Plain
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import Classification, Regression, Translation
 
 IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
@@ -188,7 +188,7 @@ class NamedTask:
     def weight(self, targets):
         return len(targets["scores"])
 
-    def right(self, outputs, targets):
+    def correct(self, outputs, targets):
         return None
 
 
@@ -198,8 +198,11 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     with pytest.raises(ValueError, match="target_accuracy"):
         check_inputs(model, dict(one, target_accuracy=0.9), task)
     sgd = {"_target_": "torch.optim.SGD", "lr": 0.1}
-    assert facts(model, dict(one, optimizer=sgd, precision="fp32"), task)["flops_per_sample"] == 2 * 2 * 4 * 2
-    tally = Tally(task, torch.device("cpu"), count)
-    batches = ReadyBatches(10, dict(one, seed=0), task, pinned=False)
-    train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), tally, AsIs(), Plain())
-    assert (tally.samples, tally.sums()["weight"]) == (10, 10)
+    assert (
+        compute_model_stats(model, dict(one, optimizer=sgd, precision="fp32"), task)["flops_per_sample"]
+        == 2 * 2 * 4 * 2
+    )
+    tally = EpochStats(task, torch.device("cpu"), sample_count)
+    batches = SyntheticBatches(10, dict(one, seed=0), task, pinned=False)
+    train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), tally, NullContext(), NullScaler())
+    assert (tally.samples, tally.totals()["weight"]) == (10, 10)

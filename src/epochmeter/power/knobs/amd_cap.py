@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from epochmeter.machine.amd import board_of, find_cards
-from epochmeter.power.knobs.watt_limit import WattLimit, bound, file_dial
+from epochmeter.machine.amd import board_card, find_cards
+from epochmeter.power.knobs.watt_limit import WattLimit, file_limit, read_bound
 
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
@@ -21,12 +21,12 @@ def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
     """
     cards = find_cards(Path(root))
     try:
-        boards = {board_of(bus, cards) for bus in buses}
+        boards = {board_card(bus, cards) for bus in buses}
     except OSError:
         return None
     dials = {}
     for board in sorted(boards):
         for cap in sorted(board.folder.glob("hwmon/hwmon*/power1_cap")):
-            low_w, high_w = (bound(cap.with_name(f"power1_cap_{which}")) for which in ("min", "max"))
-            dials[board.bus] = file_dial(cap, low_w=low_w, high_w=high_w)
+            low_w, high_w = (read_bound(cap.with_name(f"power1_cap_{which}")) for which in ("min", "max"))
+            dials[board.bus] = file_limit(cap, low_w=low_w, high_w=high_w)
     return WattLimit("amdgpu", dials) if len(dials) == len(boards) and dials else None

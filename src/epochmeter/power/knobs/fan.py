@@ -15,10 +15,10 @@ from typing import Any
 
 from epochmeter.machine.jetson import fan_duty
 from epochmeter.power.knobs import jtop_control, privilege
-from epochmeter.power.knobs.jtop_control import jtop_or_sudo
-from epochmeter.power.knobs.knob import Wish, settled
+from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
+from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
 
-FULL = 255
+MAX_DUTY = 255
 MANUAL, KERNEL = "manual", "temp_control"
 SERVICE = "nvfancontrol"
 
@@ -51,12 +51,12 @@ class Fan:
     def set(self, setting: str) -> None:
         """Set a fixed duty, or return control to a profile: as root, by jtop's service, or by sudo."""
         profile, duty = setting.split()
-        output = jtop_or_sudo(
-            lambda: jtop_control.set_fan(profile, 100 * int(duty) / FULL), lambda: self._by_sudo(profile, duty)
+        output = run_by_jtop_or_sudo(
+            lambda: jtop_control.set_fan(profile, 100 * int(duty) / MAX_DUTY), lambda: self._by_sudo(profile, duty)
         )
-        settled(self, setting, output)
+        wait_until_set(self, setting, output)
 
-    def same(self, setting: str, other: str) -> bool:
+    def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings have the same profile and, for `manual`, the same duty."""
         profile, duty = setting.split()
         other_profile, other_duty = other.split()
@@ -65,10 +65,10 @@ class Fan:
     def choices(self) -> str:
         return "max"
 
-    def wish(self, value: Any) -> Wish:
+    def target_for(self, value: Any) -> SettingTarget:
         if value != "max":
             raise ValueError(f"fan={value} is not valid\nhint: use keep or {self.choices()}")
-        return Wish(f"{MANUAL} {FULL}")
+        return SettingTarget(f"{MANUAL} {MAX_DUTY}")
 
     def by_hand(self, setting: str) -> str:
         profile, duty = setting.split()
@@ -81,12 +81,12 @@ class Fan:
     def _by_sudo(self, profile: str, duty: str) -> str:
         output = ""
         if self._kernel.exists():
-            privilege.write(self._kernel, str(int(profile == KERNEL)))
+            privilege.write_file(self._kernel, str(int(profile == KERNEL)))
         elif profile != MANUAL:
-            return privilege.as_root("systemctl", "start", SERVICE)
+            return privilege.run_as_root("systemctl", "start", SERVICE)
         elif self._profile() != MANUAL:
-            output = privilege.as_root("systemctl", "stop", SERVICE)
-        privilege.write(self._duty, duty)
+            output = privilege.run_as_root("systemctl", "stop", SERVICE)
+        privilege.write_file(self._duty, duty)
         return output
 
     def _profile(self) -> str:
@@ -101,13 +101,13 @@ def open_fan(root: str | Path) -> Fan | None:
     try:
         duty = fan_duty(root)
     except OSError as error:
-        raise privilege.unreadable(error) from error
+        raise privilege.unreadable_error(error) from error
     return Fan(root, duty) if duty else None
 
 
 def service_profile(root: Path) -> str | None:
     """The fan profile of nvfancontrol; None if that service is not running."""
-    if not shutil.which("systemctl") or privilege.answer("systemctl", "is-active", SERVICE).strip() != "active":
+    if not shutil.which("systemctl") or privilege.run_program("systemctl", "is-active", SERVICE).strip() != "active":
         return None
     try:
         profile = re.search(r"FAN_DEFAULT_PROFILE\s+(\w+)", (root / "etc/nvfancontrol.conf").read_text())

@@ -9,10 +9,10 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.jetson import FREE, LOCKED, clocks, gpu_devfreqs
+from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.power.knobs import jtop_control, privilege
-from epochmeter.power.knobs.jtop_control import JOIN_JTOP, jtop_or_sudo
-from epochmeter.power.knobs.knob import Wish, settled
+from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
+from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
 
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 """The original clocks if jtop's service locked them."""
@@ -29,7 +29,7 @@ class JetsonClocks:
     name = "jetson_clocks"
     devices: Sequence[str] = ()
     commands: Sequence[Sequence[str]] = ()  # none: `--restore FILE` writes the contents of any file as root
-    same = staticmethod(eq)
+    is_equal = staticmethod(eq)
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
@@ -59,22 +59,22 @@ class JetsonClocks:
             return
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
-            output = jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
+            output = run_by_jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
         elif self._stored.exists():
-            output = privilege.as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
+            output = privilege.run_as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
         else:
             output = jtop_control.lock_clocks(False)
-        settled(self, setting, output)
-        if setting == FREE:
+        wait_until_set(self, setting, output)
+        if setting == UNLOCKED:
             self._stored.unlink(missing_ok=True)
 
     def choices(self) -> str:
         return LOCKED
 
-    def wish(self, value: Any) -> Wish:
+    def target_for(self, value: Any) -> SettingTarget:
         if value != LOCKED:
             raise ValueError(f"clocks={value} is not valid\nhint: use keep or {self.choices()}")
-        return Wish(LOCKED)
+        return SettingTarget(LOCKED)
 
     def by_hand(self, setting: str) -> str:
         if setting == LOCKED:
@@ -84,10 +84,10 @@ class JetsonClocks:
 
     def _lock(self) -> str:
         self._stored.parent.mkdir(parents=True, exist_ok=True)
-        output = privilege.as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
+        output = privilege.run_as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
         if not self._stored.exists():
             raise RuntimeError(f"jetson_clocks did not store the original clocks: {' '.join(output.split())}")
-        return privilege.as_root("jetson_clocks", allow=JOIN_JTOP)
+        return privilege.run_as_root("jetson_clocks", allow=JOIN_JTOP)
 
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from epochmeter.power.meters.jtop import connected
+from epochmeter.power.meters.jtop import connect_client
 
 INTERVAL_S = 0.5
 JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
 
 
-def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
+def run_by_jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
     """Change a setting that needs root: directly as root, else by jtop's service, else by sudo.
 
     Args:
@@ -41,7 +41,7 @@ def jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
 
 def set_mode(number: int, name: str) -> str:
     """Request a power mode; RuntimeError if jtop, which counts the modes itself, has another number for it."""
-    with connected(INTERVAL_S) as client:
+    with connect_client(INTERVAL_S) as client:
         if client.nvpmodel is None or client.nvpmodel.models[number : number + 1] != [name]:
             raise RuntimeError(f"jtop has no power mode {number} named {name}")
         client.nvpmodel.set_nvpmodel_id(number)
@@ -50,7 +50,7 @@ def set_mode(number: int, name: str) -> str:
 
 def lock_clocks(on: bool) -> str:
     """Request jetson_clocks, or the clocks from before jtop switched it on."""
-    with connected(INTERVAL_S) as client:
+    with connect_client(INTERVAL_S) as client:
         if client.jetson_clocks is None:
             raise RuntimeError("jtop does not find jetson_clocks")
         client.jetson_clocks = on
@@ -59,7 +59,7 @@ def lock_clocks(on: bool) -> str:
 
 def set_fan(profile: str, percent: float) -> str:
     """Request a fan profile, such as quiet, and the speed in percent if the profile is manual."""
-    with connected(INTERVAL_S) as client:
+    with connect_client(INTERVAL_S) as client:
         name = next(iter(client.fan), None)
         if name is None:
             raise RuntimeError("jtop does not find a fan")

@@ -1,7 +1,7 @@
 """Knobs: device settings that a run changes and that are restored however the run ends.
 
-The original value is written to the journal (`Desk`) before a setting is changed, so that a later start can restore it
-after a kill.
+The original value is written to the journal (`RestoreJournal`) before a setting is changed, so that a later start can
+restore it after a kill.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from epochmeter.machine.signals import Gate, undisturbed
-from epochmeter.power.knobs.restore_journal import Desk, Memo
+from epochmeter.machine.signals import SignalDeferral, uninterruptible
+from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
-SETTLES_S = 10.0
+SETTLE_LIMIT_S = 10.0
 """Longest time until a new setting can be read back, in seconds."""
 POLL_S = 0.05
 
 
-class Wish(NamedTuple):
+class SettingTarget(NamedTuple):
     """A value of a device setting that a job requests.
 
     Attributes:
@@ -37,7 +37,7 @@ class Wish(NamedTuple):
     setting: str
     watts: float | None = None
     note: str | None = None
-    most_w: float | None = None
+    max_w: float | None = None
 
 
 class Knob(Protocol):
@@ -64,20 +64,20 @@ class Knob(Protocol):
     def set(self, setting: str) -> None:
         """Change the setting and read it back; RuntimeError with the reason and a remedy if that fails."""
 
-    def same(self, setting: str, other: str) -> bool:
+    def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal, however they are written."""
 
     def choices(self) -> str:
         """The possible settings, as text."""
 
-    def wish(self, value: Any) -> Wish:
+    def target_for(self, value: Any) -> SettingTarget:
         """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
 
     def by_hand(self, setting: str) -> str:
         """The shell command that sets it."""
 
 
-class Holding:
+class AppliedSettings:
     """Device settings that are changed for the duration of a run.
 
     Args:
@@ -85,71 +85,76 @@ class Holding:
         say: Prints a message.
     """
 
-    def __init__(self, desk: Desk, say: Say) -> None:
+    def __init__(self, desk: RestoreJournal, say: Notify) -> None:
         self.applied: dict[str, str] = {}
         """The settings as read back after the change, by knob."""
-        self._desk, self._say = desk, say
+        self._journal, self._say = desk, say
         self._knobs: dict[str, Knob] = {}
-        self._memos: dict[str, Memo] = {}
+        self._saved_settings: dict[str, SavedSetting] = {}
 
-    def turn(self, knob: Knob, setting: str) -> None:
+    def apply(self, knob: Knob, setting: str) -> None:
         """Change a setting unless it is set already; its original value is first written to the journal."""
         now = was = knob.get()
         self._knobs[knob.name] = knob
         if was != setting:
-            memo = self._memos[knob.name] = self._desk.note(knob.name, knob.devices, was, knob.by_hand(was))
+            memo = self._saved_settings[knob.name] = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
             knob.set(setting)
             now = knob.get()
-            self._memos[knob.name] = self._desk.keep(memo._replace(ours=now, by_hand=knob.by_hand(was)))
+            self._saved_settings[knob.name] = self._journal.update(memo._replace(ours=now, by_hand=knob.by_hand(was)))
         self.applied[knob.name] = now
 
-    def drifted(self) -> list[str]:
+    def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""
-        return [message for name, applied in self.applied.items() if (message := drift(self._knobs[name], applied))]
+        return [
+            message for name, applied in self.applied.items() if (message := drift_message(self._knobs[name], applied))
+        ]
 
-    def put_back(self) -> list[str]:
+    def restore_all(self) -> list[str]:
         """Restore all settings in reverse order; returns one message per setting that could not be restored."""
         messages, failures = [], []
-        for name, memo in reversed(self._memos.items()):
+        for name, memo in reversed(self._saved_settings.items()):
             try:
-                messages.append(returned(self._knobs[name], memo, self._desk))
+                messages.append(restore_setting(self._knobs[name], memo, self._journal))
             except (Exception, SystemExit) as error:  # the other settings are restored anyway
-                failures.append(unrestored(memo, error, self._desk))
+                failures.append(restore_error(memo, error, self._journal))
         for text in filter(None, [*messages, *failures]):
             with suppress(Exception, SystemExit):  # the terminal may be gone
                 self._say(text)
         return failures
 
 
-class Held:
-    """Context manager of `held`. A generator would not be safe: a signal may end it before its `finally` block."""
+class SettingsContext:
+    """Context manager of `applied_settings`.
 
-    def __init__(self, turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> None:
-        self._turns, self._holding = turns, Holding(desk, say)
-        self._gate = Gate(Held.__exit__.__code__)
+    A generator would not be safe: a signal may end it before its `finally` block.
+    """
 
-    def __enter__(self) -> Holding:
-        self._gate.stand()
+    def __init__(self, turns: Sequence[tuple[Knob, SettingTarget]], desk: RestoreJournal, say: Notify) -> None:
+        self._targets, self._applied_settings = turns, AppliedSettings(desk, say)
+        self._signal_deferral = SignalDeferral(SettingsContext.__exit__.__code__)
+
+    def __enter__(self) -> AppliedSettings:
+        self._signal_deferral.install()
         try:
-            for knob, wish in self._turns:
-                with undisturbed():
-                    self._holding.turn(knob, wish.setting)
+            for knob, wish in self._targets:
+                with uninterruptible():
+                    self._applied_settings.apply(knob, wish.setting)
         except BaseException as error:
             self.__exit__(error)
             raise
-        return self._holding
+        return self._applied_settings
 
     def __exit__(self, *end: object) -> None:
-        self._gate.shut = True
-        failures = self._holding.put_back()
-        self._gate.leave()
-        if self._gate.came:
-            signal.raise_signal(self._gate.came[0])
+        self._signal_deferral.is_deferring = True
+        failures = self._applied_settings.restore_all()
+        self._signal_deferral.restore()
+        if self._signal_deferral.received:
+            signal.raise_signal(self._signal_deferral.received[0])
         if failures and end[0] is None:
             raise RuntimeError(" ".join(failures))
 
 
-def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Held:
+def applied_settings(turns: Sequence[tuple[Knob, SettingTarget]], desk: RestoreJournal, say: Notify) -> SettingsContext:
     """Change device settings for the duration of a `with` block and restore them in reverse order.
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
@@ -163,36 +168,38 @@ def held(turns: Sequence[tuple[Knob, Wish]], desk: Desk, say: Say) -> Held:
     Raises:
         RuntimeError: At exit, a setting could not be restored and no other exception ends the block.
     """
-    return Held(turns, desk, say)
+    return SettingsContext(turns, desk, say)
 
 
-def drift(knob: Knob, applied: str) -> str | None:
+def drift_message(knob: Knob, applied: str) -> str | None:
     """The message if a setting is no longer the applied one; None if it is."""
     try:
         now = knob.get()
     except (OSError, RuntimeError) as error:
         return f"cannot read {knob.name}, which was set to {applied}: {error}"
-    return None if knob.same(now, applied) else f"{knob.name} was set to {applied}, but something changed it to {now}."
+    return (
+        None if knob.is_equal(now, applied) else f"{knob.name} was set to {applied}, but something changed it to {now}."
+    )
 
 
-def returned(knob: Knob, memo: Memo, desk: Desk) -> str | None:
+def restore_setting(knob: Knob, memo: SavedSetting, desk: RestoreJournal) -> str | None:
     """Restore a setting and delete its journal entry; returns a message if someone else's change is kept instead."""
     now = knob.get()
     message = None
     if memo.ours is None:
-        undo(knob, memo.was)
-    elif knob.same(now, memo.ours):
+        undo_incomplete(knob, memo.was)
+    elif knob.is_equal(now, memo.ours):
         knob.set(memo.was)
-    elif not knob.same(now, memo.was):
+    elif not knob.is_equal(now, memo.was):
         message = (
             f"{knob.name} is not restored to {memo.was}: the run set it to {memo.ours}, but something changed it to "
             f"{now}, which is kept."
         )
-    desk.drop(memo)
+    desk.remove(memo)
     return message
 
 
-def undo(knob: Knob, was: str) -> None:
+def undo_incomplete(knob: Knob, was: str) -> None:
     """Restore a setting whose change did not complete, in this process or in one that was killed.
 
     The original is written even if it can be read already, since the requested change may take effect late. If that
@@ -206,11 +213,11 @@ def undo(knob: Knob, was: str) -> None:
     try:
         knob.set(was)
     except (OSError, RuntimeError):
-        if (requested and knob.pending) or not knob.same(knob.get(), was):
+        if (requested and knob.pending) or not knob.is_equal(knob.get(), was):
             raise
 
 
-def settled(knob: Knob, setting: str, output: str) -> None:
+def wait_until_set(knob: Knob, setting: str, output: str) -> None:
     """Wait until a requested setting can be read back.
 
     Args:
@@ -219,18 +226,18 @@ def settled(knob: Knob, setting: str, output: str) -> None:
         output: The output of the program that was asked to set it, for the error.
 
     Raises:
-        RuntimeError: The device has another setting after `SETTLES_S` seconds.
+        RuntimeError: The device has another setting after `SETTLE_LIMIT_S` seconds.
     """
     knob.pending = True
-    if not within_time(lambda: knob.same(knob.get(), setting)):
+    if not poll_until(lambda: knob.is_equal(knob.get(), setting)):
         detail = f" {' '.join(output.split())}" if output else ""
         raise RuntimeError(f"cannot set {knob.name} to {setting}: the device is at {knob.get()}.{detail}")
     knob.pending = False
 
 
-def within_time(reached: Callable[[], bool]) -> bool:
-    """Poll until a device has reached a state; False after `SETTLES_S` seconds."""
-    end = time.monotonic() + SETTLES_S
+def poll_until(reached: Callable[[], bool]) -> bool:
+    """Poll until a device has reached a state; False after `SETTLE_LIMIT_S` seconds."""
+    end = time.monotonic() + SETTLE_LIMIT_S
     while not reached():
         if time.monotonic() > end:
             return False
@@ -238,11 +245,11 @@ def within_time(reached: Callable[[], bool]) -> bool:
     return True
 
 
-def unrestored(memo: Memo, error: BaseException, desk: Desk) -> str:
+def restore_error(memo: SavedSetting, error: BaseException, desk: RestoreJournal) -> str:
     """The message for a setting that cannot be restored, with the command that does it by hand."""
-    return f"cannot restore {memo.knob} to {memo.was}: {error}\nhint: {by_hand(memo, desk)}"
+    return f"cannot restore {memo.knob} to {memo.was}: {error}\nhint: {manual_restore_command(memo, desk)}"
 
 
-def by_hand(memo: Memo, desk: Desk) -> str:
+def manual_restore_command(memo: SavedSetting, desk: RestoreJournal) -> str:
     """The command to paste that restores a setting and deletes its journal entry."""
     return f"{memo.by_hand} && rm {shlex.quote(str(desk.file(memo)))}"

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from epochmeter.power.knobs.watt_limit import Dial, WattLimit
+from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
 REMEDY = (
     "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus, on the host and set "
@@ -38,7 +38,7 @@ def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
         ) from error
     try:
         pynvml.nvmlInit()
-        dials = {uuid: dial(uuid) for uuid in gpus}
+        dials = {uuid: gpu_limit(uuid) for uuid in gpus}
     except pynvml.NVMLError_NotSupported:
         return None
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
@@ -46,7 +46,7 @@ def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
     return WattLimit("NVML", dials) if dials else None
 
 
-def dial(uuid: str) -> Dial:
+def gpu_limit(uuid: str) -> DeviceLimit:
     """Open one GPU's limit; NVMLError_NotSupported if it has none."""
     import pynvml
     from zeus.device.gpu.nvidia import NVIDIAGPU, ZeusdNVIDIAGPU
@@ -56,21 +56,23 @@ def dial(uuid: str) -> Dial:
     low_mw, high_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
 
     def read() -> float:
-        with told(f"cannot read the power limit of GPU {uuid}"):
+        with as_runtime_error(f"cannot read the power limit of GPU {uuid}"):
             return pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000
 
     def write(watts: float) -> None:
-        with told(f"cannot set the power limit of GPU {uuid} to {watts:g} W", REMEDY):
+        with as_runtime_error(f"cannot set the power limit of GPU {uuid} to {watts:g} W", REMEDY):
             # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
             index, daemon = pynvml.nvmlDeviceGetIndex(handle), ZeusdConfig.from_env()
             gpu = ZeusdNVIDIAGPU(index, ZeusdClient(daemon)) if daemon else NVIDIAGPU(index)
             gpu.set_power_management_limit(round(watts * 1000))
 
-    return Dial(low_mw / 1000, high_mw / 1000, read, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}")
+    return DeviceLimit(
+        low_mw / 1000, high_mw / 1000, read, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}"
+    )
 
 
 @contextmanager
-def told(what: str, remedy: str = "") -> Iterator[None]:
+def as_runtime_error(what: str, remedy: str = "") -> Iterator[None]:
     """Convert errors of NVML and zeus to RuntimeError; zeus's warning about root is part of the message.
 
     Args:

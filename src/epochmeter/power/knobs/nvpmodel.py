@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.jetson import LOCKED, clocks
-from epochmeter.machine.power_modes import CONF, Mode, current, modes
-from epochmeter.machine.sysfs import found
+from epochmeter.machine.power_modes import CONF_FILE, Mode, current_mode, read_modes
+from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs import jtop_control, privilege
-from epochmeter.power.knobs.jtop_control import jtop_or_sudo
-from epochmeter.power.knobs.knob import Wish, settled
+from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
+from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
 
-ASKS = ("nvpmodel", "-q")
+QUERY_COMMAND = ("nvpmodel", "-q")
 
 
 class Nvpmodel:
@@ -29,22 +29,25 @@ class Nvpmodel:
     name = "nvpmodel"
     devices: Sequence[str] = ()
     pending = False  # true: jtop's service may still apply a mode that it did not apply in time
-    same = staticmethod(eq)
+    is_equal = staticmethod(eq)
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        conf = privilege.read(root / CONF)
-        self._modes, self._default = modes(conf)
+        conf = privilege.read_file(root / CONF_FILE)
+        self._modes, self._default = read_modes(conf)
         written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
         self.files: Sequence[Path] = [file for file in written if file.exists()]
-        self.commands: Sequence[Sequence[str]] = [ASKS, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
+        self.commands: Sequence[Sequence[str]] = [
+            QUERY_COMMAND,
+            *(("nvpmodel", "-m", str(number)) for number in self._modes),
+        ]
 
     def get(self) -> str:
         return str(self._current())
 
     def set(self, setting: str) -> None:
         """Change the power mode: as root, by jtop's service for its group, or by sudo."""
-        mode = self._of(setting)
+        mode = self._mode_of(setting)
         if mode == self._current() and not self.pending:
             return
         if clocks(self._root) == LOCKED:
@@ -52,7 +55,7 @@ class Nvpmodel:
                 f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
                 "hint: sudo jetson_clocks --restore"
             )
-        settled(self, str(mode), meant(turn(mode), mode))
+        wait_until_set(self, str(mode), explain_output(set_power_mode(mode), mode))
 
     def choices(self) -> str:
         """All power modes; those that need a reboot are listed separately."""
@@ -64,14 +67,14 @@ class Nvpmodel:
                 return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
-    def wish(self, value: Any) -> Wish:
+    def target_for(self, value: Any) -> SettingTarget:
         """Select a mode by name, `id:n` or watts.
 
         Raises:
             ValueError: There is no such mode.
             RuntimeError: The change needs a reboot.
         """
-        candidates, rule = self._fitting(value)
+        candidates, rule = self._matching_modes(value)
         mode = max(candidates, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
         note = None
         if rule or len(candidates) > 1:
@@ -83,17 +86,17 @@ class Nvpmodel:
                 f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
                 f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
             )
-        return Wish(str(mode), mode.watts, note, self._most_w())
+        return SettingTarget(str(mode), mode.watts, note, self._max_mode_w())
 
     def by_hand(self, setting: str) -> str:
-        return f"sudo nvpmodel -m {self._of(setting).number}"
+        return f"sudo nvpmodel -m {self._mode_of(setting).number}"
 
-    def _most_w(self) -> float | None:
+    def _max_mode_w(self) -> float | None:
         """The largest watts of all modes; None if one has no limit in its name, such as MAXN."""
         watts = [mode.watts for mode in self._modes.values()]
         return None if None in watts else max(filter(None, watts), default=None)
 
-    def _fitting(self, value: Any) -> tuple[list[Mode], str]:
+    def _matching_modes(self, value: Any) -> tuple[list[Mode], str]:
         """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
         text = str(value).upper()
         modes = self._modes.values()
@@ -108,25 +111,25 @@ class Nvpmodel:
 
     def _current(self) -> Mode:
         """The current mode, from its status file, else from `nvpmodel -q`."""
-        number = current(self._root)
+        number = current_mode(self._root)
         if number is None:
-            output = privilege.answer(*ASKS)
-            match = found(r"NV Power Mode:.*\n(\d+)", output)
+            output = privilege.run_program(*QUERY_COMMAND)
+            match = match_group(r"NV Power Mode:.*\n(\d+)", output)
             if not match:
                 raise RuntimeError(f"nvpmodel does not report the power mode: {output.strip()}")
             number = int(match)
-        return self._numbered(number)
+        return self._mode_by_number(number)
 
-    def _of(self, setting: str) -> Mode:
-        return self._numbered(int(setting.rpartition("id:")[2].rstrip(")")))
+    def _mode_of(self, setting: str) -> Mode:
+        return self._mode_by_number(int(setting.rpartition("id:")[2].rstrip(")")))
 
-    def _numbered(self, number: int) -> Mode:
+    def _mode_by_number(self, number: int) -> Mode:
         return self._modes.get(number) or Mode(number, "unknown", 0, frozenset())
 
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """Open the power mode of the Jetson below `root`; None on other machines."""
-    return Nvpmodel(Path(root)) if (Path(root) / CONF).exists() else None
+    return Nvpmodel(Path(root)) if (Path(root) / CONF_FILE).exists() else None
 
 
 def needs_reboot(current: Mode, mode: Mode) -> bool:
@@ -134,15 +137,15 @@ def needs_reboot(current: Mode, mode: Mode) -> bool:
     return current.gating != mode.gating
 
 
-def turn(mode: Mode) -> str:
+def set_power_mode(mode: Mode) -> str:
     """Run nvpmodel to change the mode and return its output; its prompt gets no input, so it never reboots."""
-    return jtop_or_sudo(
+    return run_by_jtop_or_sudo(
         lambda: jtop_control.set_mode(mode.number, mode.name),
-        lambda: privilege.as_root("nvpmodel", "-m", str(mode.number)),
+        lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
     )
 
 
-def meant(output: str, mode: Mode) -> str:
+def explain_output(output: str, mode: Mode) -> str:
     """Return nvpmodel's output, replaced by a hint if it prompted for a reboot."""
     return (
         f"It needs a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", output, re.I) else output

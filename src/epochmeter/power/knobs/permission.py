@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
-from epochmeter.power.knobs.nvpmodel import ASKS
+from epochmeter.power.knobs.nvpmodel import QUERY_COMMAND
 
-HARMLESS = {"nvpmodel": ASKS, "jetson_clocks": ("jetson_clocks", "--show")}
+HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
-ZEUSD = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
+ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
 """The environment variables that name zeus's service."""
-OF_JTOP = ("nvpmodel", "jetson_clocks", "fan")
+JTOP_KNOBS = ("nvpmodel", "jetson_clocks", "fan")
 """The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"
 FROM_CONTAINER = "in a container: start it with --privileged"
@@ -26,43 +26,46 @@ def permission(knob: Knob) -> tuple[str, str | None]:
         The way ("as root", "directly", "by sudo", ...) and None; or "" and a remedy.
     """
     if knob.name == "NVML":
-        return by_driver()
+        return driver_permission()
     if os.geteuid() == 0:
-        return as_root(knob)
-    if knob.name not in OF_JTOP and all(map(privilege.writable, knob.files)):
+        return root_permission(knob)
+    if knob.name not in JTOP_KNOBS and all(map(privilege.can_open_for_writing, knob.files)):
         return "directly", None
-    if knob.name in OF_JTOP and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
+    if knob.name in JTOP_KNOBS and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
         return "by jtop's service", None
-    if by_sudo(knob):
+    if sudo_permission(knob):
         return "by sudo", None
-    rules = [privilege.rule(knob.commands)] if knob.commands else []
-    return "", " or: ".join([*([JOIN_JTOP] if knob.name in OF_JTOP else []), *rules])
+    rules = [privilege.sudoers_rule(knob.commands)] if knob.commands else []
+    return "", " or: ".join([*([JOIN_JTOP] if knob.name in JTOP_KNOBS else []), *rules])
 
 
-def by_driver() -> tuple[str, str | None]:
+def driver_permission() -> tuple[str, str | None]:
     """The permission to set the limit of an NVIDIA GPU."""
-    if any(name in os.environ for name in ZEUSD):
+    if any(name in os.environ for name in ZEUSD_VARIABLES):
         return "by zeusd", None
     if privilege.is_administrator():
         return "as root", None
     container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
-    return "", f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD)}{container}"
+    return "", f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}{container}"
 
 
-def as_root(knob: Knob) -> tuple[str, str | None]:
+def root_permission(knob: Knob) -> tuple[str, str | None]:
     """Check whether root may change a setting: in a container, the kernel's files are often read-only."""
-    if knob.name in HARMLESS and not shutil.which(HARMLESS[knob.name][0]):
-        return "", f"make the board's own {HARMLESS[knob.name][0]} available here, or use jtop's service as its user"
-    closed = [file for file in knob.files if not privilege.writable(file)]
+    if knob.name in HARMLESS_COMMANDS and not shutil.which(HARMLESS_COMMANDS[knob.name][0]):
+        return (
+            "",
+            f"make the board's own {HARMLESS_COMMANDS[knob.name][0]} available here, or use jtop's service as its user",
+        )
+    closed = [file for file in knob.files if not privilege.can_open_for_writing(file)]
     return ("", f"{closed[0]} is read-only here; {FROM_CONTAINER}") if closed else ("as root", None)
 
 
-def by_sudo(knob: Knob) -> bool:
+def sudo_permission(knob: Knob) -> bool:
     """Whether sudo runs the commands that change a setting without a password."""
-    if knob.name not in HARMLESS:
+    if knob.name not in HARMLESS_COMMANDS:
         return all(map(privilege.may_write, knob.files))
     try:
-        privilege.as_root(*HARMLESS[knob.name])
+        privilege.run_as_root(*HARMLESS_COMMANDS[knob.name])
     except RuntimeError:
         return False
     return True

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from epochmeter.machine.signals import STOPPING
-from epochmeter.machine.sysfs import found, text
+from epochmeter.machine.signals import STOP_SIGNALS
+from epochmeter.machine.sysfs import match_group, read_text
 
 LIMIT_S = 30
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -22,8 +22,10 @@ SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
 CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
-LOCKED_OUT = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
-GONE_S = 1
+NO_PRIVILEGE_REMEDY = (
+    "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
+)
+KILL_WAIT_S = 1
 """Longest wait for a killed program, in seconds."""
 REFUSAL = re.compile(
     r"^.*(?:password is required|authentication is required|terminal is required|not allowed to execute"
@@ -33,7 +35,7 @@ REFUSAL = re.compile(
 """sudo's messages when it does not run a program; other messages, such as an unknown host, are only warnings."""
 
 
-def answer(*command: str, typed: str | None = None) -> str:
+def run_program(*command: str, typed: str | None = None) -> str:
     """Run a program and return its output, standard error included.
 
     The exit code is ignored, since the vendors' programs exit with 0 even if they have done nothing.
@@ -48,7 +50,7 @@ def answer(*command: str, typed: str | None = None) -> str:
     # Ctrl-C goes to every program of the terminal and must not interrupt this one.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
@@ -67,14 +69,14 @@ def answer(*command: str, typed: str | None = None) -> str:
     except subprocess.TimeoutExpired as error:
         with suppress(PermissionError, subprocess.TimeoutExpired):  # a user may not kill root's process
             process.kill()
-            process.wait(GONE_S)
+            process.wait(KILL_WAIT_S)
         for pipe in filter(None, (process.stdin, process.stdout)):
             with suppress(BrokenPipeError):
                 pipe.close()
         raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s") from error
 
 
-def as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
+def run_as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
     """Run a program that needs root: directly as root, else by `sudo -n`.
 
     Args:
@@ -89,20 +91,20 @@ def as_root(*command: str, typed: str | None = None, allow: str | None = None) -
         RuntimeError: This user may not run it.
     """
     if os.geteuid() == 0:
-        return answer(*command, typed=typed)
+        return run_program(*command, typed=typed)
     text = shlex.join(command)
     try:
-        output = answer("sudo", "-n", *command, typed=typed)
+        output = run_program("sudo", "-n", *command, typed=typed)
     except RuntimeError as error:
         raise RuntimeError(f"`{text}` needs root: {error}") from error
     if refusal := REFUSAL.search(output):
         raise RuntimeError(
-            f"`{text}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or rule([command])}"
+            f"`{text}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or sudoers_rule([command])}"
         )
     return output
 
 
-def rule(commands: Sequence[Sequence[str]]) -> str:
+def sudoers_rule(commands: Sequence[Sequence[str]]) -> str:
     """Return the command to paste that lets this user run these commands as root without a password.
 
     The rule has the exact arguments, since `tee` or `nvpmodel` with any arguments could write any file.
@@ -125,53 +127,55 @@ def in_sudoers(command: Sequence[str]) -> str:
     return " ".join(escaped if arguments else [*escaped, '""'])
 
 
-def writable(file: Path) -> bool:
+def can_open_for_writing(file: Path) -> bool:
     """Whether this process may open a file for writing; root may not if the file is on a read-only mount."""
     return os.access(file, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def may_write(file: Path) -> bool:
-    """Whether `write` may write to one of the kernel's files, checked without writing anything.
+    """Whether `write_file` may write to one of the kernel's files, checked without writing anything.
 
     The same command is run without input: `tee` then only opens and closes the file. That would truncate a file outside
     sysfs, as of a recorded board; such a file counts as writable only if this process may write it directly.
     """
-    if writable(file):
+    if can_open_for_writing(file):
         return True
     try:
-        return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(as_root("tee", str(file)))
+        return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(run_as_root("tee", str(file)))
     except (OSError, RuntimeError):
         return False
 
 
 def is_administrator() -> bool:
     """Whether this process has CAP_SYS_ADMIN on the host, which drivers require; root in a container may lack it."""
-    mapped = text(PROCESS / "uid_map").split()
-    effective = int(found(r"^CapEff:\s*([0-9a-f]+)", text(PROCESS / "status")) or "0", 16)
+    mapped = read_text(PROCESS / "uid_map").split()
+    effective = int(match_group(r"^CapEff:\s*([0-9a-f]+)", read_text(PROCESS / "status")) or "0", 16)
     return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
 
 
-def read(file: Path) -> str:
+def read_file(file: Path) -> str:
     """Read a kernel or configuration file, stripped; RuntimeError if this user may not read it."""
     try:
         return file.read_text().strip()
     except OSError as error:
-        raise unreadable(error) from error
+        raise unreadable_error(error) from error
 
 
-def unreadable(error: OSError) -> RuntimeError:
+def unreadable_error(error: OSError) -> RuntimeError:
     """The error for a file that cannot be read, with a hint."""
     file = error.filename
     return RuntimeError(f"cannot read {file}: {error.strerror}\nhint: sudo chmod a+r {file}")
 
 
-def write(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """Write to a kernel file, directly or by `sudo tee`; RuntimeError if both fail."""
     try:
         file.write_text(text)
     except PermissionError:
-        output = as_root("tee", str(file), typed=text)
+        output = run_as_root("tee", str(file), typed=text)
         if refused := TEE_ERROR.search(output):
-            raise RuntimeError(f"the kernel refused to write {text}: {refused[1]}\nhint: {LOCKED_OUT}") from None
+            raise RuntimeError(
+                f"the kernel refused to write {text}: {refused[1]}\nhint: {NO_PRIVILEGE_REMEDY}"
+            ) from None
     except OSError as error:
-        raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {LOCKED_OUT}") from error
+        raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {NO_PRIVILEGE_REMEDY}") from error

@@ -1,6 +1,6 @@
 """The device settings that a job requests, and the restoration of settings that a killed run left changed.
 
-It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks` and `fan`.
+It finds the `Knob` of this machine for each of the keys `power_limit_knob`, `clocks` and `fan`.
 """
 
 from __future__ import annotations
@@ -11,48 +11,55 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import Clocks, Fan, Job
-from epochmeter.machine.signals import undisturbed
+from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.amd_cap import open_amd_cap
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import Knob, Say, Wish, by_hand, returned, unrestored
+from epochmeter.power.knobs.knob import (
+    Knob,
+    Notify,
+    SettingTarget,
+    manual_restore_command,
+    restore_error,
+    restore_setting,
+)
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
-from epochmeter.power.knobs.restore_journal import Desk, Memo
+from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-UNTOUCHED: Mapping[str, Any] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
+DEFAULTS: Mapping[str, Any] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
 """The keys that request a device setting, with the value that leaves the setting unchanged."""
-LASTING = ("nvpmodel", "fan")
+PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
-OF_A_JETSON = ("/etc/nv_tegra_release", JTOP_SOCKET)
+JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
 """Files that only a Jetson has; a container on a Jetson may show no more than jtop's socket."""
-ABSENT = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
+NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
-class Demand(NamedTuple):
+class SettingRequest(NamedTuple):
     """A device setting that a job requests.
 
     Attributes:
-        key: `power_limit`, `clocks` or `fan`.
+        key: `power_limit_knob`, `clocks` or `fan`.
         asked: The configured value.
         knob: This machine's device setting for the key; None if it has none.
     """
 
     key: str
-    asked: Any
+    requested: Any
     knob: Knob | None
 
     @property
-    def lack(self) -> str | None:
+    def missing_message(self) -> str | None:
         """Why the setting cannot be changed here, which makes the run a rehearsal; None if it can."""
-        return None if self.knob else f"{self.key}={self.asked}: this machine has {ABSENT[self.key]}"
+        return None if self.knob else f"{self.key}={self.requested}: this machine has {NO_KNOB_MESSAGES[self.key]}"
 
 
-def demanded(
-    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: Desk
-) -> list[Demand]:
+def requested_settings(
+    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: RestoreJournal
+) -> list[SettingRequest]:
     """List the device settings that a job requests, in the order in which they are changed.
 
     Args:
@@ -65,15 +72,15 @@ def demanded(
     Raises:
         RuntimeError: The machine has the setting, but it cannot be read.
     """
-    if any(getattr(job, key) != untouched for key, untouched in UNTOUCHED.items()):
+    if any(getattr(job, key) != untouched for key, untouched in DEFAULTS.items()):
         refuse_replay(root)
     requested = []
     if job.power_limit is not None:
-        requested.append(Demand("power_limit", job.power_limit, power_limit(trains_on_gpu, gpus, root)))
+        requested.append(SettingRequest("power_limit", job.power_limit, power_limit_knob(trains_on_gpu, gpus, root)))
     if job.clocks is not Clocks.keep:
-        requested.append(Demand("clocks", job.clocks.name, open_jetson_clocks(root, desk.folder)))
+        requested.append(SettingRequest("clocks", job.clocks.name, open_jetson_clocks(root, desk.folder)))
     if job.fan is not Fan.keep:
-        requested.append(Demand("fan", job.fan.name, open_fan(root)))
+        requested.append(SettingRequest("fan", job.fan.name, open_fan(root)))
     return requested
 
 
@@ -85,14 +92,14 @@ def refuse_replay(root: str) -> None:
     Raises:
         RuntimeError: `root` is a recorded board, and this machine is a Jetson.
     """
-    if root != "/" and any(Path(file).exists() for file in OF_A_JETSON):
+    if root != "/" and any(Path(file).exists() for file in JETSON_FILES):
         raise RuntimeError(
             f"cannot change device settings: machine.root={root} is a recorded board, and the change would affect "
             "this Jetson instead\nhint: leave machine.root out, or add rehearse=true"
         )
 
 
-def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
+def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
     """Return the power limit of the training device; None if it has none.
 
     On a Jetson it is the power mode, which limits the whole module, whether CPU or GPU trains.
@@ -122,17 +129,17 @@ def power_limit(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: st
     )
 
 
-def wishes(demands: Sequence[Demand]) -> list[tuple[Knob, Wish]]:
+def resolve_targets(demands: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
     """Return the setting to apply to each knob that this machine has.
 
     Raises:
         ValueError: A value is out of range.
         RuntimeError: A change needs a reboot.
     """
-    return [(demand.knob, demand.knob.wish(demand.asked)) for demand in demands if demand.knob]
+    return [(demand.knob, demand.knob.target_for(demand.requested)) for demand in demands if demand.knob]
 
 
-def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
+def restore_after_kill(desk: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:
     """Restore the settings that killed runs left changed, unless a person or a reboot has changed them since.
 
     A setting that cannot be restored causes a warning; runs that do not need the setting continue.
@@ -147,60 +154,61 @@ def put_back(desk: Desk, say: Say, tried: Sequence[Memo] = ()) -> list[Memo]:
     """
     failed = list(tried)
     messages = [] if tried else [f"warning: {text}" for text in desk.damaged()]
-    if any(memo not in failed for memo in desk.left()):
+    if any(memo not in failed for memo in desk.unrestored()):
         try:
-            with desk.alone():
-                for memo in (memo for memo in desk.left() if memo not in failed):
-                    with undisturbed():
+            with desk.locked():
+                for memo in (memo for memo in desk.unrestored() if memo not in failed):
+                    with uninterruptible():
                         try:
-                            messages.append(cleared(memo, desk))
+                            messages.append(restore_one(memo, desk))
                         except (Exception, SystemExit) as error:  # the other settings are restored anyway
                             failed.append(memo)
-                            messages.append(f"warning: {unrestored(memo, error, desk)}")
+                            messages.append(f"warning: {restore_error(memo, error, desk)}")
         except RuntimeError as error:
             messages.append(f"warning: {error}")
-            failed += [memo for memo in desk.left() if memo not in failed]
+            failed += [memo for memo in desk.unrestored() if memo not in failed]
     for text in messages:
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
     return failed
 
 
-def refuse_unrestored(knobs: Sequence[Knob], desk: Desk) -> None:
+def refuse_unrestored(knobs: Sequence[Knob], desk: RestoreJournal) -> None:
     """Refuse to change a setting that an earlier run left changed; RuntimeError, with the command that restores it.
 
-    Call it after `put_back`. Another change would lose the original value.
+    Call it after `restore_after_kill`. Another change would lose the original value.
     """
     for knob in knobs:
         if memo := desk.blocking(knob.name, knob.devices):
             raise RuntimeError(
                 f"cannot set {knob.name}: an earlier run ({memo.when}: {memo.command}) changed it, and it could not be "
-                f"restored to {memo.was}\nhint: {by_hand(memo, desk)}"
+                f"restored to {memo.was}\nhint: {manual_restore_command(memo, desk)}"
             )
 
 
-def cleared(memo: Memo, desk: Desk) -> str:
+def restore_one(memo: SavedSetting, desk: RestoreJournal) -> str:
     """Restore the setting of a journal entry and delete the entry.
 
     Returns:
         A message that says what was restored, or why nothing had to be.
     """
-    rebooted = memo.boot_id != desk.boot_id and memo.knob not in LASTING
+    rebooted = memo.boot_id != desk.boot_id and memo.knob not in PERSISTENT_KNOBS
     if not rebooted:
         refuse_replay(memo.root)
-    knob = None if rebooted else reopened(memo, desk)
+    knob = None if rebooted else reopen_knob(memo, desk)
     setting = memo.ours or "another setting"
     if knob is None:
-        desk.drop(memo)
+        desk.remove(memo)
         reason = "a reboot has reset it" if rebooted else "the device no longer exists"
         return f"{memo.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
     run = f"pid {memo.pid}, {memo.when}: {memo.command}"
     return (
-        returned(knob, memo, desk) or f"restored {memo.knob} to {memo.was}: a killed run ({run}) left it at {setting}"
+        restore_setting(knob, memo, desk)
+        or f"restored {memo.knob} to {memo.was}: a killed run ({run}) left it at {setting}"
     )
 
 
-def reopened(memo: Memo, desk: Desk) -> Knob | None:
+def reopen_knob(memo: SavedSetting, desk: RestoreJournal) -> Knob | None:
     """Return the knob of a journal entry; None if the machine no longer has it."""
     match memo.knob:
         case "nvpmodel":

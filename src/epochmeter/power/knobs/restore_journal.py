@@ -16,11 +16,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.process_identity import began, numbers
-from epochmeter.shared.atomic_files import read_json, sync, write_json
+from epochmeter.machine.process_identity import pid_namespace, start_ticks
+from epochmeter.shared.atomic_files import fsync_folder, read_json, write_json
 
 
-class Memo(NamedTuple):
+class SavedSetting(NamedTuple):
     """A journal entry: an original setting, the applied one, and the process that changed it."""
 
     knob: str
@@ -42,7 +42,7 @@ class Memo(NamedTuple):
     """PID namespace of `pid`, as `process_identity.numbers` returns it: in another one, `pid` means another process."""
 
 
-class Desk:
+class RestoreJournal:
     """The journal of one user on one machine.
 
     Args:
@@ -57,7 +57,7 @@ class Desk:
         self.folder = (Path(state_dir) if state_dir else Path(home, "epochmeter")) / platform.node()
         self.root, self.boot_id, self.command = root, boot_id, command
 
-    def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> Memo:
+    def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> SavedSetting:
         """Record an original setting before it is changed.
 
         Args:
@@ -71,22 +71,22 @@ class Desk:
         """
         pid = os.getpid()
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        by = (pid, began(pid), self.boot_id, when, self.command, numbers())
-        memo = Memo(knob, list(devices), self.root, was, None, by_hand, *by)
+        by = (pid, start_ticks(pid), self.boot_id, when, self.command, pid_namespace())
+        memo = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
         if earlier := self._read(self.file(memo)):
             raise RuntimeError(
                 f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
                 f"hint: wait for that run; if it no longer exists, restore {earlier.was}: "
                 f"{earlier.by_hand} && rm {self.file(memo)}"
             )
-        return self.keep(memo)
+        return self.update(memo)
 
-    def keep(self, memo: Memo) -> Memo:
+    def update(self, memo: SavedSetting) -> SavedSetting:
         """Write an entry durably."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.file(memo), memo._asdict())
-            sync(self.folder)
+            fsync_folder(self.folder)
         except OSError as error:
             raise RuntimeError(
                 f"cannot write the journal of original device settings, so none is changed: {error}\n"
@@ -94,17 +94,17 @@ class Desk:
             ) from error
         return memo
 
-    def drop(self, memo: Memo) -> None:
+    def remove(self, memo: SavedSetting) -> None:
         """Delete an entry."""
         self.file(memo).unlink(missing_ok=True)
 
-    def left(self) -> list[Memo]:
+    def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
         memos = []
         for file in self.folder.glob("*.json"):
             with suppress(RuntimeError):
                 memos.append(self._read(file))
-        abandoned = (memo for memo in filter(None, memos) if not self._is_held(memo))
+        abandoned = (memo for memo in filter(None, memos) if not self._is_in_use(memo))
         return sorted(abandoned, key=lambda memo: memo.when, reverse=True)
 
     def damaged(self) -> list[str]:
@@ -117,14 +117,14 @@ class Desk:
                 messages.append(str(error))
         return messages
 
-    def blocking(self, knob: str, devices: Sequence[str]) -> Memo | None:
+    def blocking(self, knob: str, devices: Sequence[str]) -> SavedSetting | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
         self._read(self._file(knob, devices))
-        entries = (memo for memo in self.left() if memo.knob == knob)
+        entries = (memo for memo in self.unrestored() if memo.knob == knob)
         return next((memo for memo in entries if not devices or set(devices) & set(memo.devices)), None)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the journal against other processes, so that two concurrent starts do not restore the same setting."""
         try:
             file = (self.folder / "lock").open("w")
@@ -137,15 +137,15 @@ class Desk:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _is_held(self, memo: Memo) -> bool:
+    def _is_in_use(self, memo: SavedSetting) -> bool:
         """Whether the process of an entry may still be running; this process holds none when it calls this."""
         if memo.boot_id != self.boot_id:
             return False
-        if memo.numbers not in (None, numbers()):
+        if memo.numbers not in (None, pid_namespace()):
             return True
-        return memo.began is not None and began(memo.pid) == memo.began and memo.pid != os.getpid()
+        return memo.began is not None and start_ticks(memo.pid) == memo.began and memo.pid != os.getpid()
 
-    def file(self, memo: Memo) -> Path:
+    def file(self, memo: SavedSetting) -> Path:
         """The file of an entry. Devices are hashed, since their names together may exceed the length of a file name."""
         return self._file(memo.knob, memo.devices)
 
@@ -153,10 +153,10 @@ class Desk:
         digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]
         return self.folder / f"{knob}-{digest}.json"
 
-    def _read(self, file: Path) -> Memo | None:
+    def _read(self, file: Path) -> SavedSetting | None:
         """Read an entry; None if another process has just deleted it."""
         try:
-            return Memo(**read_json(file))
+            return SavedSetting(**read_json(file))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.power.knobs import privilege
-from epochmeter.power.knobs.knob import Wish, within_time
+from epochmeter.power.knobs.knob import SettingTarget, poll_until
 
 TOLERANCE = 0.01
 """Largest relative rounding of a limit by the device."""
 
 
-class Dial(NamedTuple):
+class DeviceLimit(NamedTuple):
     """The power limit of one device.
 
     Attributes:
@@ -48,15 +48,15 @@ class WattLimit:
 
     pending = False
 
-    def __init__(self, name: str, dials: Mapping[str, Dial]) -> None:
+    def __init__(self, name: str, dials: Mapping[str, DeviceLimit]) -> None:
         self.name = name
         self.devices: Sequence[str] = list(dials)
-        self._dials = list(dials.values())
-        self.files: Sequence[Path] = [dial.file for dial in self._dials if dial.file]
+        self._device_limits = list(dials.values())
+        self.files: Sequence[Path] = [dial.file for dial in self._device_limits if dial.file]
         self.commands: Sequence[Sequence[str]] = [("tee", str(file)) for file in self.files]
 
     def get(self) -> str:
-        limits = [spelled(dial.read()) for dial in self._dials]
+        limits = [format_watts(dial.read()) for dial in self._device_limits]
         return ", ".join(limits if len(set(limits)) > 1 else limits[:1])
 
     def set(self, setting: str) -> None:
@@ -71,36 +71,36 @@ class WattLimit:
             RuntimeError: A device refused the limit, or does not have it after `knob.SETTLES_S` seconds.
         """
         written, refusals = [], []
-        for dial, watts in zip(self._dials, self._limits(setting), strict=True):
+        for dial, watts in zip(self._device_limits, self._limits(setting), strict=True):
             try:
                 dial.write(watts)
                 written.append((dial, watts))
             except RuntimeError as error:
                 refusals.append(str(error))
         self.pending = bool(written)
-        reached = within_time(lambda: all(close(dial.read(), watts) for dial, watts in written))
+        reached = poll_until(lambda: all(is_close(dial.read(), watts) for dial, watts in written))
         self.pending = not reached
         if refusals:
             raise RuntimeError("\n".join(refusals))
         if not reached:
             raise RuntimeError(f"cannot set {self.name} to {setting}: the device is at {self.get()}.")
 
-    def same(self, setting: str, other: str) -> bool:
+    def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal except for rounding by the device."""
-        return all(map(close, self._limits(setting), self._limits(other)))
+        return all(map(is_close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
         """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
-        for dial in self._dials:
+        for dial in self._device_limits:
             dial.check()
         low, high = self._bounds()
-        source = next((dial.low_source for dial in self._dials if dial.low_w == low and dial.low_source), "")
+        source = next((dial.low_source for dial in self._device_limits if dial.low_w == low and dial.low_source), "")
         if low is None:
             upper = f"up to {high:g} W" if high else "watts"
             return f"{upper} (lowest limit unknown{source and f': {source}'})"
         return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
 
-    def wish(self, value: Any) -> Wish:
+    def target_for(self, value: Any) -> SettingTarget:
         choices = self.choices()
         if isinstance(value, str):
             raise ValueError(
@@ -110,29 +110,29 @@ class WattLimit:
         low, high = self._bounds()
         if (low and value < low) or (high and value > high):
             raise ValueError(f"power_limit={value} is out of the range of {self.name}: {choices}")
-        return Wish(spelled(value), value, most_w=high)
+        return SettingTarget(format_watts(value), value, max_w=high)
 
     def by_hand(self, setting: str) -> str:
-        limits = zip(self._dials, self._limits(setting), strict=True)
+        limits = zip(self._device_limits, self._limits(setting), strict=True)
         return " && ".join(dial.by_hand(watts) for dial, watts in limits)
 
     def _limits(self, setting: str) -> list[float]:
         limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
-        return limits * len(self._dials) if len(limits) == 1 else limits
+        return limits * len(self._device_limits) if len(limits) == 1 else limits
 
     def _bounds(self) -> tuple[float | None, float | None]:
         """The common range of all devices in watts."""
-        lows = [dial.low_w for dial in self._dials if dial.low_w]
-        highs = [dial.high_w for dial in self._dials if dial.high_w]
+        lows = [dial.low_w for dial in self._device_limits if dial.low_w]
+        highs = [dial.high_w for dial in self._device_limits if dial.high_w]
         return max(lows, default=None), min(highs, default=None)
 
 
-def close(watts: float, requested_w: float) -> bool:
+def is_close(watts: float, requested_w: float) -> bool:
     """Whether a limit is the requested one except for rounding by the device."""
     return abs(watts - requested_w) <= TOLERANCE * requested_w
 
 
-def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
+def file_limit(file: Path, *, low_w: float | None, high_w: float | None) -> DeviceLimit:
     """The power limit in a kernel file, in microwatts.
 
     Args:
@@ -147,17 +147,17 @@ def file_dial(file: Path, *, low_w: float | None, high_w: float | None) -> Dial:
         except ValueError as error:
             raise RuntimeError(f"{file} is not a number: {error}") from error
 
-    return Dial(
+    return DeviceLimit(
         low_w,
         high_w,
         read,
-        lambda watts: privilege.write(file, str(round(watts * 1e6))),
+        lambda watts: privilege.write_file(file, str(round(watts * 1e6))),
         lambda watts: f"echo {round(watts * 1e6)} | sudo tee {shlex.quote(str(file))}",
         file,
     )
 
 
-def bound(file: Path) -> float | None:
+def read_bound(file: Path) -> float | None:
     """Read a bound from a file of microwatts, in watts; None if the file is missing, not a number or 0."""
     try:
         return int(file.read_text()) / 1e6 or None
@@ -165,6 +165,6 @@ def bound(file: Path) -> float | None:
         return None
 
 
-def spelled(watts: float) -> str:
+def format_watts(watts: float) -> str:
     """Format watts with microwatt resolution, so that the original value is restored exactly."""
     return f"{watts:.6f}".rstrip("0").rstrip(".") + " W"

@@ -14,16 +14,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.amd import Card, board_of, find_cards
-from epochmeter.power.meter import Absent, Counter, Domain, Meter, Power
-from epochmeter.power.meters.gpu import BOARD, meter_of, open_gpu
+from epochmeter.machine.amd import Card, board_card, find_cards
+from epochmeter.power.meter import Counter, Domain, Meter, NullMeter, Power
+from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, response_of
 
 COUNTER_PERIOD_S = 0.001
 """Approximate update period of the GPU's counter."""
-CHECKED_S = 0.5
+CHECK_DURATION_S = 0.5
 """Duration of the check of a counter against the power, in seconds."""
-BELIEVED = 3.0
+MAX_POWER_RATIO = 3.0
 """Largest accepted ratio of counter and power: some counters have a wrong unit, others do not advance."""
 
 
@@ -48,22 +48,22 @@ def open_amd(
         The meter; an `Absent` one, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus:
-        return Absent("meter=amd: the run uses no AMD GPU.")
+        return NullMeter("meter=amd: the run uses no AMD GPU.")
     try:
-        boards = dict.fromkeys(board_of(name, find_cards(Path(root))) for name in gpus)
+        boards = dict.fromkeys(board_card(name, find_cards(Path(root))) for name in gpus)
         opened = [
             open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s, sensors))
             for card in boards
         ]
     except (OSError, ValueError) as error:
-        return Absent(str(error))
-    both = ", both dies of each" if any(card.dual for card in boards) else ""
-    return meter_of(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
+        return NullMeter(str(error))
+    both = ", both dies of each" if any(card.is_dual_die for card in boards) else ""
+    return gpu_meter(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
 
 
-def covered(card: Card) -> str:
+def scope_of(card: Card) -> str:
     """The scope of a card's energy; the first die of a dual board reports both."""
-    return f"{BOARD}, both its dies" if card.dual else BOARD
+    return f"{BOARD_SCOPE}, both its dies" if card.is_dual_die else BOARD_SCOPE
 
 
 def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = None) -> Power:
@@ -83,7 +83,7 @@ def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = No
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # unreadable, or not a number
                 if read() > 0:
-                    return Power(Domain("sampled", period_s, covered(card), 0.0, *response), read)
+                    return Power(Domain("sampled", period_s, scope_of(card), 0.0, *response), read)
     raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon.")
 
 
@@ -95,7 +95,7 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
     """
     if Path(root) != Path("/"):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}.")
-    amdsmi = library()
+    amdsmi = load_amdsmi()
 
     def read() -> float:
         try:
@@ -108,23 +108,27 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
         handle = amdsmi.amdsmi_get_processor_handle_from_bdf(card.bus)
     except amdsmi.AmdSmiException as error:
         raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}.") from error
-    check(card, read, power_of(card, CHECKED_S).read)
-    return Counter(Domain("counter", COUNTER_PERIOD_S, covered(card)), read)
+    check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
+    return Counter(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
 
 
-def check(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:
-    """Compare a counter with the power over `CHECKED_S` seconds; OSError unless they agree within `BELIEVED`."""
+def check_counter(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:
+    """Compare a counter with the power over `CHECK_DURATION_S` seconds.
+
+    Raises:
+        OSError: they differ by more than `MAX_POWER_RATIO`.
+    """
     begun_j, begun_s = joules(), time.monotonic()
-    time.sleep(CHECKED_S)
+    time.sleep(CHECK_DURATION_S)
     counted_w, driver_w = (joules() - begun_j) / (time.monotonic() - begun_s), watts()
-    if not driver_w / BELIEVED < counted_w < driver_w * BELIEVED:
+    if not driver_w / MAX_POWER_RATIO < counted_w < driver_w * MAX_POWER_RATIO:
         raise OSError(
             f"GPU {card.bus}: the energy counter is wrong: {counted_w:.3g} W, but the driver reports {driver_w:.3g} W."
         )
 
 
 @cache
-def library() -> Any:
+def load_amdsmi() -> Any:
     """Import and initialize amdsmi, until this process ends; OSError if that fails."""
     try:
         with redirect_stdout(None):  # it prints a message if there is no ROCm

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
 """NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
-ALL = "sum of all rails"
-UNTABLED = "No rail table for this board"
+ALL_RAILS = "sum of all rails"
+NO_RAIL_TABLE = "No rail table for this board"
 
 
 class Total(NamedTuple):
@@ -37,12 +37,12 @@ def total_of(available: Sequence[str], table: Mapping[str, Any]) -> Total:
         return Total(list(table["total"]), table.get("covers", MODULE), None)
     if inputs := [name for name in INPUTS if name in available]:
         covers = INPUTS[inputs[0]]
-        return Total(inputs[:1], covers, f"{UNTABLED}: {inputs[0]} is assumed to be the {covers}, by its name.")
-    rule = f"{UNTABLED}: the sum of {', '.join(available)} may count a rail twice"
-    return Total(list(available), ALL, f"{rule}. Name the rails of the total: device.rails.total=[...]")
+        return Total(inputs[:1], covers, f"{NO_RAIL_TABLE}: {inputs[0]} is assumed to be the {covers}, by its name.")
+    rule = f"{NO_RAIL_TABLE}: the sum of {', '.join(available)} may count a rail twice"
+    return Total(list(available), ALL_RAILS, f"{rule}. Name the rails of the total: device.rails.total=[...]")
 
 
-def covered(name: str, total: Total, table: Mapping[str, Any]) -> str:
+def rail_scope(name: str, total: Total, table: Mapping[str, Any]) -> str:
     """The scope of a rail, from the board's table."""
     if [name] == total.rails:
         return total.covers

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from epochmeter.machine.gauges import ticks
-from epochmeter.machine.slurm import company
-from epochmeter.power.meter import Absent, Counter, Domain, Instruments, Meter
+from epochmeter.machine.gauges import cpu_ticks
+from epochmeter.machine.slurm import sharing_reason
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter, Meter, NullMeter
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -30,20 +30,22 @@ def open_estimate(
     Raises:
         ValueError: `tdp_w` is not positive.
     """
-    if others := company(os.environ):
-        return Absent(others)
+    if others := sharing_reason(os.environ):
+        return NullMeter(others)
     because = because or "meter=estimate: an estimate, not a measurement."
     if tdp_w is None:
-        return Absent(f"{because} For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65")
+        return NullMeter(
+            f"{because} For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"
+        )
     if not tdp_w > 0:
         raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
     stat = Path(root) / "proc/stat"
     try:
         cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
-        ticks(stat)
+        cpu_ticks(stat)
     except (OSError, ValueError) as error:
-        return Absent(f"{because} It cannot be estimated either: {error}")
+        return NullMeter(f"{because} It cannot be estimated either: {error}")
     covers = f"CPU: busy fraction of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
-    counter = Counter(domain, lambda: ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
-    return Instruments(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
+    counter = Counter(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
+    return InstrumentMeter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)

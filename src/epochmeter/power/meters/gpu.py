@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from epochmeter.power.meter import Counter, Instruments, Meter, Power
+from epochmeter.power.meter import Counter, InstrumentMeter, Meter, Power
 from epochmeter.power.sampler import Sampler
 
-BOARD = "GPU board"
-CHECK = "sampled as a cross-check"
+BOARD_SCOPE = "GPU board"
+CROSS_CHECK_SCOPE = "sampled as a cross-check"
 
 
-class Gpu(NamedTuple):
+class GpuInstruments(NamedTuple):
     """The working instruments of one GPU, at least one.
 
     Attributes:
@@ -31,10 +31,10 @@ class Gpu(NamedTuple):
     def covers(self) -> str:
         """The scope of its energy: the board, or more."""
         instrument = self.counter or self.power
-        return instrument.domain.covers if instrument else BOARD
+        return instrument.domain.covers if instrument else BOARD_SCOPE
 
 
-def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> Gpu:
+def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> GpuInstruments:
     """Open the instruments of a GPU.
 
     Args:
@@ -56,11 +56,18 @@ def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Powe
         if not energy_counter:
             raise OSError(f"{no_counter} {error}") from error
         power_sensor = None
-    return Gpu(name, energy_counter, power_sensor, no_counter and f"{no_counter} Its power is sampled instead.")
+    return GpuInstruments(
+        name, energy_counter, power_sensor, no_counter and f"{no_counter} Its power is sampled instead."
+    )
 
 
-def meter_of(
-    gpus: Sequence[Gpu], *, covers: str, period_s: float, cross_check: bool, close: Callable[[], None] = lambda: None
+def gpu_meter(
+    gpus: Sequence[GpuInstruments],
+    *,
+    covers: str,
+    period_s: float,
+    cross_check: bool,
+    close: Callable[[], None] = lambda: None,
 ) -> Meter:
     """Build the meter of GPUs.
 
@@ -73,9 +80,9 @@ def meter_of(
     """
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}
     if cross_check:
-        powers |= {f"{gpu.name}_sampled": _checking(gpu.power) for gpu in gpus if gpu.power and gpu.counter}
+        powers |= {f"{gpu.name}_sampled": _cross_check(gpu.power) for gpu in gpus if gpu.power and gpu.counter}
     checks = all(gpu.counter for gpu in gpus)
-    return Instruments(
+    return InstrumentMeter(
         counters={gpu.name: gpu.counter for gpu in gpus if gpu.counter},
         powers=Sampler(powers, total=list(powers), period_s=period_s, checks=checks) if powers else None,
         sampled_in_part=len(powers) < len(gpus),
@@ -86,5 +93,5 @@ def meter_of(
     )
 
 
-def _checking(power: Power) -> Power:
-    return power._replace(domain=power.domain._replace(covers=f"{power.domain.covers}, {CHECK}"))
+def _cross_check(power: Power) -> Power:
+    return power._replace(domain=power.domain._replace(covers=f"{power.domain.covers}, {CROSS_CHECK_SCOPE}"))

@@ -17,24 +17,24 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.slurm import company
-from epochmeter.power.meter import Absent, Domain, Instruments, Meter
-from epochmeter.power.meters.board_total import covered, total_of
-from epochmeter.power.power_series import Powers, Sampling, Series
+from epochmeter.machine.slurm import sharing_reason
+from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter
+from epochmeter.power.meters.board_total import rail_scope, total_of
+from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
 
 LIMIT_S = 5.0
 """Time limit of a connection in seconds; the client itself would wait forever for a service that hangs."""
-WAIT = 2
+WAIT_PERIODS = 2
 """Number of periods after a window to wait for a later sample."""
-SILENCES = 3
+MAX_MISSED_SAMPLES = 3
 """Number of periods without a new sample after which the service is unavailable."""
 
 
 @contextmanager
-def connected(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
+def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
     """Connect to jtop's service.
 
     Args:
@@ -47,25 +47,25 @@ def connected(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
     Raises:
         RuntimeError: The service does not answer within `limit_s`, or the connection fails later.
     """
-    with start_method_kept():
+    with preserve_start_method():
         try:
             import jtop
         except ImportError as error:
             remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
             raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
         client = jtop.jtop(interval=interval_s)
-    start(client, limit_s)
+    start_client(client, limit_s)
     try:
         yield client
     except (jtop.JtopException, EOFError, ConnectionError) as error:
-        raise RuntimeError(complaint(error)) from error
+        raise RuntimeError(service_error(error)) from error
     finally:
         # `close` waits for a thread that detects libraries, which may take seconds.
         threading.Thread(target=client.close, name="jtop closing", daemon=True).start()
 
 
 @contextmanager
-def start_method_kept() -> Iterator[None]:
+def preserve_start_method() -> Iterator[None]:
     """Restore multiprocessing's start method (possibly none) on exit, since importing jtop sets it to fork."""
     method = multiprocessing.get_start_method(allow_none=True)
     try:
@@ -74,7 +74,7 @@ def start_method_kept() -> Iterator[None]:
         multiprocessing.set_start_method(method, force=True)
 
 
-def start(client: Any, limit_s: float) -> None:
+def start_client(client: Any, limit_s: float) -> None:
     """Start the client; RuntimeError if it fails or takes longer than `limit_s`."""
     failures: list[Exception] = []
 
@@ -95,10 +95,10 @@ def start(client: Any, limit_s: float) -> None:
             f"No answer from jtop's service within {limit_s:g} s. Restart it: sudo systemctl restart jtop"
         )
     if failures:
-        raise RuntimeError(complaint(failures[0])) from failures[0]
+        raise RuntimeError(service_error(failures[0])) from failures[0]
 
 
-def complaint(error: Exception) -> str:
+def service_error(error: Exception) -> str:
     """Describe an error of the service in one line, with a remedy."""
     if isinstance(error.__context__, PermissionError):
         return "jtop's service refuses this user: sudo usermod -aG jtop $USER, then log in again."
@@ -120,23 +120,25 @@ def open_jtop(
     Returns:
         The meter; an `Absent` one, with the reason, if the service is not available.
     """
-    if others := company(os.environ):
-        return Absent(others)
+    if others := sharing_reason(os.environ):
+        return NullMeter(others)
     if Path(root) != Path("/"):
-        return Absent(f"jtop's service measures this machine, not the one below {root}.")
+        return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
     with ExitStack() as opened:
         try:
-            client = opened.enter_context(connected(period_s))
+            client = opened.enter_context(connect_client(period_s))
         except RuntimeError as error:
-            return Absent(str(error))
-        power_w, table = watts(client.power), rails or {}
+            return NullMeter(str(error))
+        power_w, table = rail_watts(client.power), rails or {}
         total = total_of(list(power_w), table)
-        if reason := unfit(power_w, total.rails):
-            return Absent(reason)
+        if reason := unsuitable_reason(power_w, total.rails):
+            return NullMeter(reason)
         held_s = client.interval  # a reading is constant until the service's next sample
-        domains = {name: Domain("sampled", held_s, covered(name, total, table), renewal_s=held_s) for name in power_w}
-        return Instruments(
-            powers=Feed(client, domains, total=total.rails),
+        domains = {
+            name: Domain("sampled", held_s, rail_scope(name, total, table), renewal_s=held_s) for name in power_w
+        }
+        return InstrumentMeter(
+            powers=JtopSampler(client, domains, total=total.rails),
             total=total.rails,
             covers=total.covers,
             reason=total.reason,
@@ -144,7 +146,7 @@ def open_jtop(
         )
 
 
-def unfit(available: Iterable[str], total: Sequence[str]) -> str | None:
+def unsuitable_reason(available: Iterable[str], total: Sequence[str]) -> str | None:
     """Why the service's samples do not measure the total; None if they do.
 
     Args:
@@ -159,14 +161,14 @@ def unfit(available: Iterable[str], total: Sequence[str]) -> str | None:
     return None
 
 
-def watts(power: Mapping[str, Any]) -> dict[str, float]:
+def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
     """Watts of each rail; the service lists the rail that feeds the module separately, as `tot`."""
     module = power.get("tot", {})
     rails = {**power.get("rail", {}), **({module["name"]: module} if "name" in module else {})}
     return {name: rail["power"] / 1000 for name, rail in rails.items()}
 
 
-class Feed:
+class JtopSampler:
     """The service's power samples as they arrive; the counterpart of `Sampler`.
 
     A sample has the service's timestamp, in seconds since boot. Repeated samples are dropped.
@@ -175,11 +177,11 @@ class Feed:
     def __init__(self, client: Any, domains: Mapping[str, Domain], *, total: Sequence[str]) -> None:
         self.domains = dict(domains)
         self._client = client
-        self._bridge_s = SILENCES * client.interval
+        self._bridge_s = MAX_MISSED_SAMPLES * client.interval
         # The service timestamps its samples, so they have no lag; no sample is taken at a border.
-        self._series = Series(domains, total=total, bridge_s=self._bridge_s, pace_s=client.interval)
+        self._series = PowerSeries(domains, total=total, bridge_s=self._bridge_s, pace_s=client.interval)
         self._uptime_s, self._last_ns = 0.0, 0
-        self._lost = False
+        self._error = False
         self._closed = threading.Event()
         self._take()
         threading.Thread(target=self._listen, name="jtop", daemon=True).start()
@@ -190,12 +192,12 @@ class Feed:
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window; waits for the service's first sample after it."""
-        until_ns = closed_ns + round(WAIT * self._client.interval / NANOSECOND)
-        while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._lost:
+        until_ns = closed_ns + round(WAIT_PERIODS * self._client.interval / NANOSECOND)
+        while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._error:
             time.sleep(self._client.interval / 20)
         return self._series.sampling(opened_ns, closed_ns)
 
-    def drain(self, before_ns: int) -> Powers:
+    def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment and discard them."""
         return self._series.drain(before_ns)
 
@@ -210,20 +212,20 @@ class Feed:
             while not self._closed.wait(self._client.interval / 2) and self._client.ok(spin=True):
                 self._take()
         except Exception as error:  # the service may end or send anything; the run continues without it
-            self._lose(complaint(error))
+            self._set_error(service_error(error))
 
     def _take(self) -> None:
         uptime_s = self._client.uptime.total_seconds()
         if uptime_s > self._uptime_s:
             suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()  # uptime includes suspend
             at_ns = round((uptime_s - suspended_s) / NANOSECOND)
-            self._series.add(at_ns, watts(self._client.power))
-            self._uptime_s, self._last_ns, self._lost = uptime_s, at_ns, False
+            self._series.add(at_ns, rail_watts(self._client.power))
+            self._uptime_s, self._last_ns, self._error = uptime_s, at_ns, False
         elif (time.monotonic_ns() - self._last_ns) * NANOSECOND > self._bridge_s:
-            self._lose("jtop's service sends no new sample")
+            self._set_error("jtop's service sends no new sample")
 
-    def _lose(self, why: str) -> None:
-        if not self._lost and not self._closed.is_set():
-            self._lost = True
+    def _set_error(self, why: str) -> None:
+        if not self._error and not self._closed.is_set():
+            self._error = True
             self._series.add(self._last_ns + 1, {}, dict.fromkeys(self.domains, why))
             log.warning("the board's power is no longer available: %s", why)

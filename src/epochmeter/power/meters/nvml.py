@@ -13,21 +13,21 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from epochmeter.power.meter import Absent, Counter, Domain, Meter, Power
-from epochmeter.power.meters.gpu import BOARD, Gpu, meter_of, open_gpu
+from epochmeter.power.meter import Counter, Domain, Meter, NullMeter, Power
+from epochmeter.power.meters.gpu import BOARD_SCOPE, GpuInstruments, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Response, response_of
 
 COUNTER_PERIOD_S = 0.1
 """Approximate update period of the counter: it measures windows of seconds, not single steps."""
 GA100 = (8, 0)
 """Up to this compute capability `nvmlDeviceGetPowerUsage` returns instantaneous power; on newer GPUs a mean."""
-MEAN = Response(averaging_s=1.0, renewal_s=0.1)
+MEAN_RESPONSE = Response(averaging_s=1.0, renewal_s=0.1)
 """Response of the mean (NVML's documentation); it is renewed like the instantaneous reading."""
 MODULE = "module (GPU and CPU of a superchip)"
 SUPERCHIPS = ("GH200", "Grace Hopper")
-COVERS = {BOARD: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
+COVERS = {BOARD_SCOPE: "GPUs used (whole boards)", MODULE: "modules of the GPUs used (GPU and CPU of a superchip)"}
 """Scope of the energy of several GPUs, by the scope of each one."""
-NO_SLICE = "a MIG slice has no energy counter, and the GPU's counter covers all slices"
+SLICE_REASON = "a MIG slice has no energy counter, and the GPU's counter covers all slices"
 STEP = 0.001
 """Resolution: NVML reports millijoules and milliwatts."""
 
@@ -53,22 +53,22 @@ def open_nvml(
         The meter; an `Absent` one, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
-        return Absent(f"The run uses a MIG slice: {NO_SLICE}.")
+        return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.")
     if not gpus:
-        return Absent("meter=nvml: the run uses no GPU with a known UUID.")
+        return NullMeter("meter=nvml: the run uses no GPU with a known UUID.")
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # first, since it is fast if there is no driver
     except OSError:
-        return Absent("No NVIDIA driver: cannot load libnvidia-ml.so.1.")
+        return NullMeter("No NVIDIA driver: cannot load libnvidia-ml.so.1.")
     try:
-        return metered(gpus, period_s, cross_check, sensors)
+        return nvml_meter(gpus, period_s, cross_check, sensors)
     except ImportError as error:
-        return Absent(f"Cannot import zeus, which reads NVML ({error}): pip install 'zeus>=0.16'")
+        return NullMeter(f"Cannot import zeus, which reads NVML ({error}): pip install 'zeus>=0.16'")
     except (OSError, ValueError) as error:
-        return Absent(str(error))
+        return NullMeter(str(error))
 
 
-def metered(
+def nvml_meter(
     uuids: Sequence[str], period_s: float, cross_check: bool, sensors: Mapping[str, Any] | None = None
 ) -> Meter:
     """Open the meter of GPUs, as `open_nvml`; OSError if one of them has neither counter nor power sensor."""
@@ -79,15 +79,15 @@ def metered(
     except pynvml.NVMLError as error:
         raise OSError(f"Cannot initialize NVML: {error}.") from error
     try:
-        gpus = [gpu_of(uuid, period_s, sensors) for uuid in uuids]
+        gpus = [open_instruments(uuid, period_s, sensors) for uuid in uuids]
     except (OSError, ValueError):
         pynvml.nvmlShutdown()
         raise
     covers = " + ".join(dict.fromkeys(COVERS[gpu.covers] for gpu in gpus))
-    return meter_of(gpus, covers=covers, period_s=period_s, cross_check=cross_check, close=pynvml.nvmlShutdown)
+    return gpu_meter(gpus, covers=covers, period_s=period_s, cross_check=cross_check, close=pynvml.nvmlShutdown)
 
 
-def gpu_of(uuid: str, period_s: float, sensors: Mapping[str, Any] | None = None) -> Gpu:
+def open_instruments(uuid: str, period_s: float, sensors: Mapping[str, Any] | None = None) -> GpuInstruments:
     """Open the instruments of a GPU.
 
     Raises:
@@ -106,14 +106,14 @@ def device_of(uuid: str) -> Any:
     from zeus.device.gpu.nvidia import NVIDIAGPU
 
     if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid}: {NO_SLICE}.")
+        raise OSError(f"{uuid}: {SLICE_REASON}.")
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
         device = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(handle))
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
         raise OSError(f"GPU {uuid}: not known to NVML: {error}.") from error
     if is_sliced(handle):
-        raise OSError(f"GPU {uuid} is in MIG mode: {NO_SLICE}.")
+        raise OSError(f"GPU {uuid} is in MIG mode: {SLICE_REASON}.")
     return device
 
 
@@ -136,7 +136,7 @@ def counter_of(uuid: str, device: Any, response: Response = UNKNOWN) -> Counter:
     Raises:
         OSError: The counter cannot be read.
     """
-    read = working(device.get_total_energy_consumption, f"GPU {uuid}: cannot read the energy counter")
+    read = checked_reader(device.get_total_energy_consumption, f"GPU {uuid}: cannot read the energy counter")
     covers = scope_of(device.handle)
     return Counter(Domain("counter", COUNTER_PERIOD_S, covers, STEP, response.averaging_s, response.lag_s), read)
 
@@ -152,11 +152,11 @@ def power_of(uuid: str, device: Any, period_s: float, response: Response = UNKNO
     failure = f"GPU {uuid}: cannot read the power"
     covers = scope_of(device.handle)
     try:
-        read = working(device.get_instant_power_usage, failure)
+        read = checked_reader(device.get_instant_power_usage, failure)
     except OSError:
-        covers = BOARD
-        read = working(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), failure)
-        response = MEAN if is_newer_than_ga100(device.handle) else response
+        covers = BOARD_SCOPE
+        read = checked_reader(partial(pynvml.nvmlDeviceGetPowerUsage, device.handle), failure)
+        response = MEAN_RESPONSE if is_newer_than_ga100(device.handle) else response
     return Power(Domain("sampled", period_s, covers, STEP, *response), read)
 
 
@@ -173,7 +173,7 @@ def scope_of(handle: Any) -> str:
     with suppress(pynvml.NVMLError):
         if any(name in pynvml.nvmlDeviceGetName(handle) for name in SUPERCHIPS):
             return MODULE
-    return BOARD
+    return BOARD_SCOPE
 
 
 def is_newer_than_ga100(handle: Any) -> bool:
@@ -196,7 +196,7 @@ def capability_of(handle: Any) -> str:
         return ""
 
 
-def working(ask: Callable[[], int], complaint: str) -> Callable[[], float]:
+def checked_reader(ask: Callable[[], int], complaint: str) -> Callable[[], float]:
     """Wrap an NVML query so that it returns base units and raises OSError.
 
     Args:

@@ -15,9 +15,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from epochmeter.machine.slurm import company
-from epochmeter.power.meter import Absent, Domain, Instruments, Meter, Power
-from epochmeter.power.meters.board_total import covered, total_of
+from epochmeter.machine.slurm import sharing_reason
+from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
+from epochmeter.power.meters.board_total import rail_scope, total_of
 from epochmeter.power.meters.jtop import open_jtop
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, response_of
@@ -72,12 +72,12 @@ def open_rails(
     Returns:
         The meter; an `Absent` one, with the reason, if there is none.
     """
-    if others := company(os.environ):
-        return Absent(others)
+    if others := sharing_reason(os.environ):
+        return NullMeter(others)
     try:
         board = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
     except ValueError as error:  # from the table of sensors
-        return Absent(str(error))
+        return NullMeter(str(error))
     if not board:
         by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
         reason = f"No INA3221 or INA238 power sensor below {root}."
@@ -86,15 +86,15 @@ def open_rails(
     table = rails or {}
     total = total_of(list(board), table)
     if missing := set(total.rails) - board.keys():
-        return Absent(
+        return NullMeter(
             f"The board's rail table names {', '.join(sorted(missing))}, but the board has {', '.join(board)}. "
             "Name the rails of the total: device.rails.total=[...]"
         )
     powers = {
-        name: Power(Domain("sampled", period_s, covered(name, total, table), rail.step_w, *rail.response), rail.read)
+        name: Power(Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read)
         for name, rail in board.items()
     }
-    return Instruments(
+    return InstrumentMeter(
         powers=Sampler(powers, total=total.rails, period_s=period_s),
         total=total.rails,
         covers=total.covers,

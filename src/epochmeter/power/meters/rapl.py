@@ -12,21 +12,21 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
-from epochmeter.machine.slurm import company
-from epochmeter.power.meter import Absent, Counter, Domain, Instruments, Meter, Power
+from epochmeter.machine.slurm import sharing_reason
+from epochmeter.power.meter import Counter, Domain, InstrumentMeter, Meter, NullMeter, Power
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001
 """Update period of a counter."""
-LONGEST_S = 20.0
+MAX_INTERVAL_S = 20.0
 """Longest reading period. The smallest counters overflow at 65 kJ, so no overflow is missed below 3 kW."""
-SHORTEST_S = 0.005
+MIN_INTERVAL_S = 0.005
 """Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
-NEAR_S = 0.001
+MAX_READ_S = 0.001
 """Longest duration of a reading; a longer one means that the thread was interrupted."""
-TRIES = 3
+MAX_TRIES = 3
 
 
 def open_rapl(
@@ -38,56 +38,58 @@ def open_rapl(
         gpus: Not used.
         root: The root of the machine's files.
         period_s: Reading period in seconds, for power and to detect counter overflow. It is at least three times
-            `SHORTEST_S`, since the intervals have jitter.
+            `MIN_INTERVAL_S`, since the intervals have jitter.
         tdp_w: The CPU's rated power in watts, for an estimate if there is no counter.
 
     Returns:
         The meter; without counters an estimate, or an `Absent` one, with the reason.
     """
-    period_s = min(max(period_s, 3 * SHORTEST_S), LONGEST_S)
-    if others := company(os.environ):
-        return Absent(others)
+    period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)
+    if others := sharing_reason(os.environ):
+        return NullMeter(others)
     try:
         zones = find_zones(Path(root) / "sys/class/powercap")
     except RuntimeError as reason:
         return open_estimate(gpus=gpus, root=root, tdp_w=tdp_w, because=str(reason))
-    counters = {name: Counter(domain(name), zone.read) for name, zone in zones.items()}
+    counters = {name: Counter(make_domain(name), zone.read) for name, zone in zones.items()}
     powers = {
-        name: Power(Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), rate(counter.read))
+        name: Power(
+            Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), power_from_energy(counter.read)
+        )
         for name, counter in counters.items()
     }
     sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
-    return Instruments(counters=counters, powers=sampler, total=list(zones), covers=covers)
+    return InstrumentMeter(counters=counters, powers=sampler, total=list(zones), covers=covers)
 
 
-def rate(read: Callable[[], float]) -> Callable[[], float]:
+def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
     """Convert a reading of joules into one of watts: the mean power since the previous reading.
 
-    The returned function raises OSError if there is no previous reading, or less than `SHORTEST_S` ago.
+    The returned function raises OSError if there is no previous reading, or less than `MIN_INTERVAL_S` ago.
     """
     last: tuple[int, float] | None = None
 
     def watts() -> float:
         nonlocal last
-        now = stamped(read)
+        now = timestamped(read)
         before = last or now
         seconds = (now[0] - before[0]) * NANOSECOND
-        last = now if seconds >= SHORTEST_S else before
+        last = now if seconds >= MIN_INTERVAL_S else before
         if last is before:
-            raise OSError(f"{seconds:.4f} s since the previous reading, at least {SHORTEST_S} s needed")
+            raise OSError(f"{seconds:.4f} s since the previous reading, at least {MIN_INTERVAL_S} s needed")
         return (now[1] - before[1]) / seconds
 
     return watts
 
 
-def stamped(read: Callable[[], float]) -> tuple[int, float]:
-    """Read joules with a timestamp in ns; repeated if interrupted, OSError after `TRIES` interruptions."""
-    for _ in range(TRIES):
+def timestamped(read: Callable[[], float]) -> tuple[int, float]:
+    """Read joules with a timestamp in ns; repeated if interrupted, OSError after `MAX_TRIES` interruptions."""
+    for _ in range(MAX_TRIES):
         begun_ns, joules, ended_ns = time.monotonic_ns(), read(), time.monotonic_ns()
-        if (ended_ns - begun_ns) * NANOSECOND < NEAR_S:
+        if (ended_ns - begun_ns) * NANOSECOND < MAX_READ_S:
             return (begun_ns + ended_ns) // 2, joules
-    raise OSError(f"each of {TRIES} readings took longer than {NEAR_S} s, so that their time is unknown")
+    raise OSError(f"each of {MAX_TRIES} readings took longer than {MAX_READ_S} s, so that their time is unknown")
 
 
 class Zone:
@@ -118,7 +120,7 @@ def find_zones(powercap: Path) -> dict[str, Zone]:
         RuntimeError: No package can be read; the message has a remedy.
     """
     try:
-        names = {folder: name_of(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
+        names = {folder: domain_name(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
         zones = {name: Zone(folder) for folder, name in names.items() if name}
     except PermissionError as error:
         raise RuntimeError(
@@ -136,19 +138,19 @@ def find_zones(powercap: Path) -> dict[str, Zone]:
     return zones
 
 
-def name_of(folder: Path) -> str | None:
+def domain_name(folder: Path) -> str | None:
     """The domain of a zone, such as cpu0, cpu1_die0 or dram0; None for zones outside of the total."""
     name = (folder / "name").read_text().strip()
     if package := re.fullmatch(r"package-(\d+)(?:-die-(\d+))?", name):
         number, die = package.groups()
         return f"cpu{number}" + (f"_die{die}" if die else "")
     if name == "dram":
-        package_domain = name_of(folder.with_name(folder.name.rpartition(":")[0]))
+        package_domain = domain_name(folder.with_name(folder.name.rpartition(":")[0]))
         return package_domain and package_domain.replace("cpu", "dram")
     return None
 
 
-def domain(name: str) -> Domain:
+def make_domain(name: str) -> Domain:
     return Domain("counter", PERIOD_S, "DRAM of a CPU package" if is_dram(name) else "CPU package")
 
 

@@ -14,12 +14,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from epochmeter.power.meter import Absent, Domain, Instruments, Meter, Power
+from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
 from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
 
-TIME, TOTAL = "monotonic_ns", "total_w"
+TIME_COLUMN, TOTAL_COLUMN = "monotonic_ns", "total_w"
 
 
 def open_replay(
@@ -43,26 +43,26 @@ def open_replay(
         The meter; an `Absent` one, with the reason, if the file is not a recording.
     """
     if not file:
-        return Absent("meter=replay: no recording given. Add meter.file=multirun/.../power.csv")
+        return NullMeter("meter=replay: no recording given. Add meter.file=multirun/.../power.csv")
     try:
-        times_s, watts = load(Path(file))
+        times_s, watts = load_recording(Path(file))
     except (OSError, ValueError) as error:
-        return Absent(f"Cannot replay meter.file={file}: {error}")
+        return NullMeter(f"Cannot replay meter.file={file}: {error}")
     total = total_of(list(watts), rails or {}).rails
     if missing := set(total) - watts.keys():
-        return Absent(f"{file} has no {', '.join(sorted(missing))} for the total. It has {', '.join(watts)}.")
+        return NullMeter(f"{file} has no {', '.join(sorted(missing))} for the total. It has {', '.join(watts)}.")
     begun_s = time.monotonic()
     powers = {
-        name: Power(Domain("sampled", period_s, f"recorded {name}"), partial(at, times_s, values, begun_s))
+        name: Power(Domain("sampled", period_s, f"recorded {name}"), partial(watts_at, times_s, values, begun_s))
         for name, values in watts.items()
     }
     sampler = Sampler(powers, total=total, period_s=period_s)
-    return Instruments(
+    return InstrumentMeter(
         powers=sampler, total=total, covers=f"recording of {' + '.join(total)}", reason=f"Replayed from {file}."
     )
 
 
-def load(file: Path) -> tuple[array, dict[str, array]]:
+def load_recording(file: Path) -> tuple[array, dict[str, array]]:
     """Load a recording: times in seconds from its beginning, and watts by domain, NaN if not read.
 
     Raises:
@@ -71,17 +71,17 @@ def load(file: Path) -> tuple[array, dict[str, array]]:
     """
     with open(file, newline="") as lines:
         rows = list(csv.DictReader(lines))
-    if len(rows) < 2 or TIME not in rows[0]:
-        raise ValueError(f"not a power.csv with column {TIME} and at least two samples")
-    begun_ns = int(rows[0][TIME])
-    times_s = array("d", ((int(row[TIME]) - begun_ns) * NANOSECOND for row in rows))
+    if len(rows) < 2 or TIME_COLUMN not in rows[0]:
+        raise ValueError(f"not a power.csv with column {TIME_COLUMN} and at least two samples")
+    begun_ns = int(rows[0][TIME_COLUMN])
+    times_s = array("d", ((int(row[TIME_COLUMN]) - begun_ns) * NANOSECOND for row in rows))
     if any(after <= before for before, after in pairwise(times_s)):
         raise ValueError("the samples are not in the order of time")
-    names = [name.removesuffix("_w") for name in rows[0] if name not in (TIME, TOTAL)]
+    names = [name.removesuffix("_w") for name in rows[0] if name not in (TIME_COLUMN, TOTAL_COLUMN)]
     return times_s, {name: array("d", (float(row[f"{name}_w"] or "nan") for row in rows)) for name in names}
 
 
-def at(times_s: array, watts: array, begun_s: float) -> float:
+def watts_at(times_s: array, watts: array, begun_s: float) -> float:
     """Power now, interpolated linearly between two samples of the recording; OSError in a gap.
 
     Args:

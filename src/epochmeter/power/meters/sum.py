@@ -9,8 +9,8 @@ from operator import itemgetter
 from os import PathLike
 from typing import Any
 
-from epochmeter.power.meter import Absent, Joules, Meter, open_meter
-from epochmeter.power.power_series import Powers, Sampling
+from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
+from epochmeter.power.power_series import PowerSamples, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
@@ -22,29 +22,32 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
         parts: the meters; the first measures `energy_j`, all together measure `machine_energy_j`.
 
     Returns:
-        A `Sum` if all parts measure; else only the first part, with the reason why another part does not. An estimate
-        is never added to a measurement.
+        A `SumMeter` if all parts measure; else only the first part, with the reason why another part does not. An
+        estimate is never added to a measurement.
     """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
     if not meters:
-        return Absent("meter=sum: meter.parts is empty.")
+        return NullMeter("meter=sum: meter.parts is empty.")
     unmeasured = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
     if not unmeasured:
-        return Sum(meters)
+        return SumMeter(meters)
     first, *rest = meters
     for meter in rest:
         meter.close()
-    reasons = [*([first.energy["reason"]] if first.energy not in unmeasured else []), *map(_why_no_machine, unmeasured)]
+    reasons = [
+        *([first.energy["reason"]] if first.energy not in unmeasured else []),
+        *map(_no_machine_reason, unmeasured),
+    ]
     first.energy["reason"] = " ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
     return first
 
 
-def _why_no_machine(energy: Mapping[str, Any]) -> str:
+def _no_machine_reason(energy: Mapping[str, Any]) -> str:
     why = energy["reason"] or "It is estimated."
     return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
 
-class Sum:
+class SumMeter:
     """Meters with different domain names: the first gives the total, all together the machine's energy."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
@@ -72,19 +75,19 @@ class Sum:
         sampled = [part for part in parts if part]
         if not sampled:
             return None
-        first = parts[0] or Sampling(samples=0, gap_max_s=0.0, failed=0, lost={}, peak_w=None, half_width_j=0.0)
+        first = parts[0] or Sampling(samples=0, gap_max_s=0.0, failed=0, unavailable={}, peak_w=None, half_width_j=0.0)
         return first._replace(
             failed=sum(part.failed for part in sampled),
-            lost={name: why for part in sampled for name, why in part.lost.items()},
+            unavailable={name: why for part in sampled for name, why in part.unavailable.items()},
             correction_j={name: joules for part in sampled for name, joules in part.correction_j.items()},
-            inside={name: count for part in sampled for name, count in part.inside.items()},
+            samples_per_domain={name: count for part in sampled for name, count in part.samples_per_domain.items()},
             parts=parts,
         )
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
 
-    def drain(self, before_ns: int) -> Powers:
+    def drain(self, before_ns: int) -> PowerSamples:
         """The samples of all parts in the order of time; the total is read when the first part is."""
         parts = [meter.drain(before_ns) for meter in self._meters]
         rows = [
@@ -94,7 +97,7 @@ class Sum:
         ]
         rows.sort(key=itemgetter(0))
         names = [name for part in parts for name in part.watts]
-        return Powers(
+        return PowerSamples(
             array("q", (at_ns for at_ns, _, _ in rows)),
             {name: array("d", (watts.get(name, math.nan) for _, watts, _ in rows)) for name in names},
             array("d", (total_w for _, _, total_w in rows)),

@@ -16,30 +16,30 @@ from epochmeter.shared.units import NANOSECOND
 if TYPE_CHECKING:  # numpy is imported when needed, since it takes longer than all other imports at startup
     import numpy as np
 
-    from epochmeter.power.phases.sensor_model import Search, Sensor
+    from epochmeter.power.phases.sensor_model import Sensor, SensorFit
     from epochmeter.power.phases.step_timeline import Timeline
     from epochmeter.power.uncertainty import Response
 
 NORMAL_95 = 1.96
-FEWEST_SAMPLES = 50
+MIN_SAMPLES = 50
 """Fewest samples in either half of the window."""
-THIRDS, FEWEST_IN_THIRD = (0, 1 / 3, 2 / 3, 1), 5
+THIRDS, MIN_SAMPLES_PER_THIRD = (0, 1 / 3, 2 / 3, 1), 5
 """Fewest samples in each third of a phase's time: sampling in step with the training is not representative."""
-LARGEST_MISFIT = 0.01
+MAX_MISFIT = 0.01
 """Fraction of a window by which its steps may be longer than the window."""
-MOST_SAMPLES, STRETCHES = 20_000, 20
+MAX_SAMPLES, STRETCHES = 20_000, 20
 """Limits CPU time to less than a second: of more samples, this many evenly distributed stretches are used."""
 RESOLVED = 0.5
 """A phase is resolved if this fraction of the power in the readings assigned to it is its own."""
 CONTRADICTED = 2.0
 """A stated sensor is not used if it leaves more than this many times the residual of the best fit."""
-LEAST_EXPLAINED = 0.7
+MIN_EXPLAINED = 0.7
 """Fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor."""
 EDGE = 2.5
 """How far a phase's power near its borders may be from its mean, in standard deviations of the residuals."""
-MOST_SENSORS = 16
+MAX_SENSORS = 16
 """Number of plausible sensors for which the energies are computed again."""
-LARGEST_DISAGREEMENT = 0.2
+MAX_DISAGREEMENT = 0.2
 """Fraction of the gross energy by which the sum of the samples may differ from it."""
 WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
 """Largest half-width as a fraction of the phase's energy; for a phase with less than the fraction `SMALL` of the gross
@@ -63,7 +63,7 @@ class PhaseEnergy(NamedTuple):
     lag_s: float | None = None
     reason: str | None = None
 
-    def evidence(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """The fields that the record keeps in addition to the joules."""
         return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
 
@@ -112,28 +112,28 @@ def phase_energy(
     power = np.frombuffer(watts)
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
-    kept = _some(len(times_s))
+    kept = _subsample(len(times_s))
     window_s = (closed_ns - opened_ns) * NANOSECOND
     try:
-        return _solved(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
+        return _solve(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
         return PhaseEnergy(reason="the sensor mixes the phases equally.")
 
 
-def _some(samples: int) -> np.ndarray:
+def _subsample(samples: int) -> np.ndarray:
     """Indices of the samples to use: all, or evenly distributed stretches of a long window."""
     import numpy as np
 
-    if samples <= MOST_SAMPLES:
+    if samples <= MAX_SAMPLES:
         return np.arange(samples)
-    stretch = MOST_SAMPLES // STRETCHES
+    stretch = MAX_SAMPLES // STRETCHES
     begins = np.linspace(0, samples - stretch, STRETCHES).astype(int)
     return (begins[:, None] + np.arange(stretch)).ravel()
 
 
-def _solved(
+def _solve(
     rows: array,
     window_s: float,
     times_s: np.ndarray,
@@ -144,45 +144,43 @@ def _solved(
 ) -> PhaseEnergy:
     import numpy as np
 
-    from epochmeter.power.phases.sensor_model import Search, Sensor
+    from epochmeter.power.phases.sensor_model import Sensor, SensorFit
     from epochmeter.power.phases.step_timeline import Timeline
 
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
-    _require(
-        fewest >= FEWEST_SAMPLES, f"{fewest} power samples in half of the window, at least {FEWEST_SAMPLES} needed."
-    )
+    _require(fewest >= MIN_SAMPLES, f"{fewest} power samples in half of the window, at least {MIN_SAMPLES} needed.")
     _require(len(rows) > 0, "the window has no steps.")
     timeline = Timeline(rows, window_s)
     too_long = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
-    _require(timeline.steps_s <= window_s * (1 + LARGEST_MISFIT), too_long)
-    sensors = _sensors(Search(timeline, times_s, watts), Sensor.of(response) if response else None)
+    _require(timeline.steps_s <= window_s * (1 + MAX_MISFIT), too_long)
+    sensors = _sensors(SensorFit(timeline, times_s, watts), Sensor.of(response) if response else None)
     solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
     scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
     sampled_j = solutions[0].energy_j.sum()
     differs = f"the power samples add up to {sampled_j:.4g} J, but the window used {gross_j:.4g} J."
-    _require(abs(sampled_j - gross_j) <= LARGEST_DISAGREEMENT * gross_j, differs)
+    _require(abs(sampled_j - gross_j) <= MAX_DISAGREEMENT * gross_j, differs)
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
     half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
-    return _precise(scaled_j[0], half_width_j, gross_j, sensors[0])
+    return _precise_phases(scaled_j[0], half_width_j, gross_j, sensors[0])
 
 
-def _sensors(search: Search, stated: Sensor | None) -> list[Sensor]:
+def _sensors(search: SensorFit, stated: Sensor | None) -> list[Sensor]:
     """List the sensor for the solution, then other plausible sensors.
 
     The stated sensor is used unless the samples contradict its lag or its averaging time.
     """
-    if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.found):
+    if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.best_sensor):
         return [stated, *stated.similar()]
     fit = f"unknown power sensor: the best fit explains {search.explained:.0%} of the variance of the power"
-    _require(search.explained >= LEAST_EXPLAINED, f"{fit}, at least {LEAST_EXPLAINED:.0%} needed.")
-    return [search.found, *search.found.similar(), *_spread(search.plausible)]
+    _require(search.explained >= MIN_EXPLAINED, f"{fit}, at least {MIN_EXPLAINED:.0%} needed.")
+    return [search.best_sensor, *search.best_sensor.similar(), *_spread(search.plausible)]
 
 
 def _spread(sensors: list[Sensor]) -> list[Sensor]:
     """Select the extremes in age and in averaging time, and some sensors between them."""
     by_age = sorted(sensors, key=lambda sensor: sensor.center_s)
     by_width = sorted(sensors, key=lambda sensor: sensor.averaging_s)
-    every = max(1, len(sensors) * 2 // MOST_SENSORS)
+    every = max(1, len(sensors) * 2 // MAX_SENSORS)
     return list(dict.fromkeys([*by_age[::every], by_age[-1], *by_width[::every], by_width[-1]]))
 
 
@@ -202,7 +200,7 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)
     assigned, elapsed = timeline.at(times_s - sensor.center_s)
-    resolved = _resolved(shares, assigned, elapsed)
+    resolved = _resolved_phases(shares, assigned, elapsed)
     short = f"all phases are too short for a sensor with an averaging time of {sensor.averaging_s:.3g} s."
     _require(bool(resolved.any()), short)
     phases = np.arange(len(resolved))
@@ -223,17 +221,17 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     return _Solution(timeline.phases_s * (levels @ levels_w), half_width_j)
 
 
-def _resolved(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
     """Whether each phase has readings in every third of its time that consist mostly of its own power."""
     import numpy as np
 
     phases = np.arange(shares.shape[1])
     counts = np.array([np.histogram(elapsed[assigned == phase], THIRDS)[0] for phase in phases])
     own = (shares * (assigned[:, None] == phases)).sum(axis=0)
-    return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= FEWEST_IN_THIRD)
+    return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= MIN_SAMPLES_PER_THIRD)
 
 
-def _precise(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
+def _precise_phases(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
     """Keep the phases whose energy is precise enough; the reason names the missing ones."""
     from epochmeter.power.phases.step_timeline import PHASES
 

@@ -13,24 +13,24 @@ from epochmeter.power.phases.step_timeline import Timeline
 from epochmeter.power.uncertainty import Response
 
 AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
-LAG_STEPS_S, LAG_MOST_S = (0.005, 0.01, 0.04), 0.3
+LAG_STEPS_S, MAX_LAG_S = (0.005, 0.01, 0.04), 0.3
 """Step size of the lags tried, for averaging times below 0.03 s, below 0.4 s and above; and the longest lag."""
-LONGEST_SHARE = 0.05
+MAX_WINDOW_FRACTION = 0.05
 """Longest averaging time and lag tried, as a fraction of the window."""
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 """The search uses at most about this many samples, from all over the window."""
 SHIFTS = 512
 """Size of the cache of shifted samples, which sensors share."""
-CLOSER = (0.25, 0.06)
+REFINEMENTS = (0.25, 0.06)
 """Step sizes of the finer searches around the best sensor, as fractions of those of the first search."""
-LEADERS = 3
+REFINED_SENSORS = 3
 """Sensors of the first search that are refined."""
 PLAUSIBLE_RESIDUAL = 1.25
 """A sensor is plausible if it leaves at most this many times the best sensor's residual sum of squares."""
 PLAUSIBLE_VARIANCES = 6.0
 """Or at most this many residual variances per independent residual more: the 95 % region of two parameters."""
 
-OFF_SHARE, OFF_S = 0.03, 0.0005
+TOLERANCE_FRACTION, TOLERANCE_S = 0.03, 0.0005
 """Best accuracy of a stated sensor and of the steps' clock: a fraction of the averaging time, and seconds."""
 
 
@@ -54,7 +54,7 @@ class Sensor(NamedTuple):
 
     def similar(self) -> list[Sensor]:
         """Sensors within the accuracy of this one: slightly other lags and averaging times."""
-        off_s = OFF_SHARE * self.averaging_s + OFF_S
+        off_s = TOLERANCE_FRACTION * self.averaging_s + TOLERANCE_S
         moved = [Sensor(self.averaging_s, self.lag_s + later_s) for later_s in (-off_s, off_s)]
         return [*moved, *(Sensor(max(0.0, self.averaging_s + wider_s), self.lag_s) for wider_s in (-off_s, off_s))]
 
@@ -70,7 +70,7 @@ class Sensor(NamedTuple):
         return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
 
 
-class Search:
+class SensorFit:
     """Least-squares search for the sensor through which one power level per phase, and a slow drift, fit the samples.
 
     Attributes:
@@ -81,22 +81,24 @@ class Search:
     """
 
     def __init__(self, timeline: Timeline, times_s: np.ndarray, watts: np.ndarray) -> None:
-        candidates = grid(timeline.window_s)
+        candidates = initial_grid(timeline.window_s)
         reach_s = max(sensor.lag_s + sensor.averaging_s for sensor in candidates)
         inside = np.flatnonzero((times_s >= reach_s) & (times_s <= timeline.window_s))
-        inside = inside[:: max(1, len(inside) // MOST_SAMPLES)]
+        inside = inside[:: max(1, len(inside) // MAX_SAMPLES)]
         times_s, self._watts = times_s[inside], watts[inside] - watts[inside].mean()
-        self._drift = _trend(times_s, timeline.window_s)
+        self._drift = _drift_terms(times_s, timeline.window_s)
         self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
         self._residuals: dict[Sensor, float] = {sensor: self.residual(sensor) for sensor in candidates}
         for leader in self._leaders():
-            self._look(near(leader, CLOSER[0]))
-        self._look(near(self._best(), CLOSER[1]))
-        self.found = self._best()
-        unexplained = self._unexplained(self.found)
-        self.explained = 1 - self._residuals[self.found] / max(float((self._watts**2).sum()), 1e-12)
-        most = self._residuals[self.found] + PLAUSIBLE_VARIANCES * unexplained.var() * correlated(unexplained)
-        most = max(most, PLAUSIBLE_RESIDUAL * self._residuals[self.found])
+            self._evaluate(refined_grid(leader, REFINEMENTS[0]))
+        self._evaluate(refined_grid(self._best(), REFINEMENTS[1]))
+        self.best_sensor = self._best()
+        unexplained = self._unexplained(self.best_sensor)
+        self.explained = 1 - self._residuals[self.best_sensor] / max(float((self._watts**2).sum()), 1e-12)
+        most = self._residuals[self.best_sensor] + PLAUSIBLE_VARIANCES * unexplained.var() * correlation_length(
+            unexplained
+        )
+        most = max(most, PLAUSIBLE_RESIDUAL * self._residuals[self.best_sensor])
         self.plausible = [sensor for sensor, residual in self._residuals.items() if residual <= most]
 
     def _unexplained(self, sensor: Sensor) -> np.ndarray:
@@ -112,7 +114,7 @@ class Search:
         """Residual sum of squares of the fit through a sensor."""
         return float((self._unexplained(sensor) ** 2).sum())
 
-    def _look(self, sensors: list[Sensor]) -> None:
+    def _evaluate(self, sensors: list[Sensor]) -> None:
         self._residuals |= {sensor: self.residual(sensor) for sensor in sensors}
 
     def _best(self) -> Sensor:
@@ -123,21 +125,21 @@ class Search:
         leaders: dict[float, Sensor] = {}
         for sensor in sorted(self._residuals, key=self._residuals.__getitem__):
             leaders.setdefault(sensor.averaging_s, sensor)
-        return list(leaders.values())[:LEADERS]
+        return list(leaders.values())[:REFINED_SENSORS]
 
 
-def grid(window_s: float) -> list[Sensor]:
+def initial_grid(window_s: float) -> list[Sensor]:
     """List the sensors of the first search: all that a window of this length can distinguish."""
-    most_s = LONGEST_SHARE * window_s
+    most_s = MAX_WINDOW_FRACTION * window_s
     return [
         Sensor(averaging_s, float(lag_s))
         for averaging_s in AVERAGING_S
         if averaging_s <= max(most_s, AVERAGING_S[0])
-        for lag_s in np.arange(0.0, min(LAG_MOST_S, most_s), _lag_step_s(averaging_s))
+        for lag_s in np.arange(0.0, min(MAX_LAG_S, most_s), _lag_step_s(averaging_s))
     ]
 
 
-def near(best: Sensor, closer: float) -> list[Sensor]:
+def refined_grid(best: Sensor, closer: float) -> list[Sensor]:
     """List sensors around the best one, with slightly other averaging times and lags."""
     steps = (-2, -1, 0, 1, 2)
     centers_s = [best.center_s + step * closer * _lag_step_s(best.averaging_s) for step in steps]
@@ -149,13 +151,13 @@ def _lag_step_s(averaging_s: float) -> float:
     return LAG_STEPS_S[bisect_left((0.03, 0.4), averaging_s)]
 
 
-def _trend(times_s: np.ndarray, window_s: float) -> np.ndarray:
+def _drift_terms(times_s: np.ndarray, window_s: float) -> np.ndarray:
     """Linear and quadratic drift, in columns: a machine that warms up uses more power in every phase."""
     position = 2 * times_s / window_s - 1
     return np.stack([position, position**2 - 1 / 3], axis=1)
 
 
-def correlated(residuals: np.ndarray) -> float:
+def correlation_length(residuals: np.ndarray) -> float:
     """Number of samples per independent residual: 1 for white noise."""
     spectrum = np.fft.rfft(residuals - residuals.mean(), 2 * len(residuals))
     products = np.fft.irfft(abs(spectrum) ** 2)[: max(2, len(residuals) // 4)]

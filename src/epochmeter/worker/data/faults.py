@@ -7,7 +7,15 @@ import signal
 import time
 from multiprocessing.connection import wait
 
-GONE = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO)
+STORAGE_GONE_ERRORS = (
+    errno.EIO,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.ESHUTDOWN,
+    errno.EREMOTEIO,
+)
 """Error numbers of an unplugged storage device, or of a network file system whose server is gone."""
 SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
 """torch's messages when DataLoader workers have no shared memory left for batches."""
@@ -15,9 +23,9 @@ NO_ROOM, LITTLE_BYTES = "No space left on device", 1 << 20
 """A queue's message without shared memory. Any full disk has the same, so free shared memory is checked too (bytes)."""
 KILLED = "signal: Killed"
 """torch's message about a DataLoader worker ended by SIGKILL."""
-ENDS_S = 5.0
+EXIT_WAIT_S = 5.0
 """How long to wait for the exit status of a DataLoader worker whose connection broke, in seconds."""
-REMADE = "A dataset prepared by epochmeter is prepared again if you delete its folder; your own dataset is not."
+REMAKE_HINT = "A dataset prepared by epochmeter is prepared again if you delete its folder; your own dataset is not."
 
 
 class BadSampleError(RuntimeError):
@@ -44,7 +52,7 @@ class NoMemoryError(RuntimeError):
     failure = "oom"
 
 
-def unreadable(name, error, folder, kind="image"):
+def bad_sample_error(name, error, folder, kind="image"):
     """Return the exception for a sample that could not be read.
 
     Args:
@@ -57,25 +65,27 @@ def unreadable(name, error, folder, kind="image"):
         StorageGoneError if the storage failed, else BadSampleError.
     """
     number = getattr(error, "errno", None)
-    if number in GONE or (isinstance(error, OSError) and number is not None and not os.path.isdir(folder)):
+    if number in STORAGE_GONE_ERRORS or (
+        isinstance(error, OSError) and number is not None and not os.path.isdir(folder)
+    ):
         return StorageGoneError(
             "the dataset's storage fails or is not mounted: cannot read {}: {}. Check the storage device and its mount "
             "at {}, then run the command again.".format(name, error, folder)
         )
     return BadSampleError(
         "cannot read {} {}: {}. Restore the file, or set dataset.on_bad=skip to skip such files. {}".format(
-            kind, name, error, REMADE
+            kind, name, error, REMAKE_HINT
         ),
         name,
     )
 
 
-def died(processes):
+def dead_loader_error(processes):
     """Return torch's exception for the first DataLoader worker ended by a signal; None if there is none.
 
     torch itself raises it, except if a worker dies while it sends a batch: then only the connection fails.
     """
-    end, running = time.monotonic() + ENDS_S, list(processes)
+    end, running = time.monotonic() + EXIT_WAIT_S, list(processes)
     while running and wait([process.sentinel for process in running], max(0, end - time.monotonic())):
         codes = [(process, process.exitcode) for process in running]  # read once: the process may end in between
         for process, code in codes:
@@ -87,7 +97,7 @@ def died(processes):
     return None
 
 
-def whole_text(error):
+def error_chain_text(error):
     """Return the texts of an error and its causes; only the cause says how a DataLoader worker died."""
     texts = []
     while error is not None:
@@ -122,7 +132,7 @@ def kernel_counts_kills():
         return False
 
 
-def shared_memory(text):
+def shared_memory_message(text):
     """Return the message for exhausted shared memory."""
     try:
         room = os.statvfs("/dev/shm")
@@ -138,7 +148,7 @@ def shared_memory(text):
     )
 
 
-def killed(text):
+def killed_message(text):
     """Return the message for a killed DataLoader worker."""
     return (
         "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). Use fewer workers, a "
@@ -146,7 +156,7 @@ def killed(text):
     )
 
 
-def exhausted(requested=""):
+def out_of_memory_message(requested=""):
     """Return the message for a DataLoader worker that ran out of memory, with the size of the request."""
     return (
         "a DataLoader worker ran out of memory{}. Use fewer workers, a smaller batch or prefetch, or workers=0.".format(

@@ -7,7 +7,7 @@ import os
 
 from PIL import Image
 
-from epochmeter.worker.data.faults import REMADE, BadSampleError, unreadable
+from epochmeter.worker.data.faults import REMAKE_HINT, BadSampleError, bad_sample_error
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -48,7 +48,7 @@ class ImageFiles:
         if not self.ends:
             raise RuntimeError(
                 "dataset folder {} has no images for split {} in its class folders. Add images. {}".format(
-                    self.folder, split, REMADE
+                    self.folder, split, REMAKE_HINT
                 )
             )
 
@@ -67,7 +67,7 @@ class ImageFiles:
             with open(path, "rb", buffering=0) as file:
                 return file.read(), label
         except OSError as error:
-            raise unreadable(path, error, self.folder) from error
+            raise bad_sample_error(path, error, self.folder) from error
 
     def decode(self, data, index):
         """Decode a file's bytes to an image."""
@@ -79,7 +79,7 @@ class ImageFiles:
             raise
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error
             path = self.path(index, bisect.bisect_right(self.upto, index))
-            raise unreadable(path, _why(error, data), self.folder) from error
+            raise bad_sample_error(path, _read_error(error, data), self.folder) from error
 
     def path(self, index, label):
         """Return the path of a sample's file."""
@@ -88,40 +88,40 @@ class ImageFiles:
         return os.path.join(self.folder, self.classes[label], name)
 
 
-class HeldImages(ImageFiles):
+class InMemoryImages(ImageFiles):
     """The same samples, decoded at construction and kept in memory as pixels: an epoch reads no storage.
 
     Attributes:
-        unheld: BadSampleErrors of the unreadable samples, to be raised unless they are skipped.
+        unreadable: BadSampleErrors of the unreadable samples, to be raised unless they are skipped.
     """
 
     def __init__(self, folder, split, transform, held_out=5):
         super().__init__(folder, split, transform, held_out)
-        self.unheld = []
-        self._held = [self._hold(index) for index in range(len(self))]
+        self.unreadable = []
+        self._pixels = [self._load(index) for index in range(len(self))]
 
     def read(self, index):
         """Return the pixels of a sample, and its label."""
-        if isinstance(self._held[index], BadSampleError):
-            raise _again(self._held[index])
-        return self._held[index], bisect.bisect_right(self.upto, index)
+        if isinstance(self._pixels[index], BadSampleError):
+            raise _bare_copy(self._pixels[index])
+        return self._pixels[index], bisect.bisect_right(self.upto, index)
 
     def decode(self, data, index):
         """Return the image of these pixels."""
         return Image.frombytes(*data)
 
-    def _hold(self, index):
+    def _load(self, index):
         try:
             image = super().decode(super().read(index)[0], index)
         except BadSampleError as bad:
-            self.unheld.append(_again(bad))
-            return self.unheld[-1]
+            self.unreadable.append(_bare_copy(bad))
+            return self.unreadable[-1]
         if image.mode not in ("L", "RGB"):
             image = image.convert("RGB")
         return image.mode, image.size, image.tobytes()
 
 
-def _again(bad):
+def _bare_copy(bad):
     """Return a copy of the exception without its traceback, which would keep file and image alive."""
     return BadSampleError(str(bad), bad.name)
 
@@ -133,7 +133,7 @@ def _names(folder, is_wanted):
     except OSError as error:
         raise RuntimeError(
             "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}".format(
-                folder, error.strerror, REMADE
+                folder, error.strerror, REMAKE_HINT
             )
         ) from error
 
@@ -142,7 +142,7 @@ def _is_image(entry):
     return entry.name.lower().endswith(EXTENSIONS) and entry.is_file()
 
 
-def _why(error, data):
+def _read_error(error, data):
     """Return why an image cannot be decoded."""
     if not data:
         return "the file is empty"

@@ -6,19 +6,19 @@ from functools import partial
 
 import torch
 
-from epochmeter.shared.instantiate import build
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker import oom
 from epochmeter.worker.connection import die_with_parent
 from epochmeter.worker.data.faults import NoMemoryError
-from epochmeter.worker.data.synthetic import ReadyBatches
-from epochmeter.worker.data.timed_dataset import Timed, batches
+from epochmeter.worker.data.synthetic import SyntheticBatches
+from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
 from epochmeter.worker.data.transforms import preprocessing
-from epochmeter.worker.strategy import own_seed
+from epochmeter.worker.strategy import rank_seed
 
 SPLITS = ("train", "val")
 
 
-def loaders(job, facts, task, strategy, cuda):
+def make_loaders(job, facts, task, strategy, cuda):
     """Return this rank's loader for training and, if the run evaluates, the one for evaluation.
 
     Args:
@@ -34,20 +34,22 @@ def loaders(job, facts, task, strategy, cuda):
     """
     dataset = job["dataset"]
     splits = SPLITS if job["evaluate"] else SPLITS[:1]
-    if job["ready_batches"] or dataset["layout"] == "tensors":
+    if job["synthetic_batches"] or dataset["layout"] == "tensors":
         _check_counts(job, {split: facts["splits"][split] for split in splits}, strategy.ranks)
-        orders = [_seeded(job), None]
+        orders = [_make_generator(job), None]
         counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(splits, orders)]
         dropping = (job["drop_last"], False)
-        created = [ReadyBatches(count, job, task, _pinned(job, cuda), drop) for count, drop in zip(counts, dropping)]
-        return _stepping(job, created)
-    samples = _opened(dataset, facts["folder"], splits)
+        created = [
+            SyntheticBatches(count, job, task, _pins_memory(job, cuda), drop) for count, drop in zip(counts, dropping)
+        ]
+        return _check_not_empty(job, created)
+    samples = _open_splits(dataset, facts["folder"], splits)
     _check_counts(job, {split: len(part) for split, part in zip(splits, samples)}, strategy.ranks)
     created = [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
-    return _stepping(job, created)
+    return _check_not_empty(job, created)
 
 
-def notes(job, training):
+def loader_notes(job, training):
     """Return warnings about the training batches."""
     batch, count = job["batch"], training.count
     if count >= batch:
@@ -59,8 +61,8 @@ def open_split(dataset, folder, split):
     """Open a split, `train` or `val`, of the dataset prepared in `folder`, with timed samples."""
     spec = dataset["open"]
     spec = spec if "_target_" in spec else spec[dataset["layout"]]
-    return Timed(
-        lambda transform: build(spec, str(folder), split, transform),
+    return TimedDataset(
+        lambda transform: instantiate_spec(spec, str(folder), split, transform),
         preprocessing(dataset, split),
         skip=dataset.get("on_bad") == "skip",
         folder=str(folder),
@@ -72,26 +74,30 @@ def train_loader(samples, job, strategy, cuda):
 
     The last batch is smaller, or dropped with `drop_last`. DataLoader workers persist between epochs if configured.
     """
-    shuffled = _seeded(job)  # the same order on all ranks
-    order, options = strategy.shard(samples, shuffled), _how(job, strategy, cuda)
+    shuffled = _make_generator(job)  # the same order on all ranks
+    order, options = strategy.shard(samples, shuffled), _loader_options(job, strategy, cuda)
     options["persistent_workers"] = job["persistent_workers"] and job["workers"] > 0
-    return batches(samples, order, job["batch"], job["drop_last"], [shuffled, options["generator"]], **options)
+    return make_timed_loader(
+        samples, order, job["batch"], job["drop_last"], [shuffled, options["generator"]], **options
+    )
 
 
 def val_loader(samples, job, strategy, cuda):
     """Return the loader for evaluation, in order. Its workers end with the window, so that none idles in training."""
-    options = _how(job, strategy, cuda)
-    return batches(samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options)
+    options = _loader_options(job, strategy, cuda)
+    return make_timed_loader(
+        samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options
+    )
 
 
-def _opened(dataset, folder, splits):
+def _open_splits(dataset, folder, splits):
     """Open the splits; an out-of-memory error here blames `dataset.layout`, as there is no batch yet."""
     try:
         return [open_split(dataset, folder, split) for split in splits]
     except Exception as error:
-        if not oom.is_exhausted(error):
+        if not oom.is_out_of_memory(error):
             raise
-        message = oom.told(error, "dataset.layout={}".format(dataset["layout"]))
+        message = oom.describe_out_of_memory(error, "dataset.layout={}".format(dataset["layout"]))
         remedy = "Set dataset.layout=files, or use" if dataset["layout"] != "files" in dataset["open"] else "Use"
         raise NoMemoryError("{}. {} fewer samples.".format(message, remedy)) from error
 
@@ -114,7 +120,7 @@ def _check_counts(job, counts, ranks):
         )
 
 
-def _stepping(job, loaders):
+def _check_not_empty(job, loaders):
     """Check that there is at least one training step, and return the loaders."""
     training = loaders[0]
     if not len(training):
@@ -125,12 +131,12 @@ def _stepping(job, loaders):
     return loaders
 
 
-def _how(job, strategy, cuda):
+def _loader_options(job, strategy, cuda):
     """Return the options of a DataLoader."""
     options = {
         "num_workers": job["workers"],
-        "pin_memory": _pinned(job, cuda),
-        "generator": _seeded(job, strategy.rank),
+        "pin_memory": _pins_memory(job, cuda),
+        "generator": _make_generator(job, strategy.rank),
     }
     if job["workers"] > 0:  # torch refuses these options without workers
         options.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
@@ -138,17 +144,17 @@ def _how(job, strategy, cuda):
     return options
 
 
-def _pinned(job, cuda):
+def _pins_memory(job, cuda):
     return cuda if job["pin_memory"] == "auto" else job["pin_memory"] and torch.cuda.is_available()
 
 
-def _seeded(job, rank=0):
+def _make_generator(job, rank=0):
     """Return a random generator for one use, and for one rank if each rank needs its own.
 
     A DataLoader draws a seed when it starts its workers. From the shuffling generator, that would make the order depend
     on `workers`; from the default one, the model's weights.
     """
-    return torch.Generator().manual_seed(own_seed(job["seed"], rank))
+    return torch.Generator().manual_seed(rank_seed(job["seed"], rank))
 
 
 def _begin_process(parent, _number):

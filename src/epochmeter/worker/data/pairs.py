@@ -6,11 +6,11 @@ from collections import Counter
 
 import torch
 
-from epochmeter.worker.data.faults import REMADE, unreadable
+from epochmeter.worker.data.faults import REMAKE_HINT, bad_sample_error
 from epochmeter.worker.tasks import PAD
 
 START, END, UNKNOWN = 1, 2, 3
-MARKS = 4
+SPECIAL_TOKENS = 4
 """Number of special words in each vocabulary: padding, start, end and unknown."""
 
 
@@ -23,14 +23,14 @@ class Pairs:
     """
 
     def __init__(self, folder, split, transform, words):
-        if words <= MARKS:
-            raise ValueError("dataset.words={}: give more than the {} special words.".format(words, MARKS))
-        pairs = train = read(folder, "train")
+        if words <= SPECIAL_TOKENS:
+            raise ValueError("dataset.words={}: give more than the {} special words.".format(words, SPECIAL_TOKENS))
+        pairs = train = read_pairs(folder, "train")
         vocabularies = [vocabulary((pair[side] for pair in train), words) for side in (0, 1)]
         if split != "train":
-            pairs = read(folder, split)
+            pairs = read_pairs(folder, split)
         self._pairs = [
-            tuple(numbered(sentence, numbers) for sentence, numbers in zip(pair, vocabularies)) for pair in pairs
+            tuple(word_indices(sentence, numbers) for sentence, numbers in zip(pair, vocabularies)) for pair in pairs
         ]
         self._transform = transform
 
@@ -41,7 +41,7 @@ class Pairs:
         return self._transform(self._pairs[index])
 
 
-def filled(dataset, split):
+def encode_pair(dataset, split):
     """Return the preprocessing: a function from a sentence pair to tensors of the dataset's `length`.
 
     ((source, target shifted right by a start token), target); source and target have an end token and are truncated or
@@ -58,7 +58,7 @@ def filled(dataset, split):
     return sample
 
 
-def read(folder, split):
+def read_pairs(folder, split):
     """Return the pairs of a split's file, as texts; ValueError for an invalid line, RuntimeError for an unreadable
     file.
     """
@@ -67,13 +67,13 @@ def read(folder, split):
         with open(path, "rb") as file:
             lines = file.read().splitlines()
     except OSError as error:
-        raise unreadable(path, error, folder, kind="file") from error
+        raise bad_sample_error(path, error, folder, kind="file") from error
     if not lines:
-        raise ValueError("{} is empty. Add pairs, one source<TAB>target per line. {}".format(path, REMADE))
-    return [pair(line, "{}, line {}".format(path, number)) for number, line in enumerate(lines, 1)]
+        raise ValueError("{} is empty. Add pairs, one source<TAB>target per line. {}".format(path, REMAKE_HINT))
+    return [split_pair(line, "{}, line {}".format(path, number)) for number, line in enumerate(lines, 1)]
 
 
-def pair(line, place):
+def split_pair(line, place):
     """Return the two texts of a line; `place` names the line in errors."""
     try:
         texts = line.decode("utf-8").split("\t")
@@ -92,9 +92,9 @@ def vocabulary(sentences, words):
     """Return the index of each word of a vocabulary."""
     counts = Counter(word for sentence in sentences for word in sentence.split())
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
-    return {word: number for number, word in enumerate(ordered[: words - MARKS], MARKS)}
+    return {word: number for number, word in enumerate(ordered[: words - SPECIAL_TOKENS], SPECIAL_TOKENS)}
 
 
-def numbered(sentence, numbers):
+def word_indices(sentence, numbers):
     """Return the word indices of a sentence."""
     return array("i", [numbers.get(word, UNKNOWN) for word in sentence.split()])

@@ -17,7 +17,7 @@ class Polynomial:
             self._x = torch.randn(count, generator=numbers)
         else:
             self._x = torch.randn(max(1, count // 5), generator=torch.Generator().manual_seed(seed + 1))
-        self._y = (raised(self._x, features) @ weights + bias).unsqueeze(1)
+        self._y = (raise_to_powers(self._x, features) @ weights + bias).unsqueeze(1)
         self._transform = transform
 
     def __len__(self):
@@ -29,9 +29,9 @@ class Polynomial:
 
 def powers(dataset, split):
     """Return the preprocessing: a function from x to its powers, as many as the dataset has `features`."""
-    return lambda x: raised(x, dataset["features"])
+    return lambda x: raise_to_powers(x, dataset["features"])
 
 
-def raised(x, features):
+def raise_to_powers(x, features):
     """Return the powers 1 to `features` of x: (...) -> (..., features)."""
     return torch.stack([x**power for power in range(1, features + 1)], dim=-1)

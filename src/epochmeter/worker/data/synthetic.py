@@ -2,14 +2,14 @@
 
 import torch
 
-from epochmeter.worker.data.timed_dataset import sizes
-from epochmeter.worker.device import each
+from epochmeter.worker.data.timed_dataset import batch_sizes
+from epochmeter.worker.device import map_tensors
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Memory limit for the distinct batches."""
 
 
-class ReadyBatches:
+class SyntheticBatches:
     """Yield as many synthetic batches as a DataLoader would for `count` samples, with the same size of the last batch.
 
     A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn.
@@ -24,36 +24,36 @@ class ReadyBatches:
 
     def __init__(self, count, job, task, pinned, drop_last=False):
         self.count, self.batch, self.drop_last = count, job["batch"], drop_last
-        self._most = None
+        self._max_batches = None
         numbers = torch.Generator().manual_seed(job["seed"])
         size = min(self.batch, count)
-        self._made = []
-        while len(self._made) < min(len(self), MOST_BYTES // max(1, self._bytes())) or not self._made:
+        self._batches = []
+        while len(self._batches) < min(len(self), MAX_BYTES // max(1, self._bytes())) or not self._batches:
             batch = task.example(job["dataset"], size, numbers)
-            self._made.append(each(torch.Tensor.pin_memory, batch, "pin_memory") if pinned else batch)
+            self._batches.append(map_tensors(torch.Tensor.pin_memory, batch, "pin_memory") if pinned else batch)
 
     def __len__(self):
         steps = self.count // self.batch if self.drop_last else -(-self.count // self.batch)
-        return steps if self._most is None else min(steps, self._most)
+        return steps if self._max_batches is None else min(steps, self._max_batches)
 
-    def cut(self, steps):
+    def limit(self, steps):
         """Limit passes to this many steps; None: no limit."""
-        self._most = steps
+        self._max_batches = steps
 
     @property
     def sizes(self):
         """Sizes of the batches in a pass."""
-        return sizes(self.count, self.batch, self.drop_last)
+        return batch_sizes(self.count, self.batch, self.drop_last)
 
     def __iter__(self):
         for step in range(len(self)):
             size = min(self.batch, self.count - step * self.batch)
-            yield each(lambda tensor: tensor[:size], self._made[step % len(self._made)])  # noqa: B023
+            yield map_tensors(lambda tensor: tensor[:size], self._batches[step % len(self._batches)])  # noqa: B023
 
     def _bytes(self):
         """Return the size of one batch in bytes; 0 before the first is drawn."""
         sizes = []
-        each(lambda tensor: sizes.append(tensor.numel() * tensor.element_size()), self._made[:1])
+        map_tensors(lambda tensor: sizes.append(tensor.numel() * tensor.element_size()), self._batches[:1])
         return sum(sizes)
 
     bad = ()

@@ -11,16 +11,16 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import default_collate
 
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.worker.data.faults import BadSampleError, died, unreadable
+from epochmeter.worker.data.faults import BadSampleError, bad_sample_error, dead_loader_error
 from epochmeter.worker.timeline import perf_counter_ns
 
 COMPUTE, WIDTH = 3, 4
 """Column of a step's compute in the clock's rows, and number of columns."""
-NAMED = 5
+MAX_NAMED = 5
 """Most bad samples that are named."""
 
 
-class Timed:
+class TimedDataset:
     """Dataset of batches: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of bad samples).
 
     `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
@@ -47,7 +47,7 @@ class Timed:
         self._load = self._load_in_steps if self.decodes else self._load_at_once
         self._folder = folder
         self.skip = skip
-        for bad in [] if skip else getattr(self._samples, "unheld", []):
+        for bad in [] if skip else getattr(self._samples, "unreadable", []):
             raise bad
 
     def __len__(self):
@@ -86,7 +86,7 @@ class Timed:
         try:
             sample = self._samples[index]
         except OSError as error:
-            raise unreadable(error.filename or str(index), error, self._folder, kind="sample") from error
+            raise bad_sample_error(error.filename or str(index), error, self._folder, kind="sample") from error
         end = perf_counter_ns()
         read_at = end - self._timed_transform.took_ns
         return sample, read_at, read_at, end
@@ -106,20 +106,20 @@ class TimedTransform:
         return result
 
 
-class Orders(BatchSampler):
+class TruncatedBatchSampler(BatchSampler):
     """Sampler of batches, as lists of sample indices; `most` limits the batches of a pass."""
 
-    most = None
+    max_batches = None
 
     def __len__(self):
         steps = super().__len__()
-        return steps if self.most is None else min(steps, self.most)
+        return steps if self.max_batches is None else min(steps, self.max_batches)
 
     def __iter__(self):
-        return islice(super().__iter__(), self.most)
+        return islice(super().__iter__(), self.max_batches)
 
 
-def batches(timed, order, batch, drop_last=False, generators=(), **how):
+def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **how):
     """Return a loader of timed samples.
 
     Args:
@@ -132,16 +132,16 @@ def batches(timed, order, batch, drop_last=False, generators=(), **how):
 
     The dataset is indexed by batch, not by sample: that halves the cost of timing.
     """
-    orders = Orders(order, batch, drop_last)
-    return Batches(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=as_it_is, **how), generators)
+    orders = TruncatedBatchSampler(order, batch, drop_last)
+    return TimedLoader(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=identity, **how), generators)
 
 
-def as_it_is(batch):
+def identity(batch):
     """Return the batch unchanged."""
     return batch
 
 
-class Batches:
+class TimedLoader:
     """Iterate over the batches of a DataLoader of timed samples and keep the times of the current pass.
 
     Attributes:
@@ -174,11 +174,11 @@ class Batches:
     @property
     def sizes(self):
         """Sizes of the batches in a pass."""
-        return sizes(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
+        return batch_sizes(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
 
-    def cut(self, steps):
+    def limit(self, steps):
         """Limit passes to this many steps, with nothing fetched beyond; None: no limit."""
-        self.loader.sampler.most = steps
+        self.loader.sampler.max_batches = steps
 
     def __iter__(self):
         self._begin()
@@ -186,7 +186,7 @@ class Batches:
         for batch, took, bad in self._loaded():
             if bad:
                 self._skipped += len(bad)
-                self.bad += bad[: NAMED - len(self.bad)]
+                self.bad += bad[: MAX_NAMED - len(self.bad)]
             if skipped_times:  # add the times of preceding batches without a good sample
                 took, skipped_times = [before + now for before, now in zip(skipped_times, took)], None
             if batch is None:
@@ -207,7 +207,7 @@ class Batches:
         try:
             yield from batches
         except (ConnectionError, EOFError) as error:
-            death = died(processes)
+            death = dead_loader_error(processes)
             if death is None:
                 raise
             raise death from error
@@ -228,14 +228,14 @@ class Batches:
         parts = {
             "loader_read_s": sum(read),
             "loader_preprocess_s": sum(preprocess),
-            "fetch_stall_model_s": stall_model(loaded, rows[COMPUTE::WIDTH], self.loader.num_workers),
+            "data_stall_model_s": stall_model(loaded, rows[COMPUTE::WIDTH], self.loader.num_workers),
         }
         if self.loader.dataset.decodes:
             parts["loader_decode_s"] = sum(decode)
         return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
 
 
-def sizes(count, batch, drop_last):
+def batch_sizes(count, batch, drop_last):
     """Return the set of batch sizes for `count` samples: the full one and that of a smaller last batch."""
     full, rest = divmod(count, batch)
     occurs = {batch: full > 0, rest: rest > 0 and not drop_last}

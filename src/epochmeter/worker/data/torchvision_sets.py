@@ -26,20 +26,20 @@ class Cifar100(datasets.CIFAR100):
 
 def mnist(folder, split, transform):
     """Open `<folder>/MNIST/raw`; `val` is MNIST's test set."""
-    return _opened(datasets.MNIST, "MNIST", folder, split, transform)
+    return _open_dataset(datasets.MNIST, "MNIST", folder, split, transform)
 
 
 def cifar10(folder, split, transform):
     """Open `<folder>/cifar-10-batches-py`; `val` is CIFAR's test batch."""
-    return _opened(Cifar10, "CIFAR-10", folder, split, transform)
+    return _open_dataset(Cifar10, "CIFAR-10", folder, split, transform)
 
 
 def cifar100(folder, split, transform):
     """Open `<folder>/cifar-100-python`, with the 100 fine labels."""
-    return _opened(Cifar100, "CIFAR-100", folder, split, transform)
+    return _open_dataset(Cifar100, "CIFAR-100", folder, split, transform)
 
 
-def _opened(kind, name, folder, split, transform):
+def _open_dataset(kind, name, folder, split, transform):
     try:
         return kind(folder, train=split == "train", transform=transform, download=False)
     except Exception as error:  # a file may be missing, unreadable or not a pickle

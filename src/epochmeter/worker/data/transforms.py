@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as v1
 
-from epochmeter.shared.instantiate import locate
+from epochmeter.shared.instantiate import import_object
 
 try:
     from torchvision.transforms import v2
@@ -23,7 +23,7 @@ def preprocessing(dataset, split):
     The dataset's `preprocess` is `resize`, `crop` or `pad`, or the dotted path of a function like those below.
     """
     name = dataset.get("preprocess", "resize")
-    return (WAYS[name] if name in WAYS else locate(name))(dataset, split)
+    return (PREPROCESSING[name] if name in PREPROCESSING else import_object(name))(dataset, split)
 
 
 def resize(dataset, split):
@@ -46,7 +46,7 @@ def pad(dataset, split):
     return _steps(dataset, [Resize(size), *(augmentation if split == "train" else [])])
 
 
-class Mode:
+class ConvertMode:
     """Convert an image to gray or RGB if needed."""
 
     def __init__(self, channels):
@@ -66,7 +66,7 @@ class Resize:
         return image if image.size == self.size else image.resize(self.size, Image.BILINEAR)
 
 
-class Normalized:
+class Normalize:
     """Convert an image to a tensor of values 0 to 1 and normalize it by mean and standard deviation.
 
     Uses v2's functions rather than its classes, which take twice as long on small images.
@@ -90,8 +90,8 @@ def _steps(dataset, geometry):
             "dataset.channels={}, and dataset.normalize has mean={} and std={}: give one number for each channel, or "
             "one for all.".format(channels, list(mean), list(std))
         )
-    tensor = [Normalized(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
-    return v1.Compose([Mode(channels), *geometry, *tensor])
+    tensor = [Normalize(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
+    return v1.Compose([ConvertMode(channels), *geometry, *tensor])
 
 
-WAYS = {"resize": resize, "crop": crop, "pad": pad}
+PREPROCESSING = {"resize": resize, "crop": crop, "pad": pad}

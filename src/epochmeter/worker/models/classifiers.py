@@ -42,11 +42,13 @@ def names(folder):
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 source = file.read()
             if "num_classes" in source:
-                found.update(_given(source).intersection(re.findall(r"^def ([a-z]\w*)\(", source, re.MULTILINE)))
+                found.update(
+                    _exported_names(source).intersection(re.findall(r"^def ([a-z]\w*)\(", source, re.MULTILINE))
+                )
     return sorted(found)
 
 
-def _given(source):
+def _exported_names(source):
     """Return the names in a module's `__all__`."""
     exported = re.search(r"^__all__ = (\[.*?\])", source, re.MULTILINE | re.DOTALL)
     return set(ast.literal_eval(exported.group(1))) if exported else set()

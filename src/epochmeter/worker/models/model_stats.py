@@ -8,8 +8,8 @@ import warnings
 
 import torch
 
-from epochmeter.shared.instantiate import build
-from epochmeter.worker.device import each
+from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.device import map_tensors
 from epochmeter.worker.models.shape_check import on_meta
 
 try:
@@ -17,11 +17,11 @@ try:
 except ImportError:
     FlopCounterMode = None  # type: ignore
 
-FULL = ("fp32", "tf32")
+FULL_PRECISIONS = ("fp32", "tf32")
 """Precisions whose activations have the same size on the meta device."""
 
 
-def facts(model, job, task):
+def compute_model_stats(model, job, task):
     """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes.
 
     Memory is that of one device with its batch.
@@ -30,28 +30,28 @@ def facts(model, job, task):
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     stats = {
         "parameters": sum(parameter.numel() for parameter in trainable),
-        "weight_bytes": size(parameters + list(model.buffers())),
-        "gradient_bytes": size(trainable),
+        "weight_bytes": total_bytes(parameters + list(model.buffers())),
+        "gradient_bytes": total_bytes(trainable),
     }
     try:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the real step raises the same warnings
-            stats.update(step(on_meta(model).train(), job, task))
+            stats.update(step_stats(on_meta(model).train(), job, task))
     except Exception:  # the model uses an operation that the meta device lacks
         pass
     return stats
 
 
-def step(model, job, task):
+def step_stats(model, job, task):
     """Return FLOPs and bytes of one training step; the model and the step are on the meta device."""
     sample = task.example(job["dataset"], 1, torch.Generator())
-    inputs, targets = each(lambda tensor: batched(tensor, job["batch"]), sample)
-    optimizer = build(job["optimizer"], model.parameters())
-    owned = {storage(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+    inputs, targets = map_tensors(lambda tensor: expand_batch(tensor, job["batch"]), sample)
+    optimizer = instantiate_spec(job["optimizer"], model.parameters())
+    owned = {storage_key(tensor) for tensor in [*model.parameters(), *model.buffers()]}
     saved = {}
 
     def keep(tensor):
-        saved[storage(tensor)] = tensor  # kept alive, so that its storage is not reused
+        saved[storage_key(tensor)] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
     def train_step():
@@ -59,28 +59,28 @@ def step(model, job, task):
             loss = task.loss(model(inputs), targets)
         loss.backward()
 
-    flops = counted(train_step)
+    flops = count_flops(train_step)
     optimizer.step()
-    stats = {"optimizer_bytes": size(state(optimizer))}
+    stats = {"optimizer_bytes": total_bytes(optimizer_tensors(optimizer))}
     if flops is not None:
         stats["flops_per_sample"] = flops / job["batch"]
-    if job["precision"] in FULL:
+    if job["precision"] in FULL_PRECISIONS:
         stats["activation_bytes"] = sum(storage_bytes(tensor) for place, tensor in saved.items() if place not in owned)
     return stats
 
 
-def counted(act):
+def count_flops(act):
     """Return the floating-point operations of a call of `act`; None if this torch cannot count them."""
     if FlopCounterMode is None:
         act()
         return None
-    custom = {torch.ops.aten.convolution_backward: convolved_back}
+    custom = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     with FlopCounterMode(display=False, custom_mapping=custom) as counter:
         act()
     return counter.get_total_flops()
 
 
-def convolved_back(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **how):
+def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **how):
     """Return the FLOPs of a convolution's backward pass: for each gradient as many as in the forward pass.
 
     torch's own formula ignores groups in the gradient of the weights: it overestimates a MobileNet nine times.
@@ -89,28 +89,28 @@ def convolved_back(out, inputs, weights, bias, stride, padding, dilation, transp
     return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
 
 
-def batched(sample, count):
+def expand_batch(sample, count):
     """Return an empty batch of `count` samples in the shape of `sample`, on the meta device."""
     return torch.empty((count, *sample.shape[1:]), dtype=sample.dtype, device="meta")
 
 
-def state(optimizer):
+def optimizer_tensors(optimizer):
     """Return the tensors that an optimizer keeps between steps."""
     return [
         value for entries in optimizer.state.values() for value in entries.values() if isinstance(value, torch.Tensor)
     ]
 
 
-def size(tensors):
+def total_bytes(tensors):
     """Return the size of tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def storage(tensor):
+def storage_key(tensor):
     """Return the identity of a tensor's storage; the meta device has no addresses."""
     return (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage())._cdata
 
 
 def storage_bytes(tensor):
     """Return the size of a tensor's storage in bytes."""
-    return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else size([tensor])
+    return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else total_bytes([tensor])

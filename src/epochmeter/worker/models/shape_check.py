@@ -7,7 +7,7 @@ import copy
 
 import torch
 
-from epochmeter.worker.device import each
+from epochmeter.worker.device import map_tensors
 
 SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299, 384, 512)
 """Image sizes (pixels per side) that are tried to suggest one that works."""
@@ -21,20 +21,24 @@ def check_inputs(model, job, task):
     """
     dataset = job["dataset"]
     try:
-        outputs, targets = tried(model, job, task, 2)
+        outputs, targets = dry_run(model, job, task, 2)
     except Exception as error:
         raise ValueError(
             "model {} does not accept the {} of dataset {}: {}. {}, or use another model.".format(
                 job["model"]["name"],
-                "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"]) if _sized(job) else "samples",
+                "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"])
+                if _size_options(job)
+                else "samples",
                 dataset["name"],
                 _first_line(error),
-                sizes_that_fit(model, job, task) if _sized(job) else "Set the input shape that the model expects",
+                sizes_that_fit(model, job, task)
+                if _size_options(job)
+                else "Set the input shape that the model expects",
             )
         ) from error
     if all(isinstance(part, torch.Tensor) for part in (outputs, targets)):  # the shape of other types is not checked
-        check_answers(outputs, targets, job)
-    if job["target_accuracy"] is not None and not tells_right(task, outputs, targets):
+        check_outputs(outputs, targets, job)
+    if job["target_accuracy"] is not None and not has_accuracy(task, outputs, targets):
         raise ValueError(
             "target_accuracy={}: task {} has no accuracy. Set target_loss.".format(
                 job["target_accuracy"], job["task"]["name"]
@@ -42,7 +46,7 @@ def check_inputs(model, job, task):
         )
 
 
-def check_answers(answers, targets, job):
+def check_outputs(answers, targets, job):
     """Check that a model's output shape matches the dataset's targets.
 
     Raises:
@@ -64,10 +68,10 @@ def check_answers(answers, targets, job):
         )
 
 
-def tells_right(task, answers, targets):
+def has_accuracy(task, answers, targets):
     """Whether a task has an accuracy; tried on zeros in the shapes of these outputs and targets."""
-    zeros = each(lambda shaped: torch.zeros(shaped.shape, dtype=shaped.dtype), (answers, targets))
-    return task.right(*zeros) is not None
+    zeros = map_tensors(lambda shaped: torch.zeros(shaped.shape, dtype=shaped.dtype), (answers, targets))
+    return task.correct(*zeros) is not None
 
 
 def check_smallest(model, job, task, fewest):
@@ -86,9 +90,9 @@ def check_smallest(model, job, task, fewest):
     if not sizes:
         return
     try:
-        tried(model, job, task, 1)
+        dry_run(model, job, task, 1)
     except Exception as error:
-        which, what = few(job["batch"], max(sizes))
+        which, what = singleton_batch_hint(job["batch"], max(sizes))
         raise ValueError(
             "model {} cannot train on a single sample, but {}: {}. {}.".format(
                 job["model"]["name"], which, _first_line(error), what
@@ -96,7 +100,7 @@ def check_smallest(model, job, task, fewest):
         ) from error
 
 
-def few(batch, size):
+def singleton_batch_hint(batch, size):
     """Return which batches leave a model replica a single sample, and the setting to change."""
     if size == batch == 1:
         return "batch=1", "Set batch=2 or more"
@@ -117,7 +121,7 @@ def sizes_that_fit(model, job, task):
 
     def fits(size):
         try:
-            learned(shapes, dict(job["dataset"], size=size), task, 2, "meta")
+            forward_train(shapes, dict(job["dataset"], size=size), task, 2, "meta")
         except Exception:
             return False
         return True
@@ -133,12 +137,12 @@ def sizes_that_fit(model, job, task):
     return "Set dataset.size={}{}".format(smallest, larger)
 
 
-def tried(model, job, task, count):
+def dry_run(model, job, task, count):
     """Return the model's outputs in training mode for `count` samples, and their targets; the model is unchanged."""
     try:
-        return learned(on_meta(model), job["dataset"], task, count, "meta")
+        return forward_train(on_meta(model), job["dataset"], task, count, "meta")
     except Exception:
-        return learned(copy.deepcopy(model).cpu(), job["dataset"], task, count, "cpu")
+        return forward_train(copy.deepcopy(model).cpu(), job["dataset"], task, count, "cpu")
 
 
 def on_meta(model):
@@ -152,16 +156,16 @@ def on_meta(model):
     return copy.deepcopy(model, copies)
 
 
-def learned(model, dataset, task, count, device):
+def forward_train(model, dataset, task, count, device):
     """Return the model's outputs for random samples on `device`, and their targets."""
     example = task.example(dataset, count, torch.Generator())
-    inputs, targets = each(lambda tensor: tensor.to(device), example, "to", device)
+    inputs, targets = map_tensors(lambda tensor: tensor.to(device), example, "to", device)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         outputs = model.train()(inputs)
     return outputs[0] if isinstance(outputs, tuple) else outputs, targets
 
 
-def _sized(job):
+def _size_options(job):
     return "size" in job["dataset"]
 
 

@@ -8,7 +8,9 @@ from torch import nn
 
 from epochmeter.worker.tasks import PAD
 
-ASKED = {"tgt_is_causal": False} if "tgt_is_causal" in inspect.signature(nn.Transformer.forward).parameters else {}
+CAUSAL_OPTIONS = (
+    {"tgt_is_causal": False} if "tgt_is_causal" in inspect.signature(nn.Transformer.forward).parameters else {}
+)
 """Keeps newer versions from testing in each step whether the mask is causal, which waits for the device."""
 
 
@@ -55,16 +57,16 @@ class Transformer(nn.Module):
         length = shifted.shape[1]
         padding = source == PAD
         states = self.transformer(
-            self._placed(self.source(source)),
-            self._placed(self.target(shifted)),
+            self._with_positions(self.source(source)),
+            self._with_positions(self.target(shifted)),
             tgt_mask=self.later[:length, :length],  # padding is last: no word attends to it
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
-            **ASKED,
+            **CAUSAL_OPTIONS,
         )
         return self.out(states)
 
-    def _placed(self, words):
+    def _with_positions(self, words):
         """Return scaled word embeddings with their positions added."""
         return self.dropout(words * math.sqrt(words.shape[2]) + self.positions[: words.shape[1]])
 
