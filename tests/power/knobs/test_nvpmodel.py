@@ -5,9 +5,10 @@ import subprocess
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
+from epochmeter.machine.power_modes import read_modes
 from epochmeter.power.knobs import jtop_control, knob, privilege
 from epochmeter.power.knobs.knob import applied_settings
-from epochmeter.power.knobs.nvpmodel import modes, open_nvpmodel
+from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
@@ -36,7 +37,7 @@ def knob_of(board):
 @pytest.mark.parametrize("name", TABLES)
 def test_modes_are_those_of_the_boards_file(name):
     default, table = TABLES[name]
-    read, read_default = modes(nvpmodel_conf(name))
+    read, read_default = read_modes(nvpmodel_conf(name))
     assert read_default == default
     assert [(mode.number, mode.name, mode.cores) for mode in read.values()] == [mode[:3] for mode in table]
     gating = [dict(mode.gating).get("TPC_PG_MASK") for mode in read.values()]
@@ -44,7 +45,7 @@ def test_modes_are_those_of_the_boards_file(name):
 
 
 def test_gpu_masks_are_read_and_other_sections_ignored():
-    read, _ = modes(
+    read, _ = read_modes(
         "< POWER_MODEL ID=0 NAME=A >\nTPC_POWER_GATING TPC_PG_MASK 1\nFBP_POWER_GATING FBP_PG_MASK 2\n"
         "< PARAM TYPE=FILE NAME=LATER >\nTPC_POWER_GATING TPC_PG_MASK 7\nCPU_ONLINE CORE_0 1"
     )
@@ -170,7 +171,7 @@ def test_mode_missing_from_the_file_can_be_restored(board, knob_of):
     knob = knob_of("nano", 7)
     assert knob.get() == "unknown (id:7)"
     assert knob.target_for(5).setting == "5W (id:1)"
-    assert knob.manual_restore_command(knob.get()) == "sudo nvpmodel -m 7"
+    assert knob.by_hand(knob.get()) == "sudo nvpmodel -m 7"
 
 
 def test_mode_is_not_changed_while_clocks_are_locked(board, knob_of):
