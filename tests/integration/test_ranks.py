@@ -74,7 +74,7 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["strategy=single", "strategy.ranks=2"], "`strategy.ranks=2`: strategy=single is one rank"),
+        (["strategy=single", "strategy.ranks=2"], "`strategy.ranks=2` is not valid: strategy=single has one rank"),
         (
             ["strategy=ddp", "strategy.ranks=0"],
             "`strategy.ranks=0` is not valid\n  hint: give a whole number, 1 or more",
@@ -89,7 +89,7 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
         ),
         (
             ["strategy=ddp", "++dataset.on_bad=skip"],
-            "`dataset.on_bad=skip`: the ranks of strategy=ddp all take the same",
+            "`dataset.on_bad=skip` is not valid: all ranks of strategy=ddp need the same number of steps",
         ),
     ],
 )

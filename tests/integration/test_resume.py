@@ -128,7 +128,7 @@ def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_
     assert learned(project.record()) == learned(never_ended)
 
     again = project.run("train", *project.asked, "sweep.resume=true")
-    assert (again.returncode, again.stdout.splitlines()[-1].startswith("Already completed: ")) == (0, True)
+    assert (again.returncode, "Already completed: " in again.stdout) == (0, True)
     assert len(project.records()) == 1
 
     project.run("train", *project.asked)

@@ -62,7 +62,7 @@ def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is
     (broken.folder / "job.json").write_text("{half")
     done = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
     assert done.returncode == 1
-    assert "empty holds no record" in done.stderr
+    assert "empty contains no runs" in done.stderr
     assert f"cannot publish {broken.folder}: " in done.stderr
     assert "1 of 2 runs published" in done.stdout
 
@@ -112,7 +112,7 @@ def test_the_picture_is_taken_of_a_fresh_clones_own_runs_or_says_that_it_has_non
     ours = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, str(tmp_path / "docs" / "picture.py")]
     none = subprocess.run(command, env=ours, capture_output=True, text=True)
-    assert (none.returncode, "no finished run" in none.stderr) == (1, True)
+    assert (none.returncode, "no completed run" in none.stderr) == (1, True)
     publish(make_record(), open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))
     done = subprocess.run(command, env=ours, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
