@@ -50,6 +50,8 @@ def test_a_batch_that_does_not_fit_fails_alone_with_the_largest_that_did_and_the
     failure = fails.summary()["failure"]
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (the training process's peak was ")
-    assert failure["message"].endswith(f" wanted); the largest batch size that fitted in this sweep is batch={ROOMY}.")
+    assert failure["message"].endswith(
+        f" was requested); the largest batch size that fitted in this sweep is batch={ROOMY}."
+    )
     assert errors.format_error(failure["message"]) in done.stdout
     assert after.is_completed()

@@ -67,7 +67,7 @@ def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, pr
     [
         ("ticks", 400, "100 to 300 W"),
         ("nopermission", 150, "zeusd"),
-        ("ticks", "MAXN", "limits in watts: 100 to 300 W"),
+        ("ticks", "MAXN", "a limit in watts: 100 to 300 W"),
     ],
 )
 def test_a_limit_that_cannot_be_set_is_an_error_that_says_what_can(on_a_gpu, stub, watts, says):
