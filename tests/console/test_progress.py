@@ -51,8 +51,8 @@ def test_stage_in_a_terminal_is_a_live_line_that_is_erased():
 
 @pytest.mark.parametrize(
     ("slow", "said"),
-    [("settle", "Checking the machine and the dataset ..."), ("ready", "Checking dataset digits ..."),
-     ("open_meter", "Preparing the device and its meter ..."), ("training", "Starting the training process ...")],
+    [("resolve_plan", "Checking the machine and the dataset ..."), ("prepare_dataset", "Checking dataset digits ..."),
+     ("open_meter", "Preparing the device and its meter ..."), ("start_training", "Starting the training process ...")],
 )  # fmt: skip
 def test_stages_of_a_run_before_its_first_epoch_are_printed(order, terminal, monkeypatch, slow, said):
     asked = order("meter=none", "tracking=none", "dataset=digits")

@@ -33,7 +33,7 @@ def _memory_is_the_disk(monkeypatch):
 
 def live(record, identity, end):
     """All that is written in a run's life, from what an earlier attempt left to its own end."""
-    with record.alone():
+    with record.locked():
         record.archive_attempt()
         write_json(record.folder / "host.json", {"hostname": "here"})
         record.describe({"batch": 16}, {"identity": identity, "record_id": identity, **GONE._asdict()})
