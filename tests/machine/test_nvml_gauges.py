@@ -16,7 +16,7 @@ gauges.mark()
 json.dump({
     "metrics": gauges.window(opened_ns, closed_ns),
     "throttled": gauges.throttled(opened_ns, closed_ns),
-    "missing": {missing.quantity: missing.why for missing in gauges.missing()},
+    "missing": {missing.quantity: missing.why for missing in gauges.unavailable()},
 }, sys.stdout)
 gauges.close()
 """
