@@ -15,7 +15,7 @@ listed = sys.argv[1].replace("OWN", str(os.getpid())).replace("CHILD", str(child
 os.environ["STUB_PROCESSES"] = listed
 gpu_processes.in_hosts_pid_namespace = lambda: sys.argv[2] == "host"
 monitor = gpu_processes.open_gpu_monitor(["GPU-aaaa"])
-monitor.own.add(child.pid)
+monitor.own_pids.add(child.pid)
 looks = []
 for again in range(2):
     monitor.poll()
