@@ -83,7 +83,7 @@ def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_aga
     asked = project.quick("-m", **{"model.channels": "3,1"})
     first = project.run("train", *asked)
     assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "completed"})
-    assert re.search(r"^error: run 0 failed: .*cannot take the images, .*, of dataset digits", first.stdout, re.M)
+    assert re.search(r"^error: run 0 failed: .*does not accept the images.* of dataset digits", first.stdout, re.M)
     failed, whole = project.records()
     assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
 
