@@ -33,7 +33,7 @@ def run(ledger):
             record.describe(job_keys(tracking=NOWHERE, epochs=1), {**facts, **LIMITS})
         if summary:
             record.write_summary({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
-        ledger.update({0: {"job": "17_0", "told": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
+        ledger.update({0: {"job": "17_0", "reported": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
         return of, record
 
     return made
@@ -44,7 +44,7 @@ def test_a_run_ended_as_its_record_says(run, ledger, capsys):
     outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
     assert outcome.no_energy == "no meter here"
-    assert ledger[0]["told"]
+    assert ledger[0]["reported"]
     assert capsys.readouterr().out == "run 0 completed on b1\n"
 
 
@@ -131,7 +131,7 @@ def sent_again(run, ledger):
     def made(slurm_state, **summary):
         failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
         order, record = run(slurm_state, **{"state": "killed", "failure": failure, **summary})
-        ledger.update({0: {"job": "18", "left": "r0.0"}})
+        ledger.update({0: {"job": "18", "previous_attempt": "r0.0"}})
         return order, record
 
     return made
@@ -153,7 +153,7 @@ def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
     (record.folder / "summary.json").unlink()
     assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
-    assert ledger[0]["told"]
+    assert ledger[0]["reported"]
 
 
 def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
@@ -166,7 +166,7 @@ def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_b
     order, _ = sent_again("COMPLETED", state="whole", failure=None, metrics={"steady/e2e_s": 2.0})
     outcome = collect_result(order, Terminal())
     assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
-    assert ledger[0]["told"]
+    assert ledger[0]["reported"]
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 

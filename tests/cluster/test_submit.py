@@ -54,7 +54,7 @@ def take(cluster, ledger, launcher):
     def settle(over):
         folder = ledger.folder.parent
         up.settled += [(number, job, said_of(Record(folder / str(number)))) for number, job in over.items()]
-        ledger.update({number: {"told": True} for number in over})
+        ledger.update({number: {"reported": True} for number in over})
 
     def up(*errands, said=None):
         said = [] if said is None else said
@@ -129,7 +129,7 @@ def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, sc
     first, second = asked(number=0), asked(number=1)
     take(first, second)
     whole(first)
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     assert take(first, second)[0] == {1: "18"}
     assert (ledger[0]["earlier"], ledger[1]["earlier"]) == (True, False)
 
@@ -148,10 +148,10 @@ def test_what_is_whole_but_perhaps_not_what_would_be_measured_now_is_for_its_nod
 ):
     take(asked(dataset="of digits"))
     whole(asked(), **run)
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     assert take(asked(dataset=known))[0] == {0: "18"}
     assert Record(asked().folder).is_completed(), "or its node had nothing to judge"
-    assert ledger[0]["left"] == "r0.0"
+    assert ledger[0]["previous_attempt"] == "r0.0"
     assert take.settled == []
 
 
@@ -161,7 +161,7 @@ def test_what_is_whole_stands_where_its_dataset_is_what_it_was_or_is_not_known_h
 ):
     take(asked(dataset=known))
     whole(asked())
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     assert take(asked(dataset=known))[0] == {}
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_failed_is_sent_again_and_what_it_left_is_set_aside(asked, cl
     take(run)
     cluster.have("17", "FAILED")
     left(run, "failed")
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     assert take(run)[0] == {0: "18"}
     assert not (run.folder / "summary.json").exists()
     assert (run.folder / "attempt1" / "summary.json").exists()
@@ -204,7 +204,7 @@ def test_a_run_that_may_go_on_keeps_what_it_goes_on_from_and_its_end_is_not_that
     cluster.have("17", "FAILED")
     left(run, "killed")
     (run.folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     assert take(run)[0] == {0: "18"}
     assert (run.folder / CHECKPOINT).exists()
     assert not has_started(Record(run.folder), ledger[0])
@@ -219,7 +219,7 @@ def test_a_job_that_ended_before_it_began_while_no_one_waited_has_nothing_to_tel
     take(run)
     left(run, "killed")
     (run.folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     take(run)
     cluster.have("18", "NODE_FAIL")
     assert take(run)[0] == {0: "19"}
@@ -234,7 +234,7 @@ def test_what_another_partition_has_begun_is_not_gone_on_with(asked, take, ledge
     take(asked(digest="of one"))
     left(asked(), "killed")
     (asked().folder / CHECKPOINT).write_bytes(b"weights")
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     take(asked(digest="of another"))
     assert Record(asked().folder).attempts()
     assert not (asked().folder / CHECKPOINT).exists()
@@ -261,7 +261,7 @@ def test_a_run_whose_job_was_canceled_before_it_began_is_sent_again_with_nothing
 def test_a_changed_default_is_measured_anew_but_never_beside_what_is_under_way(asked, cluster, take, scripts):
     take(asked(digest="two epochs"))
     cluster.have("17", "RUNNING")
-    with pytest.raises(ValueError, match="run 0 is under way as job 17, sent before a default was changed"):
+    with pytest.raises(ValueError, match="run 0 is still active as job 17, submitted before a default was changed"):
         take(asked(digest="three epochs"))
     cluster.have("17", "COMPLETED")
     whole(asked(digest="two epochs"))

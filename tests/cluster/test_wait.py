@@ -22,7 +22,7 @@ def run(number):
 def sent(ledger, **jobs):
     numbers = {int(name.removeprefix("run")): job for name, job in jobs.items()}
     ledger.update(
-        {number: {"job": job, "digest": "d", "told": False, "earlier": False} for number, job in numbers.items()}
+        {number: {"job": job, "digest": "d", "reported": False, "earlier": False} for number, job in numbers.items()}
     )
     return numbers
 
@@ -82,7 +82,7 @@ def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger
     record.folder.mkdir()
     record.describe({}, {"record_id": "r0"})
     record.write_summary({"state": "killed"}, "id")
-    ledger.update({0: {"left": "r0.0"}})
+    ledger.update({0: {"previous_attempt": "r0.0"}})
     cluster.have("18", "COMPLETED")
     assert awaited_ends(awaited, ledger, limit_s=0.1) == []
     record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
@@ -126,7 +126,7 @@ def away(program):
 def test_where_slurm_does_not_tell_what_has_ended_all_is_canceled_that_no_end_was_told_of(cluster, ledger, monkeypatch):
     said = []
     sent(ledger, run0="17_0", run1="17_1")
-    ledger.update({0: {"told": True}})
+    ledger.update({0: {"reported": True}})
     monkeypatch.setattr(wait.slurm, "list_jobs", away("squeue"))
     assert not cancel_all(ledger, said.append), "how it ends cannot be waited for"
     assert cluster.canceled == ["17_1"]

@@ -1,9 +1,9 @@
-"""A sweep that is sent to the nodes of a cluster: each run is a job of Slurm's, and this host waits and tells.
+"""Sweeps on a Slurm cluster: each run is a job on a node; this host submits, waits and publishes.
 
-    know which runs are whole, and which jobs of an earlier start are still under way -> send the others, an array for
-    each kind of node, by submitit -> wait -> as each ends: what its record says, or Slurm, is published from here
+    skip completed runs and jobs that an earlier command submitted -> submit the others by submitit, one array per kind
+    of node -> wait -> publish each result, from its record or else from Slurm's job state
 
-A job is the very command that a person would type on its node, with its run's folder. It leaves a record and nothing
-else: the database is this host's alone. What was sent is written down beside the runs, in `slurm/jobs.json`, so that
-the same command finds it again.
+A job runs the command that a person would type on its node, with the run's folder. It writes the record only; the
+database is used by this host only. Submitted jobs are listed in `slurm/jobs.json` in the sweep's folder, so that the
+same command finds them again.
 """

@@ -1,4 +1,4 @@
-"""How runs ended that nodes made, told and published from here."""
+"""Collect and publish the results of runs on a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlfl
 from epochmeter.tracking.publisher import make_tracker
 
 PUBLISH_LIMIT_S = 300.0
-"""How long a run's way to a server may take: one that many publish to at once is slow."""
+"""Time limit for publishing one run: a server is slow while many clients publish."""
 
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
@@ -34,18 +34,20 @@ FAILURES_BY_STATE = {
     "BOOT_FAIL": ("node", "its node {node} did not start"),
     slurm.GONE: ("node", "Slurm no longer lists it, and it wrote no result"),
 }
-"""Why a run has not said how it ended, by the state of its job."""
+"""Slurm's job state -> failure and its reason, for a run whose record has no end."""
 
 
 def collect_result(order: RunRequest, terminal: Terminal) -> RunResult:
-    """How a run ended that a node made: as its record says, or else Slurm; published from here."""
+    """Return and publish the result of a run on a node: from its record, or else from Slurm's job state."""
     outcome = RunResult(order.number, order.overrides, order.of_sweep, order.folder)
     record, ledger = Record(order.folder), SubmissionLog(order.folder.parent)
     entry = ledger[order.number]
     if entry["earlier"]:
         return outcome.was_completed(record)
     if not has_started(record, entry):
-        if record.is_completed() and entry["state"] == "COMPLETED":  # its node has looked, and would measure the same
+        if (
+            record.is_completed() and entry["state"] == "COMPLETED"
+        ):  # the node has checked that it would measure the same
             outcome.was_completed(record)
         else:
             outcome.set_failed(*not_started_error(entry, ledger.folder))
@@ -55,16 +57,16 @@ def collect_result(order: RunRequest, terminal: Terminal) -> RunResult:
             record_failure(record, entry, outcome)
         outcome.update_from_record(record)
         publish(record, order.job.tracking.to_dict(), outcome)
-    ledger.update({order.number: {"told": True}})
+    ledger.update({order.number: {"reported": True}})
     terminal.info(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
     return outcome
 
 
 def publish(record: Record, tracking: Mapping[str, Any], outcome: RunResult) -> None:
-    """Shows the run, with more patience than where something is measured meanwhile.
+    """Publish the run; nothing is measured here, so the time limit is longer than during a run.
 
-    The node was told to show it nowhere: where it is meant to be is written into its record, and it waits in the queue
-    until it is there.
+    The node ran with `tracking=none`. Its record gets the sweep's tracking keys, and the run stays in the publish queue
+    until it is published.
     """
     run = {**record.run(), "of_sweep": True}
     record.describe({**record.job(), "tracking": redact_tree(tracking)}, run)
@@ -75,7 +77,7 @@ def publish(record: Record, tracking: Mapping[str, Any], outcome: RunResult) -> 
 
 
 def record_failure(record: Record, entry: Mapping[str, Any], outcome: RunResult) -> None:
-    """Writes the end of a run that could not do so itself: its node is gone, or its process was killed."""
+    """Write the summary of a run that could not write it: its node failed, or its process was killed."""
     kind, why = FAILURES_BY_STATE.get(entry["state"], ("killed", "its process ended without an error message"))
     outcome.set_failed(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
     job, run = recorded_job(record.job()), record.run()
@@ -83,7 +85,7 @@ def record_failure(record: Record, entry: Mapping[str, Any], outcome: RunResult)
 
 
 def not_started_error(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
-    """The kind of failure of a job that has left no record, and why: as Slurm says, or what it said last itself."""
+    """Return failure and reason of a job without a record: from Slurm's job state, or the last error in its log."""
     job, state = entry["job"], entry["state"]
     if state in FAILURES_BY_STATE and state != slurm.GONE:
         kind, why = FAILURES_BY_STATE[state]

@@ -1,4 +1,4 @@
-"""What was sent of a sweep, and what came of it."""
+"""The log of submitted jobs of a sweep, `slurm/jobs.json`."""
 
 from __future__ import annotations
 
@@ -15,36 +15,41 @@ from epochmeter.tracking.queue import READ_ERRORS
 
 
 class SubmissionLog:
-    """A file beside the runs: the number of each -> its `job`, the `digest` of what was sent, the attempt that it
-    `left` in its folder, `told` once its end has been said and published, the `state` that Slurm gave the job in the
-    end, and its `node`; `earlier` of one that was whole before the command that is under way."""
+    """The submitted jobs of a sweep, by run number.
+
+    An entry has: `job`, the job ID; `digest`, the identity of the submitted task; `previous_attempt`, the attempt in
+    the run's folder at submission; `reported`, whether the result was printed and published; `state` and `node` of the
+    ended job, as Slurm gives them; `earlier`, whether the run was completed before the present command.
+    """
 
     def __init__(self, sweep: Path) -> None:
         self._path = sweep / SUBMISSIONS_FILE
         self.folder = self._path.parent
         self.name = f"epochmeter-{sweep.name}"
-        """That of the sweep's jobs."""
+        """Name of the sweep's jobs in Slurm."""
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        """What is known of one run; nothing of one that was never sent."""
+        """Return the entry of one run; empty if it was never submitted."""
         return self.entries().get(number, {})
 
     def entries(self) -> dict[int, dict[str, Any]]:
+        """Return all entries, by run number."""
         if not self._path.exists():
             return {}
         return {int(number): entry for number, entry in read_json(self._path).items()}
 
     def update(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
-        """Adds to what is known of these runs; it is on the disk when this returns."""
-        known = self.entries()
+        """Add facts to the entries of these runs, durably."""
+        entries_before = self.entries()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(
-            self._path, known | {number: {**known.get(number, {}), **facts} for number, facts in entries.items()}
+            self._path,
+            entries_before | {number: {**entries_before.get(number, {}), **facts} for number, facts in entries.items()},
         )
 
 
 def attempt_id(record: Record) -> str | None:
-    """What tells a start of a run from any other in the same folder; None where there is none that can be read."""
+    """Return an identifier of the latest start in a run's folder; None if there is no readable one."""
     with suppress(*READ_ERRORS):
         run = record.run()
         return f"{run['record_id']}.{len(run.get('resumed', []))}"
@@ -52,8 +57,8 @@ def attempt_id(record: Record) -> str | None:
 
 
 def has_started(record: Record, entry: Mapping[str, Any]) -> bool:
-    """Whether the job has begun its run, rather than that the end of the attempt before still lies there."""
+    """Return whether the job has started its run, so that the record is not the previous attempt's."""
     if not (record.folder / "job.json").exists():
         return False
-    left = entry.get("left")
-    return left is None or left != attempt_id(record) or recorded_status(record) is None
+    previous = entry.get("previous_attempt")
+    return previous is None or previous != attempt_id(record) or recorded_status(record) is None

@@ -1,4 +1,4 @@
-"""Runs -> jobs: what has not been measured is sent to nodes of its kind, once."""
+"""Submit the runs of a sweep that are not completed, as arrays of Slurm jobs."""
 
 from __future__ import annotations
 
@@ -20,81 +20,93 @@ from epochmeter.shared.record import CHECKPOINT, Record
 from epochmeter.tracking.queue import READ_ERRORS
 
 NOTICE_S = 90
-"""How long before its time limit a job is asked to end, so that it puts its knobs back and says how it ended."""
+"""Time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary."""
 CANCEL_LIMIT_S = 60.0
-"""How long canceled jobs may take to end: Slurm gives them 30 s unless its KillWait says otherwise."""
+"""Time limit for canceled jobs to end; Slurm's KillWait is 30 s by default."""
 SUBMIT_LIMIT_ERROR = re.compile(r"SubmitJob|submit limit|temporarily")
-"""How Slurm says that it takes no more jobs at once."""
+"""Slurm's messages for a limit of submitted jobs."""
 
 Notify = Callable[[str], None]
 
 
 def submit_missing(
-    errands: Sequence[RunTask],
+    tasks: Sequence[RunTask],
     ledger: SubmissionLog,
     launcher: Mapping[str, Any],
     settle: Callable[[dict[int, str]], object],
     say: Notify,
 ) -> dict[int, str]:
-    """The jobs to wait for, by the numbers of their runs: sent now, or by an earlier start that was ended.
+    """Submit runs that are neither completed nor submitted.
 
-    `settle` is given the jobs that ended while no one waited, of runs that are to be measured again: it has the end of
-    each told before its record is the next attempt's.
+    Args:
+        tasks: All runs of the sweep.
+        ledger: The log of submitted jobs.
+        launcher: Keys of the launcher.
+        settle: Gets run number -> job ID of runs that ended unobserved and are submitted again; it reports each result
+            before the next attempt replaces the record.
+        say: Prints a line.
 
-    ValueError for a device that no node has the feature of, RuntimeError where Slurm or submitit is not there or
-    refuses.
+    Returns:
+        Run number -> job ID of the jobs to wait for, submitted now or by an earlier command.
+
+    Raises:
+        ValueError: No node has the features of a device.
+        RuntimeError: Slurm or submitit is missing, or Slurm refuses the jobs.
     """
-    there = slurm.list_nodes(launcher["partition"])
-    for each in errands:
-        check_constraint(each, there)
-    known = slurm.list_jobs(ledger.name)
-    cancel_untracked(known, ledger, launcher["poll_s"], say)
-    entries, awaited, untold, unsent, earlier = ledger.entries(), {}, {}, [], {}
-    for each in errands:
-        entry, record = entries.get(each.number, {}), Record(each.folder)
-        same = entry.get("digest") == each.digest
-        job = known.get(entry.get("job", ""))
-        under_way = job is not None and not job.has_ended
-        if under_way and not same:
+    cluster_nodes = slurm.list_nodes(launcher["partition"])
+    for task in tasks:
+        check_constraint(task, cluster_nodes)
+    jobs = slurm.list_jobs(ledger.name)
+    cancel_untracked(jobs, ledger, launcher["poll_s"], say)
+    entries, awaited, unreported, missing, earlier = ledger.entries(), {}, {}, [], {}
+    for task in tasks:
+        entry, record = entries.get(task.number, {}), Record(task.folder)
+        same = entry.get("digest") == task.digest
+        job = jobs.get(entry.get("job", ""))
+        is_active = job is not None and not job.has_ended
+        if is_active and not same:
             raise ValueError(
-                f"run {each.number} is under way as job {entry['job']}, sent before a default was changed: "
-                f"wait for it, or end it: scancel {entry['job']}"
+                f"run {task.number} is still active as job {entry['job']}, submitted before a default was changed\n"
+                f"  hint: wait for it, or cancel it: scancel {entry['job']}"
             )
-        is_untold = bool(entry) and not entry["told"] and has_started(record, entry)
-        whole = same and record.is_completed()
-        if under_way or (whole and is_untold):
-            awaited[each.number] = entry["job"]
-        elif whole and is_still_valid(record, each):
-            earlier[each.number] = {"earlier": True}
+        is_unreported = bool(entry) and not entry["reported"] and has_started(record, entry)
+        completed = same and record.is_completed()
+        if is_active or (completed and is_unreported):
+            awaited[task.number] = entry["job"]
+        elif completed and is_still_valid(record, task):
+            earlier[task.number] = {"earlier": True}
         else:
-            unsent.append(each)
-            if is_untold:
-                untold[each.number] = entry["job"]
+            missing.append(task)
+            if is_unreported:
+                unreported[task.number] = entry["job"]
     ledger.update(earlier)
     if awaited:
         say(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
-    if untold:
-        say(f"{format_count(len(untold), 'run')} submitted earlier ended meanwhile: reported now and submitted again.")
-        settle(untold)
-    return {**awaited, **submit_tasks(unsent, ledger, launcher, there, say)}
+    if unreported:
+        runs = format_count(len(unreported), "run")
+        say(f"{runs} submitted earlier ended meanwhile: reported now and submitted again.")
+        settle(unreported)
+    return {**awaited, **submit_tasks(missing, ledger, launcher, cluster_nodes, say)}
 
 
-def is_still_valid(record: Record, asked: RunTask) -> bool:
-    """Whether a whole run is what would be measured now, as far as that is known here: nothing of it was rehearsed, and
-    its dataset is what it was. Of any other its node is the judge."""
+def is_still_valid(record: Record, task: RunTask) -> bool:
+    """Return whether a completed run needs no check by its node: it is no rehearsal, and its dataset is unchanged."""
     with suppress(*READ_ERRORS):
         run = record.run()
-        return not run["rehearsal"] and asked.dataset in (None, run["dataset"]["digest"])
+        return not run["rehearsal"] and task.dataset in (None, run["dataset"]["digest"])
     return False
 
 
-def cancel_untracked(known: Mapping[str, slurm.SlurmJob], ledger: SubmissionLog, poll_s: float, say: Notify) -> None:
-    """Cancels jobs of this sweep that were sent, but never written down, by a start that was killed in between.
+def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], ledger: SubmissionLog, poll_s: float, say: Notify) -> None:
+    """Cancel jobs of this sweep that are not in the log, as the command was killed between submitting and logging.
 
-    They have ended when this returns: until then they write to the folders of their runs. RuntimeError if they do not.
+    Waits until they have ended, since they write to the folders of their runs.
+
+    Raises:
+        RuntimeError: They do not end in time.
     """
-    ours = {entry.get("job") for entry in ledger.entries().values()}
-    strays = [job.job_id for job in known.values() if not job.has_ended and job.job_id not in ours]
+    logged = {entry.get("job") for entry in ledger.entries().values()}
+    strays = [job.job_id for job in jobs.values() if not job.has_ended and job.job_id not in logged]
     if strays:
         say(f"{format_count(len(strays), 'job')} of an earlier command that was killed while submitting: canceled.")
         slurm.cancel(strays)
@@ -102,48 +114,52 @@ def cancel_untracked(known: Mapping[str, slurm.SlurmJob], ledger: SubmissionLog,
 
 
 def await_end(job_ids: Sequence[str], name: str, poll_s: float) -> None:
-    """Waits until canceled jobs of that name have ended; RuntimeError if they have not within the time that takes."""
+    """Wait until these canceled jobs have ended.
+
+    Raises:
+        RuntimeError: They have not ended after `CANCEL_LIMIT_S`.
+    """
     until = time.monotonic() + CANCEL_LIMIT_S
-    while left := [job for job in slurm.list_jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
+    while remaining := [job for job in slurm.list_jobs(name).values() if job.job_id in job_ids and not job.has_ended]:
         if time.monotonic() > until:
             raise RuntimeError(
-                f"{format_count(len(left), 'job')} canceled {CANCEL_LIMIT_S:g} s ago did not end: "
-                f"{', '.join(f'{job.job_id} is {job.state}' for job in left)}\n"
+                f"{format_count(len(remaining), 'job')} canceled {CANCEL_LIMIT_S:g} s ago did not end: "
+                f"{', '.join(f'{job.job_id} is {job.state}' for job in remaining)}\n"
                 f"  hint: run the same command again once `squeue --name={name}` is empty"
             )
         time.sleep(poll_s)
 
 
 def submit_tasks(
-    errands: Sequence[RunTask],
+    tasks: Sequence[RunTask],
     ledger: SubmissionLog,
     launcher: Mapping[str, Any],
-    there: Sequence[slurm.SlurmNode],
+    cluster_nodes: Sequence[slurm.SlurmNode],
     say: Notify,
 ) -> dict[int, str]:
-    """Sends errands, an array for each kind of node, and writes down what they became; all of them, or none."""
-    if not errands:
+    """Submit the tasks, one array per kind of node, and log their jobs; all of them or, on an error, none."""
+    if not tasks:
         return {}
     kinds = defaultdict(list)
-    for each in errands:
-        kinds[each.python, tuple(sorted(each.options.items()))].append(each)
-    at_most, before = slurm.array_limit(), ledger.entries()
+    for task in tasks:
+        kinds[task.python, tuple(sorted(task.options.items()))].append(task)
+    max_array, before = slurm.array_limit(), ledger.entries()
     jobs: dict[int, str] = {}
     try:
-        for (python, asked), alike in kinds.items():
-            options = dict(asked)
-            serving = slurm.matching_nodes(options.get("constraint"), there)
-            for first in range(0, len(alike), at_most):
-                array = alike[first : first + at_most]
-                left = [archive_previous(each, before.get(each.number, {})) for each in array]
-                ids = submit_array(array, python, options, launcher["setup"], max(1, len(serving)), ledger)
-                jobs |= {each.number: job_id for each, job_id in zip(array, ids, strict=True)}
+        for (python, items), alike in kinds.items():
+            options = dict(items)
+            matching = slurm.matching_nodes(options.get("constraint"), cluster_nodes)
+            for first in range(0, len(alike), max_array):
+                array = alike[first : first + max_array]
+                previous = [archive_previous(task, before.get(task.number, {})) for task in array]
+                ids = submit_array(array, python, options, launcher["setup"], max(1, len(matching)), ledger)
+                jobs |= {task.number: job_id for task, job_id in zip(array, ids, strict=True)}
                 ledger.update({
-                    each.number: {"job": jobs[each.number], "digest": each.digest, "left": lies, "told": False,
-                                  "earlier": False}
-                    for each, lies in zip(array, left, strict=True)
+                    task.number: {"job": jobs[task.number], "digest": task.digest, "previous_attempt": attempt,
+                                  "reported": False, "earlier": False}
+                    for task, attempt in zip(array, previous, strict=True)
                 })  # fmt: skip
-                say(submission_message(array, ids, serving))
+                say(submission_message(array, ids, matching))
     except BaseException:
         cancel_submitted(jobs.values(), ledger, say)
         raise
@@ -152,7 +168,7 @@ def submit_tasks(
 
 
 def cancel_submitted(job_ids: Collection[str], ledger: SubmissionLog, say: Notify) -> bool:
-    """Has Slurm cancel these jobs; where it does not answer, that is said, and what is left to do."""
+    """Cancel these jobs; return whether Slurm accepted it, else print a warning with a hint."""
     try:
         slurm.cancel(job_ids)
     except RuntimeError as error:
@@ -164,19 +180,23 @@ def cancel_submitted(job_ids: Collection[str], ledger: SubmissionLog, say: Notif
     return True
 
 
-def submission_message(array: Sequence[RunTask], job_ids: Sequence[str], serving: Sequence[slurm.SlurmNode]) -> str:
-    """What was sent, where to, and whether it has long to wait."""
-    devices = ", ".join(dict.fromkeys(each.device for each in array))
-    out = [each for each in serving if not each.is_in_use]
-    waits = f", of which {', '.join(f'{each.name} is {each.state}' for each in out)}" if out else ""
+def submission_message(array: Sequence[RunTask], job_ids: Sequence[str], matching: Sequence[slurm.SlurmNode]) -> str:
+    """Return a line on a submitted array: runs, device, job ID and nodes, with those that are not in use."""
+    devices = ", ".join(dict.fromkeys(task.device for task in array))
+    out = [node for node in matching if not node.is_in_use]
+    waits = f", of which {', '.join(f'{node.name} is {node.state}' for node in out)}" if out else ""
     job = job_ids[0].partition("_")[0]
-    runs, nodes = format_count(len(array), "run"), format_count(len(serving), "node")
+    runs, nodes = format_count(len(array), "run"), format_count(len(matching), "node")
     return f"{runs} for device={devices}: job {job}, on {nodes}{waits}."
 
 
-def submit_array(array: Sequence[RunTask], python: str, asked: Mapping[str, Any], setup: Sequence[str], at_once: int,
+def submit_array(array: Sequence[RunTask], python: str, options: Mapping[str, Any], setup: Sequence[str], at_once: int,
               ledger: SubmissionLog) -> list[str]:  # fmt: skip
-    """The ids of the jobs that errands of one kind became."""
+    """Submit tasks of one kind as a job array; return their job IDs.
+
+    Raises:
+        RuntimeError: submitit is missing, or Slurm refuses the array.
+    """
     try:
         from submitit import SlurmExecutor
         from submitit.core.utils import FailedJobError
@@ -185,23 +205,22 @@ def submit_array(array: Sequence[RunTask], python: str, asked: Mapping[str, Any]
             "`hydra/launcher=slurm` needs submitit, which is not installed\n"
             "  hint: pip install submitit (here and for the Python of each node)"
         ) from error
-    # The job becomes the command, so that Slurm's signals reach it and no one else's memory or time is metered; and not
-    # by srun, whose steps have one core unless told otherwise.
+    # `exec`, so that Slurm's signals reach the command. Without srun, whose steps have one core by default.
     path = f"{shlex.quote(str(ROOT / 'src'))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(ledger.folder, python=f"exec env PYTHONPATH={path} {python}")
     executor.update_parameters(
         job_name=ledger.name,
-        time=None,  # or 5 minutes, which is submitit's own
+        time=None,  # submitit's default is 5 minutes
         wckey=None,
         setup=list(setup),
         use_srun=False,
         stderr_to_stdout=True,
         array_parallelism=at_once,
-        additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **asked},
+        additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **options},
     )
     try:
         with executor.batch():
-            jobs = [executor.submit(nodes.exec_train, str(ROOT), each.arguments) for each in array]
+            jobs = [executor.submit(nodes.exec_train, str(ROOT), task.arguments) for task in array]
     except FailedJobError as error:
         raise RuntimeError(
             f"Slurm refuses the runs for device={array[0].device}: {submission_error(str(error))}"
@@ -210,7 +229,7 @@ def submit_array(array: Sequence[RunTask], python: str, asked: Mapping[str, Any]
 
 
 def submission_error(why: str) -> str:
-    """Why Slurm takes no job, and the way out where it takes no more of them."""
+    """Return Slurm's error, with a hint if the number of jobs is limited."""
     if not SUBMIT_LIMIT_ERROR.search(why):
         return why
     return (
@@ -220,17 +239,21 @@ def submission_error(why: str) -> str:
     )
 
 
-def archive_previous(asked: RunTask, entry: Mapping[str, Any]) -> str | None:
-    """Sets aside what an earlier attempt left, but for what its node is to judge: an attempt at the very same run that
-    is whole, or may go on. The one that stays, whose end is not to be taken for that of the next."""
-    record = Record(asked.folder)
+def archive_previous(task: RunTask, entry: Mapping[str, Any]) -> str | None:
+    """Archive an earlier attempt, unless it is of the same task and completed or resumable: its node decides then.
+
+    Returns:
+        The identifier of an attempt that stays, so that its result is not taken for the new job's; None if none stays.
+    """
+    record = Record(task.folder)
     if not record.folder.exists():
         return None
-    is_same = attempt_id(record) is not None and entry.get("digest") == asked.digest
+    is_same = attempt_id(record) is not None and entry.get("digest") == task.digest
     if not (is_same and (record.is_completed() or (record.folder / CHECKPOINT).exists())):
         record.archive_attempt()
     return attempt_id(record)
 
 
-def format_count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

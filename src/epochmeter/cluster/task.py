@@ -1,4 +1,4 @@
-"""A run that a node is to make: what is typed there, and what is asked of Slurm."""
+"""The job of one run on a cluster: its command line and its sbatch options."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
 
 NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
-"""Keys of the launcher that are no options of sbatch."""
+"""Keys of the launcher that are not options of sbatch."""
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run that a node is to make."""
+    """The job of one run on a node."""
 
     number: int
     folder: Path
     arguments: tuple[str, ...]
-    """What follows `src/train.py` on the node."""
+    """Arguments of `src/train.py` on the node."""
     device: str
     options: Mapping[str, Any]
     """Options of sbatch: `constraint` -> `nano`."""
     python: str
-    """The shell's words for the node's interpreter."""
+    """Shell command of the node's Python."""
     digest: str
-    """Of all in its job, and in what is asked of Slurm, that affects the measurement, on whatever node."""
+    """Hash of the configuration and sbatch options that affect the measurement; the same for all nodes."""
     dataset: str | None = None
-    """The digest of its dataset, where that is known here."""
+    """Checksum of the dataset; None if it is not available on this host."""
 
 
 def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
-    """What is sent for an order; a device's own `slurm` keys go before those of the launcher."""
+    """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
     of_device = {key: value for key, value in (order.job.device.slurm or {}).items() if value is not None}
     asked = (
         {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
@@ -52,8 +52,7 @@ def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
         number=order.number,
         folder=order.folder,
         arguments=(
-            # It shows its run nowhere, and so is not told where. What it is told lies in submitit's files; the worker
-            # sees no more of a secret than that.
+            # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
             *redact_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
             "tracking=none",
             f"tracking.tensorboard={str(order.job.tracking.tensorboard).lower()}",
@@ -71,14 +70,19 @@ def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     )
 
 
-def check_constraint(asked: RunTask, there: Sequence[slurm.SlurmNode]) -> None:
-    """Refuses what no node of the cluster is; ValueError."""
-    constraint = asked.options.get("constraint")
-    missing = slurm.missing_features(constraint, there) if constraint else []
+def check_constraint(task: RunTask, cluster_nodes: Sequence[slurm.SlurmNode]) -> None:
+    """Check that a node has the features that the task needs.
+
+    Raises:
+        ValueError: No node has them.
+    """
+    constraint = task.options.get("constraint")
+    missing = slurm.missing_features(constraint, cluster_nodes) if constraint else []
     if missing:
-        features = sorted({feature for each in there for feature in each.features})
+        features = sorted({feature for node in cluster_nodes for feature in node.features})
         raise ValueError(
-            f"device={asked.device} needs a node with the feature {', '.join(missing)}, and no node has it: "
-            f"{len(there)} nodes, their features: {', '.join(features) or 'none'}. Give its nodes the feature in "
-            f"slurm.conf (Features={missing[0]}), or name one that is there: device.slurm.constraint="
+            f"device={task.device} needs a node with the feature {', '.join(missing)}, and no node has it: "
+            f"{len(cluster_nodes)} nodes, their features: {', '.join(features) or 'none'}. "
+            f"Give its nodes the feature in slurm.conf (Features={missing[0]}), "
+            "or name one that is there: device.slurm.constraint="
         )

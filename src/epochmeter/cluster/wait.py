@@ -1,4 +1,4 @@
-"""Waits for the jobs of a sweep, and tells of each run as it ends."""
+"""Wait for the jobs of a sweep, and report each run when it ends."""
 
 from __future__ import annotations
 
@@ -19,58 +19,66 @@ from epochmeter.sweep.progress import SweepProgress
 from epochmeter.sweep.sweep_folder import read_points
 
 FILE_VISIBILITY_S = 10.0
-"""How long what a node has written may take to be seen on another host."""
+"""Time until files written on a node are visible on other hosts (NFS caches)."""
 NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
-"""Why a job waits that only has to wait its turn."""
+"""Slurm's reasons of jobs that only wait for their turn."""
 SIGNAL_EXIT_BASE = 128
-"""Above it, an exit code tells the signal that this process was ended by."""
+"""Exit codes above it are of a process ended by a signal."""
 
 
 def run_on_cluster(
-    errands: Sequence[RunTask],
+    tasks: Sequence[RunTask],
     sweep: Path,
     launcher: Mapping[str, Any],
-    learn: Callable[[int], object],
-    tell: Callable[[int], object],
+    collect: Callable[[int], object],
+    report: Callable[[int], object],
 ) -> None:
-    """Has Slurm's nodes make these runs, and tells of each as it ends, or at once where it was whole before.
+    """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
 
-    `learn` takes over the end of an attempt that is no outcome of this command: the run is sent again.
+    Ctrl-C cancels all jobs that have not ended and reports those that had started; so does the end of a sweep by
+    `sweep.max_failures`. After any other signal the jobs continue.
 
-    Ctrl-C cancels what has not ended, and goes on once those that had begun are told of; so does a sweep that is to
-    end. A signal leaves them: they need no one here. Raises as `taken_up` does.
+    Args:
+        tasks: All runs of the sweep.
+        sweep: The sweep's folder.
+        launcher: Keys of the launcher.
+        collect: Called with the number of a run whose earlier attempt ended unobserved; the run is submitted again.
+        report: Called with the number of each run that has ended.
+
+    Raises:
+        ValueError, RuntimeError: As `submit_missing`.
     """
     ledger, terminal = SubmissionLog(sweep), Terminal()
     poll_s = launcher["poll_s"]
     awaited: dict[int, str] = {}
 
-    def settle(over: dict[int, str]) -> None:
-        for number in iter_ended(over, ledger, poll_s, terminal.info):
-            learn(number)
+    def settle(unreported: dict[int, str]) -> None:
+        for number in iter_ended(unreported, ledger, poll_s, terminal.info):
+            collect(number)
 
     try:
-        awaited |= submit_missing(errands, ledger, launcher, settle, terminal.info)
-        for each in errands:
-            if each.number not in awaited:
-                tell(each.number)
+        awaited |= submit_missing(tasks, ledger, launcher, settle, terminal.info)
+        for task in tasks:
+            if task.number not in awaited:
+                report(task.number)
         for number in iter_ended(awaited, ledger, poll_s, terminal.info):
-            tell(number)
+            report(number)
     except KeyboardInterrupt:
         if cancel_all(ledger, terminal.warn):
             entries = ledger.entries()
-            begun = {
+            started = {
                 number: job
                 for number, job in awaited.items()
                 if has_started(Record(sweep / str(number)), entries.get(number, {}))
             }
-            for number in iter_ended(begun, ledger, poll_s, terminal.info, CANCEL_LIMIT_S):
-                tell(number)
+            for number in iter_ended(started, ledger, poll_s, terminal.info, CANCEL_LIMIT_S):
+                report(number)
         raise
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > SIGNAL_EXIT_BASE:
             jobs = format_count(len(awaited), "job")
             terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
-        else:  # what was told has ended the sweep
+        else:  # a reported failure ended the sweep
             cancel_all(ledger, terminal.warn)
         raise
 
@@ -78,19 +86,19 @@ def run_on_cluster(
 def iter_ended(
     awaited: dict[int, str], ledger: SubmissionLog, poll_s: float, say: Notify, limit_s: float = math.inf
 ) -> Iterator[int]:
-    """The numbers of runs as they end, each taken from `awaited`; those still there after a limit are left there.
+    """Yield the numbers of runs when they end, and remove them from `awaited`; stop after `limit_s`.
 
-    How a job ended is in the ledger when its number comes.
+    The log has the job's final state before its number is yielded.
     """
     course = SweepProgress(read_points(ledger.folder.parent))
     until = time.monotonic() + limit_s
-    began: set[int] = set()
+    running: set[int] = set()
     reasons = {*NORMAL_PENDING_REASONS}
-    over: dict[int, float] = {}
+    ended_s: dict[int, float] = {}
     silent = False
     while True:
         try:
-            known = slurm.list_jobs(ledger.name)
+            jobs = slurm.list_jobs(ledger.name)
         except RuntimeError as error:
             if not silent:
                 say(f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
@@ -98,15 +106,15 @@ def iter_ended(
         else:
             silent = False
             for number, job_id in list(awaited.items()):
-                job = known.get(job_id, slurm.SlurmJob(job_id, slurm.GONE))
+                job = jobs.get(job_id, slurm.SlurmJob(job_id, slurm.GONE))
                 if not job.has_ended:
-                    if job.state == "RUNNING" and number not in began:
-                        began.add(number)
+                    if job.state == "RUNNING" and number not in running:
+                        running.add(number)
                         say(f"{job.node}: {course.label(number) or f'run {number}'}")
                     elif job.is_waiting and job.reason not in reasons:
                         reasons.add(job.reason)
                         say(f"run {number} is waiting in Slurm: {job.reason}")
-                elif is_visible(number, ledger, over.setdefault(number, time.monotonic())):
+                elif is_visible(number, ledger, ended_s.setdefault(number, time.monotonic())):
                     del awaited[number]
                     ledger.update({number: {"state": job.state, "node": job.node}})
                     yield number
@@ -116,27 +124,30 @@ def iter_ended(
 
 
 def is_visible(number: int, ledger: SubmissionLog, ended_s: float) -> bool:
-    """Whether a run's end is to be seen here, or has had the time that a shared file system may take."""
+    """Return whether a run's summary is visible here, or `FILE_VISIBILITY_S` has passed since its job ended."""
     record = Record(ledger.folder.parent / str(number))
     if record.folder.is_dir():
-        os.listdir(record.folder)  # which has NFS look again
-    told = (record.folder / "summary.json").exists() and has_started(record, ledger[number])
-    return told or time.monotonic() > ended_s + FILE_VISIBILITY_S
+        os.listdir(record.folder)  # makes NFS refresh its cache
+    has_summary = (record.folder / "summary.json").exists() and has_started(record, ledger[number])
+    return has_summary or time.monotonic() > ended_s + FILE_VISIBILITY_S
 
 
 def cancel_all(ledger: SubmissionLog, say: Notify) -> bool:
-    """Cancels what was sent and has not ended, after saying so; where Slurm does not tell what has, all of which no end
-    was told. Whether Slurm answers, so that how they end can be waited for."""
+    """Cancel all jobs that have not ended; if Slurm does not answer, all that were not reported.
+
+    Returns:
+        Whether Slurm answered, so that the jobs' ends can be awaited.
+    """
     answers = True
     try:
-        left = [job.job_id for job in slurm.list_jobs(ledger.name).values() if not job.has_ended]
+        active = [job.job_id for job in slurm.list_jobs(ledger.name).values() if not job.has_ended]
     except RuntimeError as error:
         say(f"{error}.")
-        left, answers = [entry["job"] for entry in ledger.entries().values() if not entry["told"]], False
-    if left:
+        active, answers = [entry["job"] for entry in ledger.entries().values() if not entry["reported"]], False
+    if active:
         say(
-            f"Canceling {format_count(len(left), 'job')} (scancel --name={ledger.name}). "
+            f"Canceling {format_count(len(active), 'job')} (scancel --name={ledger.name}). "
             "To resume, run the same command again: completed runs are skipped."
         )
-        answers = cancel_submitted(left, ledger, say) and answers
+        answers = cancel_submitted(active, ledger, say) and answers
     return answers

@@ -1,4 +1,4 @@
-"""What one asks for: a job, the order for one, and its identity."""
+"""A composed configuration as a typed job, the request for one run, and the identity of its measurement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import Device, Job, Schema
 
 ROOT = Path(__file__).resolve().parents[3]
-"""The project's root, found from this file, whatever the working directory."""
+"""The project's root, independent of the working directory."""
 
 GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
@@ -37,33 +37,33 @@ NON_MEASUREMENT_KEYS = (
         for key in ("account", "qos", "time", "setup", "python", "poll_s")
     ),
 )
-"""Keys that change no measurement. What else is asked of Slurm, such as a partition, is what a run is made on."""
+"""Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
 
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))
-"""Keys that say nothing of a single run."""
+"""Keys that apply to sweeps only."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run as it was ordered: its configuration, and where its record goes."""
+    """The request for one run: its configuration, and the folder of its record."""
 
     job: Job
     choices: dict[str, str]
-    """What stands for each group: `device` -> `nano`."""
+    """Group -> the choice: `device` -> `nano`."""
     overrides: list[str]
     folder: Path
     of_sweep: bool
     remote: bool = False
-    """Whether a node of a cluster makes it, rather than this process."""
+    """Whether a node of a cluster runs it, not this process."""
 
     @property
     def number(self) -> int:
         return int(self.folder.name)
 
     def with_device(self, device: str) -> RunRequest:
-        """The same order composed once more for a device, which may pick its own meter."""
-        typed = [*config_search_path(), *self.overrides]
-        others = [override for override in typed if override.partition("=")[0] != "device"]
+        """Return the request composed for another device, which may select its own meter."""
+        overrides = [*config_search_path(), *self.overrides]
+        others = [override for override in overrides if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=composed_job(config), choices=choices)
@@ -77,32 +77,33 @@ def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
 
 
 def config_search_path() -> list[str]:
-    """The overrides that add folders to where Hydra looks for the files of conf/."""
-    of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
-    return [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
+    """Return the overrides that add folders to Hydra's search path."""
+    overrides = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+    return [override for override in overrides if override.lstrip("+").startswith("hydra.searchpath=")]
 
 
 def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
-    """Makes the schema and the resolvers known to Hydra; once, before it composes.
+    """Register the schema and the resolvers with Hydra, before it composes a configuration.
 
-    `sweep_folder` gives the folder for a command, told whether it is a sweep's and is to be measured again, as a single
-    run is unless it is to be resumed. Its first answer stands for the whole process: Hydra asks again for each job of
-    a sweep, and then tells of that job alone.
-    `found` gives the device that the machine below a root is, for what a study sets by board before that is looked for.
+    Args:
+        sweep_folder: Returns the folder for a command's overrides, given whether it is a sweep and whether it measures
+            again (single runs do, unless they resume). It is called once per process: Hydra resolves the folder again
+            for each run of a sweep, then with that run's overrides only.
+        found: Returns the device of the machine below a root, for recipes with values per board.
     """
-    answer: list[str] = []
+    resolved: list[str] = []
 
     def folder(*, _root_: DictConfig) -> str:
-        if not answer:
+        if not resolved:
             many = _root_.hydra.mode == RunMode.MULTIRUN
             again = _root_.sweep.again or not (many or _root_.sweep.resume)
-            typed = _root_.hydra.overrides
-            # A search and a grid number their runs by rules of their own, a fleet makes them elsewhere, and on what
-            # it is asked for: each has a folder of its own.
-            own = ("hydra/sweeper=", "hydra/launcher=", "hydra.launcher.")
-            how = [override for override in typed.hydra if override.lstrip("+").startswith(own)]
-            answer.append(str(sweep_folder([*typed.task, *how], many, again)))
-        return answer[0]
+            overrides = _root_.hydra.overrides
+            # Searches number their runs differently from grids, and clusters measure on other hosts: each sweeper and
+            # launcher has its own folders.
+            prefixes = ("hydra/sweeper=", "hydra/launcher=", "hydra.launcher.")
+            how = [override for override in overrides.hydra if override.lstrip("+").startswith(prefixes)]
+            resolved.append(str(sweep_folder([*overrides.task, *how], many, again)))
+        return resolved[0]
 
     ConfigStore.instance().store("schema", Schema)
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
@@ -112,15 +113,19 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
 
 
 def current_request(config: DictConfig) -> RunRequest:
-    """The order that Hydra is at."""
+    """Return the request for the run that Hydra starts now.
+
+    Raises:
+        InputError: The command is not possible, such as a sweep's key for a single run.
+    """
     hydra = HydraConfig.get()
-    sent = hydra.runtime.choices["hydra/launcher"] == "slurm"
+    remote = hydra.runtime.choices["hydra/launcher"] == "slurm"
     many = hydra.mode == RunMode.MULTIRUN
-    if sent and not many:
+    if remote and not many:
         raise input_error("hydra/launcher=slurm needs a sweep", "add -m, also for a single run")
     if hydra.job.chdir:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
-    if not many and OmegaConf.is_missing(hydra.job, "num"):  # nor is it a node's part of a sweep
+    if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
     return RunRequest(
         job=composed_job(config),
@@ -128,26 +133,30 @@ def current_request(config: DictConfig) -> RunRequest:
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
         of_sweep=many,
-        remote=sent,
+        remote=remote,
     )
 
 
-def forbid_sweep_keys(typed: Sequence[str]) -> None:
-    """Refuses what says nothing of a single run; ValueError."""
-    for override in typed:
+def forbid_sweep_keys(overrides: Sequence[str]) -> None:
+    """Check that a single run has no keys of sweeps.
+
+    Raises:
+        InputError: An override sets one.
+    """
+    for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key in SWEEP_ONLY_KEYS and value != "null":
             raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
 def split_config(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
-    """The job, the choices and the overrides of a configuration that has Hydra's part in it, as a sweep's points do."""
+    """Return job, group choices and overrides of a composed configuration that includes Hydra's own keys."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     return composed_job(job), group_choices(config.hydra), list(config.hydra.overrides.task)
 
 
 def group_choices(hydra: Any) -> dict[str, str]:
-    """What stands for each group."""
+    """Return the choice of each group."""
     return {group: str(hydra.runtime.choices[group]) for group in GROUPS}
 
 
@@ -158,7 +167,7 @@ def value_for_board(
     found: Callable[[str], str] | None = None,
     _root_: DictConfig,
 ) -> Any:
-    """What a study sets on the device that a configuration is for: `${of_board:{nano: sd, agx: ssd}}`."""
+    """Resolve `${of_board:{nano: sd, agx: ssd}}`: the value for the configured device, else `otherwise`."""
     device = _root_.device.name
     if device == "auto" and found:
         device = found(_root_.machine.root)
@@ -166,7 +175,7 @@ def value_for_board(
 
 
 def number_in_sweep() -> int:
-    """Which run of its sweep this is, counted from 0: a seed of its own for each; 0 for a single run."""
+    """Return the run's number in its sweep, from 0; 0 for a single run."""
     if not HydraConfig.initialized() or OmegaConf.is_missing(HydraConfig.get().job, "num"):
         return 0
     return int(HydraConfig.get().job.num)
@@ -174,13 +183,13 @@ def number_in_sweep() -> int:
 
 @cache
 def device_matches() -> dict[str, Any]:
-    """Each device of conf/device and the facts that it matches."""
+    """Return for each device of conf/device the host facts that identify it."""
     files = sorted((ROOT / "conf" / "device").glob("*.yaml"))
     return {file.stem: OmegaConf.to_container(OmegaConf.load(file)).get("match") for file in files}  # type: ignore
 
 
 def composed_job(config: DictConfig) -> Job:
-    """Return a composed configuration as a typed job, whose values are yet to be validated.
+    """Return a composed configuration as a typed job; its values are not validated yet.
 
     Raises:
         InputError: A key is unknown, missing, or refers to a missing key.
@@ -208,7 +217,7 @@ def defaults() -> dict[str, Any]:
 
 
 def to_plain(config: DictConfig) -> dict[str, Any]:
-    """A composed configuration as plain values, interpolations resolved, the power limit in one form."""
+    """Return a composed configuration as plain values: interpolations resolved, power limit normalized."""
     try:
         job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     except InterpolationKeyError as error:
@@ -217,7 +226,7 @@ def to_plain(config: DictConfig) -> dict[str, Any]:
 
 
 def missing_reference_error(config: DictConfig, error: InterpolationKeyError) -> InputError:
-    """The error for a key that refers to a missing key, most often a model's key that refers to one of a dataset."""
+    """Return the error for a reference to a missing key; most often a model refers to a key of the dataset."""
     group, _, key = str(error.full_key).partition(".")
     if group != "model":
         return input_error(f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}",
@@ -229,14 +238,14 @@ def missing_reference_error(config: DictConfig, error: InterpolationKeyError) ->
 
 
 def normalize_power_limit(power_limit: Any) -> int | float | str | None:
-    """Watts as one number (15, 15.0 and "15" are one); a text is a power mode."""
+    """Return watts as a number (15, 15.0 and "15" are equal) and other text, a power mode, unchanged."""
     if power_limit is None or isinstance(power_limit, bool):
         return power_limit
     try:
         watts = float(power_limit)
     except ValueError:
         return str(power_limit)
-    except TypeError:  # a list, say: `validation.check` refuses it
+    except TypeError:  # such as a list, which `validation.check` refuses
         return power_limit  # type: ignore[no-any-return]
     return int(watts) if watts.is_integer() else watts
 
@@ -248,10 +257,14 @@ def identity(
     gpus: Sequence[str] = (),
     host: str | None = None,
 ) -> str:
-    """The hash of all that affects the measurement: the job, the host and its GPUs that are used, by their models, how
-    many nodes, and the dataset's digest.
+    """Return the hash of everything that affects the measurement.
 
-    The host is this one; "" is none, for what another one makes.
+    Args:
+        job: The configuration.
+        digest: Checksum of the dataset.
+        nodes: Number of nodes.
+        gpus: Models of the GPUs used.
+        host: Host name; None: this host; empty: independent of the host.
     """
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
@@ -264,11 +277,11 @@ def identity(
 
 
 def affects_measurement(key: str) -> bool:
-    """Whether an override of this key changes what is measured."""
+    """Return whether an override of this key affects the measurement."""
     plain_key = key.lstrip("+~")
     return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
 
 
 def hash_value(value: Any) -> str:
-    """16 hexadecimal digits of a plain value's hash."""
+    """Return 16 hexadecimal digits of the SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

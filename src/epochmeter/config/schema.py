@@ -20,7 +20,7 @@ GroupType = TypeVar("GroupType", bound="Group")
 
 
 class Choice(Enum):
-    """A word of a few; written, and completed in a shell, as it is typed."""
+    """One of a few words; its name is what a person types, and what shells complete."""
 
     def __str__(self) -> str:
         return self.name

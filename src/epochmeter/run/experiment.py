@@ -104,17 +104,12 @@ def record_reuse(record: Record, outcome: RunResult, name: str, terminal: Termin
 
 
 def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
-    """The run itself, its record begun and its devices held; whatever ends it is the outcome."""
+    """Run on the first node: its record is open and its devices are locked. Whatever ends it is set in the outcome."""
     job = plan.job
     publish = make_tracker(plan.record, **job.tracking.to_dict())
     with finalizing(plan, outcome, publish, terminal):
         outcome.notes += publish.wait_for_previous(terminal.info)
-        terminal.stage(f"Checking dataset {job.dataset.name}")
-        plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
-        terminal.stage()
-        check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-        cool_down(plan, outcome, terminal, course)
-        terminal.stage("Preparing the device and its meter")
+        prepare(plan, outcome, terminal, course)
         with (
             applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
@@ -141,15 +136,10 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
 
 
 def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
-    """The part of a node that is not the first: it trains and meters, and tells the first what that was."""
+    """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     job = plan.job
     try:
-        terminal.stage(f"Checking dataset {job.dataset.name}")
-        plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
-        terminal.stage()
-        check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-        cool_down(plan, outcome, terminal, course)
-        terminal.stage("Preparing the device and its meter")
+        prepare(plan, outcome, terminal, course)
         with (
             applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
@@ -167,28 +157,44 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
+def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
+    """Prepare the dataset, check the run's length, and let the device cool down.
+
+    Raises:
+        RuntimeError: The dataset cannot be prepared.
+        ValueError: The dataset is too short for the run.
+    """
+    job = plan.job
+    terminal.stage(f"Checking dataset {job.dataset.name}")
+    plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
+    terminal.stage()
+    check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+    cool_down(plan, outcome, terminal, course)
+    terminal.stage("Preparing the device and its meter")
+
+
 def start_training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
-    """The worker, or this node's ranks of it."""
+    """Start the training process, or this node's ranks of it."""
     job, limits = plan.job, plan.job.sweep
-    # The first rank alone tells of its steps: another node's ranks have nothing to say while a window is open.
+    # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
     limits_s = limits.timeout_s, limits.hung_after_s if plan.node.is_first else None
     return launch.launched(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
 
 
 def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepProgress) -> None:
-    """Lets the device rest before a run as long as its sweep asks; what that was stands in the record."""
-    asked = plan.job.sweep
-    if not cooldown.is_requested(asked):
+    """Wait until the device has cooled down as the sweep requests, and record how long that took."""
+    limits = plan.job.sweep
+    if not cooldown.is_requested(limits):
         return
     with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
-        rested = cooldown.wait_until_cool(asked, course.last_run_ended_s, gauges, terminal.info)
+        rested = cooldown.wait_until_cool(limits, course.last_run_ended_s, gauges, terminal.info)
     plan.describe(rest=rested.metadata)
     outcome.notes += rested.notes
 
 
 @contextmanager
 def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:
-    """What is read at the borders of windows, opened on the devices that the plan uses."""
+    """Open the meter, gauges and data source of the devices that the plan uses."""
     root = plan.job.machine.root
     with (
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
@@ -200,7 +206,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
 
 
 def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: Terminal) -> float | None:
-    """The power while nothing trains; None where it is not measured."""
+    """Return the mean power while nothing trains, in watts; None if it is not measured."""
     terminal.stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
