@@ -140,7 +140,7 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
     nx.project.until(lambda: "energy_lost" in record.run()["marks"])
-    said = until_told(process, "the power of VDD_IN is no longer available")
+    said = until_told(process, "warning: the power of VDD_IN is no longer available")
     assert "No such file" in said
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
