@@ -13,9 +13,9 @@ from output import print_table, sized
 from pipeline import Slow, known_batch, slow_transform, spend
 from sweeps import row
 
-from epochmeter.report.rows import Row
-from epochmeter.report.supplies import CONDITIONS
-from epochmeter.report.what_if import epoch_s, pipeline_of
+from epochmeter.report.analyses.what_if import epoch_s, pipeline_of
+from epochmeter.report.runs.data_source import CONDITIONS
+from epochmeter.report.runs.run import Run
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.loader import train_loader
@@ -95,7 +95,7 @@ def compared(job: Job) -> list[list[str]]:
 
     Each repeat takes the stall experiment (synthetic batches, nothing to fetch, storage) and all changes in turn.
     """
-    rows: dict[str, list[Row]] = {name: [] for name in CONDITIONS}
+    rows: dict[str, list[Run]] = {name: [] for name in CONDITIONS}
     real: dict[str, list[float]] = {change: [] for change in changes(job)}
     for repeat in range(REPEATS):
         found = [synthetic(job), measured(job._replace(fetch_s=0.0)), measured(job)]

@@ -8,7 +8,7 @@
 The answer in words is printed, and all of it is left in the sweep's folder and shown in MLflow:
     report.html            the page: words, pictures, the table; it needs no network
     report/*.png, *.svg    the same pictures
-    report.csv, report.md  the table; source=report.csv makes a report of it again
+    report.csv, report.md  the table
 and, where the runs are for it, as all numbers (.json) and as a page (.md):
     stalls     -m experiment=stalls: where stalls come from
     scaling    -m strategy=single,ddp: what more devices bring, and what they cost
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from epochmeter.report.composition import Asked
-    from epochmeter.report.rows import Sweep
+    from epochmeter.report.runs.run import Sweep
 
 MULTIRUN = ROOT / "multirun"
 MOST_LINKED = 1000
@@ -106,7 +106,7 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
-    from epochmeter.report.sources import found
+    from epochmeter.report.runs.sources import found
 
     def of_mlflow() -> Sequence[Any]:
         from epochmeter.tracking.load import load_runs
@@ -118,19 +118,19 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
 
 def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
     """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
-    from epochmeter.report.sources import linked
+    from epochmeter.report.runs.sources import linked
 
     if keys["source"] != "records" or keys["tracking"]["name"] == "none":
         return sweep
-    if len(sweep.rows) > MOST_LINKED:
-        say(f"No links to MLflow: {len(sweep.rows):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
+    if len(sweep.runs) > MOST_LINKED:
+        say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
         return sweep
     from epochmeter.tracking.load import run_links
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
         return linked(
-            sweep, run_links({row.name.partition("/")[0] for row in sweep.rows}, asked["experiment"], asked.get("uri"))
+            sweep, run_links({row.name.partition("/")[0] for row in sweep.runs}, asked["experiment"], asked.get("uri"))
         )
     return sweep
 

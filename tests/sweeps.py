@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from epochmeter.report.rows import Row
+from epochmeter.report.runs.run import Run
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
@@ -36,7 +36,7 @@ def row(number, supply, e2e_s, *, samples=1000.0, steady=None, total=None, job_k
     joules = "energy_j" in known
     told = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
     keys = {"supply": supply, **(typed or {})}
-    return Row(number, job(supply, **(job_keys or {})), keys, metrics, "whole", **{**told, **more})
+    return Run(number, job(supply, **(job_keys or {})), keys, metrics, "whole", **{**told, **more})
 
 
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
@@ -56,8 +56,8 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     asked["strategy"] = {"name": strategy, "ranks": ranks}
     joules = any("energy" in name for name in metrics)
     told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
-    left_out = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
-    return Row(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", left_out, **told,
+    excluded_because = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
+    return Run(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", excluded_because, **told,
                epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
 
 

@@ -15,6 +15,8 @@ LAYERS = [
     *({"hydra_plugins"}, {"entries"}),
 ]
 """A package may import itself and the layers above it in this list."""
+REPORT_LAYERS = ["statistics", "runs", ("words", "markdown", "pages"), "analyses"]
+"""The same within the report; its other modules may import all of these."""
 EXCEPTIONS = {"worker": {"shared"}}  # the training process runs on a board's own Python
 
 
@@ -51,6 +53,24 @@ def test_a_package_imports_only_the_layers_below_it(package):
         (layer,) = [number for number, packages in enumerate(LAYERS) if package in packages]
         below = set().union(*LAYERS[:layer])
     assert {target for importer, target in EDGES if importer == package} <= below | {package}
+
+
+def test_the_report_imports_only_the_layers_below():
+    report = SOURCE / "epochmeter/report"
+    layer_of = {
+        name: number
+        for number, names in enumerate(REPORT_LAYERS)
+        for name in ([names] if isinstance(names, str) else names)
+    }
+    for path in report.rglob("*.py"):
+        layer = layer_of.get(path.relative_to(report).with_suffix("").parts[0], len(REPORT_LAYERS))
+        targets = {
+            name.split(".")[2]
+            for name in imported(ast.parse(path.read_text()))
+            if name.startswith("epochmeter.report.")
+        }
+        wrong = {target for target in targets if layer_of.get(target, len(REPORT_LAYERS)) > layer}
+        assert not wrong, path
 
 
 def test_the_package_has_at_most_two_flat_modules():

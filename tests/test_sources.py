@@ -39,7 +39,7 @@ ONLY_IN = {
     "amdsmi": "epochmeter/power/meters/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": ("epochmeter/worker/rng.py", "epochmeter/power/", "epochmeter/datasets/"),
-    "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/gaussian.py"),
+    "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/analyses/gaussian.py"),
     "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/report/"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/table.py",

@@ -8,11 +8,11 @@ from sweeps import trained
 
 from epochmeter.report.axes import shown, steady, unit_of
 from epochmeter.report.charts import charts
-from epochmeter.report.estimates import ratio
 from epochmeter.report.figures import Bars, Heatmap, Lines, Scatter
-from epochmeter.report.points import points
-from epochmeter.report.powers import Power
+from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.power import Power
 from epochmeter.report.stacks import domains_of
+from epochmeter.report.statistics import ratio
 
 PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
 
@@ -25,7 +25,7 @@ def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys
 
 
 def drawn(rows, **more):
-    return {chart.name: chart for chart in charts(points(rows), **more)}
+    return {chart.name: chart for chart in charts(group_repeats(rows), **more)}
 
 
 def places(chart):
@@ -60,19 +60,19 @@ def test_repeats_are_one_mark_whose_bars_are_their_standard_deviation():
 
 def test_the_only_run_of_a_job_has_the_spread_of_its_epochs():
     alone = ran(0, 10.0)
-    (point,) = points([replace(alone, metrics={**alone.metrics, "std/e2e_s": 0.3})])
+    (point,) = group_repeats([replace(alone, metrics={**alone.metrics, "std/e2e_s": 0.3})])
     assert steady(point, "e2e_s") == (10.0, 0.3, "epochs")
 
 
 def test_what_is_no_number_is_not_known():
-    (point,) = points([ran(0, 10.0, float("nan"))])
+    (point,) = group_repeats([ran(0, 10.0, float("nan"))])
     assert steady(point, "energy_j") is None
     assert "energy_by_time" not in drawn([ran(0, 10.0, float("inf"))])
 
 
 def test_energies_of_different_things_are_told_apart_and_said_to_be_no_match():
     rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16, covers="module")]
-    found = drawn(rows, pareto=points(rows))
+    found = drawn(rows, pareto=group_repeats(rows))
     chart = found["energy_by_time"]
     assert [series.name for series in chart.series] == ["module", "GPUs used"]
     assert "CAUTION: the energies are of different things" in chart.caption
@@ -95,7 +95,7 @@ def test_jobs_without_energy_are_counted():
 
 def test_the_front_and_what_was_chosen_are_marked():
     rows = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16), ran(2, 30.0, 600.0, batch=32)]
-    first, second, _ = found = points(rows)
+    first, second, _ = found = group_repeats(rows)
     chosen = [SimpleNamespace(name=name, point=first) for name in ("fastest", "tradeoff")]
     (chart, *_) = charts(found, chosen, [second, first])
     assert chart.fronts == [[(10.0, 500.0), (20.0, 300.0)]]
@@ -104,7 +104,7 @@ def test_the_front_and_what_was_chosen_are_marked():
 
 def test_words_of_near_places_stand_below_one_another():
     rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 11.0, 12.0, 30.0))]
-    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(group_repeats(rows))]
     chart = drawn(rows, choices=chosen)["energy_by_time"]
     assert [callout.text for callout in chart.callouts] == ["choice 0", "choice 1", "choice 2", "choice 3"]
     assert chart.levels == [0, 1, 2, 0]
@@ -112,7 +112,7 @@ def test_words_of_near_places_stand_below_one_another():
 
 def test_a_word_near_an_end_of_the_axis_goes_away_from_it():
     rows = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 20.0, 30.0))]
-    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(points(rows))]
+    chosen = [SimpleNamespace(name=f"choice {n}", point=point) for n, point in enumerate(group_repeats(rows))]
     assert drawn(rows, choices=chosen)["energy_by_time"].sides == ["left", "center", "right"]
     assert drawn(rows[:1], choices=chosen[:1])["energy_by_time"].sides == ["center"]
 
@@ -120,14 +120,14 @@ def test_a_word_near_an_end_of_the_axis_goes_away_from_it():
 @pytest.mark.parametrize(("joules", "below"), [((500.0, 480.0, 490.0), True), ((500.0, 20.0, 490.0), False)])
 def test_words_stand_below_where_there_is_room_and_no_axis_goes_below_zero_for_them(joules, below):
     rows = [ran(n, 10.0 + n, joules[n], batch=n + 1) for n in range(3)]
-    chart = drawn(rows, choices=[SimpleNamespace(name="least_energy", point=points(rows)[1])])["energy_by_time"]
+    chart = drawn(rows, choices=[SimpleNamespace(name="least_energy", point=group_repeats(rows)[1])])["energy_by_time"]
     low, high = chart.limits
     assert 0 <= low < min(joules) < max(joules) < high
     assert chart.words_below is below
 
 
 def test_what_is_the_best_in_all_has_one_word():
-    found = points([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 600.0, batch=16)])
+    found = group_repeats([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 600.0, batch=16)])
     chosen = [SimpleNamespace(name=name, point=found[0]) for name in ("fastest", "least_energy", "tradeoff")]
     (chart, *_) = charts(found, chosen)
     assert [callout.text for callout in chart.callouts] == ["the best in all"]
@@ -188,14 +188,14 @@ def test_jobs_that_tell_of_no_parts_are_counted():
 def test_domains_are_counted_once(total, joules, told):
     domains = {f"energy_{name}_j": float(value) for name, value in joules.items()}
     row = ran(0, 10.0, 100.0, steady={**domains, "energy_per_sample_j": 0.1})
-    (each,) = shown(points([replace(row, energy_domains=total)]))
+    (each,) = shown(group_repeats([replace(row, energy_domains=total)]))
     assert domains_of(each, 100.0) == told
 
 
 def test_domains_of_repeats_whose_totals_are_made_of_others_are_not_told():
     rows = [replace(ran(n, 10.0, 100.0, repeat=n, steady={"energy_A_j": 100.0, "energy_B_j": 0.0}), energy_domains=each)
             for n, each in enumerate((["A"], ["B"]))]  # fmt: skip
-    (each,) = shown(points(rows))
+    (each,) = shown(group_repeats(rows))
     assert domains_of(each, 100.0) == {}
 
 

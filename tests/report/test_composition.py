@@ -7,7 +7,7 @@ import pytest
 from sweeps import row, rows, trained
 
 from epochmeter.report.composition import Asked, compose
-from epochmeter.report.rows import Sweep
+from epochmeter.report.runs.run import Sweep
 from epochmeter.shared.record import Record
 
 
@@ -43,7 +43,7 @@ def test_it_is_told_of_the_runs_that_were_chosen_alone():
 def test_the_answer_comes_first_and_after_it_what_changed():
     found = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
     slower = [replace(each, sweep="before", metrics={**each.metrics, "steady/e2e_s": 20.0}) for each in found]
-    failed = replace(found[0], number=4, state="failed", left_out="not whole (failed)", sweep="before")
+    failed = replace(found[0], number=4, state="failed", excluded_because="not whole (failed)", sweep="before")
     told = compose(sweep(*(replace(each, sweep="after") for each in found)), Asked(), sweep(*slower, failed))
     assert names(told) == ["answer", "comparison"]
     assert told.title == "after against before"
@@ -101,9 +101,7 @@ def test_what_must_be_known_of_two_sweeps_is_said_once_where_it_is_the_same_of_b
 
 
 def test_hosts_that_differ_are_on_the_page():
-    found = [
-        replace(trained(n, 100.0, batch=8 + n), differences={"CPU": cpu}) for n, cpu in enumerate(["Xeon", "EPYC"])
-    ]
+    found = [replace(trained(n, 100.0, batch=8 + n), platform={"CPU": cpu}) for n, cpu in enumerate(["Xeon", "EPYC"])]
     assert names(compose(sweep(*found), Asked()))[-1] == "differences"
     assert "differences" not in names(compose(sweep(*found[:1]), Asked()))
 

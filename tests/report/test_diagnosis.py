@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, write
 
+from epochmeter.report.analyses.stalls import analyses
 from epochmeter.report.diagnosis import answer, best, grids, incomplete, sentences
-from epochmeter.report.stalls import analyses
 from epochmeter.report.tell import tell
 from epochmeter.report.words import plain_values
 

@@ -12,7 +12,7 @@ from sweeps import row, trained
 
 from epochmeter.report import files
 from epochmeter.report.composition import Asked, compose
-from epochmeter.report.rows import Sweep
+from epochmeter.report.runs.run import Sweep
 
 
 def report(*rows, **asked):
@@ -108,7 +108,7 @@ def test_a_process_that_is_killed_on_its_way_leaves_no_half_of_a_table(tmp_path,
 
 
 def test_what_differs_between_hosts_has_a_page_without_numbers(tmp_path):
-    rows = [replace(each, differences={"CPU": f"{each.number} cores"}) for each in batches(100.0, 200.0)]
+    rows = [replace(each, platform={"CPU": f"{each.number} cores"}) for each in batches(100.0, 200.0)]
     written, _ = left(report(*rows), tmp_path)
     assert "differences.md" in written
     assert not (tmp_path / "differences.json").exists()

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.report.advice import Try
-from epochmeter.report.bounds import bounds
-from epochmeter.report.choices import choices, unmet
-from epochmeter.report.points import points
+from epochmeter.report.analyses.best import find_best, unmet_constraints
+from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.next_runs import Try
+from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.verdict import caveats, page
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
@@ -23,8 +23,8 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
 
 
 def told(*runs, **more):
-    found = points(list(runs))
-    return page(found, choices(found), bounds(found), notes=unmet(found), **more)
+    found = group_repeats(list(runs))
+    return page(found, find_best(found), epoch_breakdowns(found), notes=unmet_constraints(found), **more)
 
 
 def said(found):
@@ -74,9 +74,9 @@ def test_one_that_another_is_as_good_as_is_not_the_best_in_all():
 
 
 def test_while_a_bound_is_unmet_none_is_the_best_by_all_that_was_asked():
-    found = points([run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)])
-    best = choices(found, deadline_s=1.0)
-    answer = said(page(found, best, bounds(found), notes=unmet(found, deadline_s=1.0)))[0]
+    found = group_repeats([run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)])
+    best = find_best(found, deadline_s=1.0)
+    answer = said(page(found, best, epoch_breakdowns(found), notes=unmet_constraints(found, deadline_s=1.0)))[0]
     assert answer[0] == "Fastest: batch 64: 10.0 s an epoch, 100 J."
     assert "None ends an epoch within 1 s: the fastest takes 10.0 s, batch 64." in answer
 
@@ -130,34 +130,34 @@ def test_numbers_are_plain_for_machines():
 def test_epochs_of_other_work_are_told():
     few = run(1, 10.0, batch=32)
     many = replace(few, number=2, job={**few.job, "batch": 8}, metrics={**few.metrics, "steady/samples": 50000.0})
-    assert caveats(points([few, many]))[0] == (
+    assert caveats(group_repeats([few, many]))[0] == (
         "An epoch is not as much work in all of them: it has 1000 to 50000 samples."
     )
 
 
 def test_what_changes_how_a_job_learns_is_told_unless_there_is_a_target():
     runs = [run(0, 10.0), run(1, 10.0, batch=32)]
-    assert any("may depend on batch" in text for text in caveats(points(runs)))
+    assert any("may depend on batch" in text for text in caveats(group_repeats(runs)))
     targeted = [run(number, 10.0, batch=8 * (1 + number), target_accuracy=0.5) for number in range(2)]
-    assert not any("epochs are needed" in text for text in caveats(points(targeted)))
+    assert not any("epochs are needed" in text for text in caveats(group_repeats(targeted)))
 
 
 def test_what_ran_once_is_told_and_repeats_end_that():
     runs = [run(0, 10.0), run(1, 10.0, workers=8)]
-    assert caveats(points(runs)) == [
+    assert caveats(group_repeats(runs)) == [
         f"Each job ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     ]
-    assert caveats(points([*runs, run(2, 10.0, repeat=1)])) == [
+    assert caveats(group_repeats([*runs, run(2, 10.0, repeat=1)])) == [
         f"1 of 2 jobs ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     ]
-    assert caveats(points([*runs, run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)])) == []
-    assert caveats(points(runs[:1])) == []
+    assert caveats(group_repeats([*runs, run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)])) == []
+    assert caveats(group_repeats(runs[:1])) == []
 
 
 def test_repeats_that_went_to_several_hosts_are_said_to_be_none():
     runs = [replace(run(n, 10.0, repeat=n), host=f"board{n}") for n in range(3)]
-    (text,) = caveats(points(runs))
+    (text,) = caveats(group_repeats(runs))
     assert text.startswith("Each job ran once on its host, so that small differences may be chance. Equal jobs on ")
     assert "where all go to one, which hydra.launcher.options='{nodelist: ...}' names." in text
     again = [replace(run(3 + n, 10.0, repeat=3), host=f"board{n}") for n in range(2)]
-    assert caveats(points([*runs, *again]))[0].startswith("1 of 3 jobs ran once on its host")
+    assert caveats(group_repeats([*runs, *again]))[0].startswith("1 of 3 jobs ran once on its host")

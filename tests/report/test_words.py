@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from epochmeter.report.estimates import Estimate
+from epochmeter.report.statistics import Estimate
 from epochmeter.report.words import interval, number, say
 
 

@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from epochmeter.report.records import read
-from epochmeter.report.sources import together
+from epochmeter.report.runs.load import read
+from epochmeter.report.runs.sources import together
 from epochmeter.results.reuse import (
     ReusePool,
     find_completed,
@@ -175,17 +175,17 @@ def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_on
     (new / "1").mkdir()
     write_reference(new / "1", origin, ["batch=8", "seed=0"])
     completed(new / "2", configuration="batch16")
-    rows = read(new).rows
+    rows = read(new).runs
     assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [
         (1, {"batch": "8", "seed": "0"}, "new", "A/3", 1.5),
         (2, {"batch": "8"}, "new", "", 1.5),
     ]
     assert [row.name for row in rows] == ["A/3", "new/2"]
     both = together([read(tmp_path / "A"), read(new)], tmp_path)
-    assert [row.name for row in both.rows] == ["A/3", "new/2"]
+    assert [row.name for row in both.runs] == ["A/3", "new/2"]
     shutil.rmtree(origin.folder)
     gone = read(new)
-    assert [row.number for row in gone.rows] == [2]
+    assert [row.number for row in gone.runs] == [2]
     assert "A/3, which is gone" in gone.unreadable["1"]
 
 
@@ -193,5 +193,5 @@ def test_reused_run_is_of_the_study_and_has_the_added_keys_that_were_typed_for_i
     completed(new / "0", configuration="batch16")
     (new / "1").mkdir()
     write_reference(new / "1", completed(tmp_path / "A" / "3"), ["experiment=stalls", "+note=x"])
-    row = read(new).rows[1]
+    row = read(new).runs[1]
     assert (row.experiment, row.added, row.keys) == ("stalls", ["+note"], {"experiment": "stalls", "note": "x"})

@@ -9,9 +9,9 @@ from conftest import Project
 from sweeps import trained
 
 from epochmeter.report import document, table
+from epochmeter.report.analyses.best import find_best, pareto
 from epochmeter.report.charts import charts
-from epochmeter.report.choices import choices, pareto
-from epochmeter.report.points import points
+from epochmeter.report.runs.configuration import group_repeats
 
 pytestmark = pytest.mark.system
 playwright = pytest.importorskip("playwright.sync_api")
@@ -35,8 +35,8 @@ def ran(number, batch, limit, model="resnet152"):
 
 
 def written(rows, path):
-    found = points(rows)
-    pictures = charts(found, choices(found), pareto(found))
+    found = group_repeats(rows)
+    pictures = charts(found, find_best(found), pareto(found))
     path.write_text(document.html("a sweep", [], pictures, table.html(rows)), encoding="utf-8")
     return path
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from epochmeter.report.records import read
-from epochmeter.report.sources import of_shown
+from epochmeter.report.runs.load import read
+from epochmeter.report.runs.sources import of_shown
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import load as shown
@@ -58,7 +58,7 @@ def test_report_from_mlflow_equals_report_from_records(store, make_record):
         host = {**record.host(), "cpu": {"model": "Xeon", "cores": 8}, "gpus": [{"model": "H200"}] * 2}
         write_json(record.folder / "host.json", host)
         publish(record, store)
-    known = {row.number: row for row in read(record.folder.parent).rows}
+    known = {row.number: row for row in read(record.folder.parent).runs}
     for run in load_runs(store.uri):
         row = of_shown(run)
         assert replace(row, link=None) == known.pop(row.number), list(KINDS)[row.number]

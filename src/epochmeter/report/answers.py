@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from epochmeter.report.estimates import MATTERS
-from epochmeter.report.first_epochs import PARTS, FirstEpoch, first_epochs
-from epochmeter.report.pages import Page, Section
-from epochmeter.report.points import DISTRIBUTED, SINGLE, Point, counted_in
-from epochmeter.report.points import points as points_of
-from epochmeter.report.questions import (
-    Growth,
-    Iterations,
+from epochmeter.report.analyses.effects import (
+    DpVsDdp,
     LargerBatch,
-    Parallels,
+    MemoryGrowth,
     SmallerModel,
+    StepCount,
     Use,
     growths,
     iterations,
@@ -26,8 +21,12 @@ from epochmeter.report.questions import (
     smaller_models,
     uses,
 )
-from epochmeter.report.rows import Row
-from epochmeter.report.scaling import WEAK, Scaling, overhead, scalings
+from epochmeter.report.analyses.first_epochs import PARTS, FirstEpoch, first_epochs
+from epochmeter.report.analyses.scaling import WEAK, Scaling, overhead, scalings
+from epochmeter.report.pages import Page, Section
+from epochmeter.report.runs.configuration import DISTRIBUTED, SINGLE, Configuration, device_unit, group_repeats
+from epochmeter.report.runs.run import Run
+from epochmeter.report.statistics import MIN_EFFECT
 from epochmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
@@ -56,7 +55,7 @@ class Answer:
     values: Sequence[Any] = ()
 
 
-def page(rows: Sequence[Row]) -> Page | None:
+def page(rows: Sequence[Run]) -> Page | None:
     """The answers; None where nothing was run that they are asked of: no strategy but single, none of the demo."""
     if not any(_asked(row) for row in rows):
         return None
@@ -66,15 +65,15 @@ def page(rows: Sequence[Row]) -> Page | None:
     lacking = [f"{each.question} For an answer: {each.run}" for each in told if not each.sentences]
     if lacking:
         sections.append(Section(["What these runs do not answer:", *lacking]))
-    if any(len(point.rows) == 1 for point in points_of(rows)):
+    if any(len(point.runs) == 1 for point in group_repeats(rows)):
         sections.append(Section([ONCE]))
     values = [{"question": each.question, "results": [finite(asdict(value)) for value in each.values]} for each in told]
     return Page("questions", "Questions", sections, values, [row.number for row in rows])
 
 
-def answers(rows: Sequence[Row]) -> list[Answer]:
+def answers(rows: Sequence[Run]) -> list[Answer]:
     """One for each of the seven questions, in their order; rows are results."""
-    points = points_of(rows)
+    points = group_repeats(rows)
     ranks = [each for each in scalings(rows) if isinstance(each, Scaling) and each.strategy == DISTRIBUTED]
     return [
         use(uses(points), growths(points)),
@@ -87,7 +86,7 @@ def answers(rows: Sequence[Row]) -> list[Answer]:
     ]
 
 
-def use(found: Sequence[Use], grown: Sequence[Growth]) -> Answer:
+def use(found: Sequence[Use], grown: Sequence[MemoryGrowth]) -> Answer:
     said, told = [], []
     for utilized in ("GPU", "CPU"):
         shares = [each.utilization for each in found if each.utilized == utilized and each.utilization is not None]
@@ -122,7 +121,7 @@ def first(found: Sequence[FirstEpoch]) -> Answer:
             for part, count in most.most_common()
         ]
     elif found:
-        least = f"by {100 * MATTERS:.0f} % or more"
+        least = f"by {100 * MIN_EFFECT:.0f} % or more"
         said.append(f"In none of {len(found)} jobs epoch 0 is shown to be slower than the later ones {least}.")
     rows = []
     for each in found:
@@ -135,7 +134,7 @@ def first(found: Sequence[FirstEpoch]) -> Answer:
                   [Grid("Epoch 0 beside the later ones", columns, rows)], found)  # fmt: skip
 
 
-def steps(found: Sequence[Iterations]) -> Answer:
+def steps(found: Sequence[StepCount]) -> Answer:
     return Answer("3. Why do iterations differ under DDP?", list(dict.fromkeys(map(_iterated, found))),
                   f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
 
@@ -145,7 +144,7 @@ def distributed(found: Sequence[Scaling]) -> Answer:
                   f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
 
 
-def parallel(found: Sequence[Parallels]) -> Answer:
+def parallel(found: Sequence[DpVsDdp]) -> Answer:
     return Answer("5. Is DataParallel as fast as DDP?", [_paralleled(each) for each in found],
                   f"{COMMAND} strategy=dp,ddp batch=64,128", values=found)  # fmt: skip
 
@@ -160,18 +159,18 @@ def larger(found: Sequence[LargerBatch]) -> Answer:
                   f"{COMMAND} batch=64,128", values=found)  # fmt: skip
 
 
-def _asked(row: Row) -> bool:
-    return Point([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
+def _asked(row: Run) -> bool:
+    return Configuration([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
 
 
-def _grown(told: Growth) -> str:
+def _grown(told: MemoryGrowth) -> str:
     sizes = f"from {megabytes(told.least_bytes)} to {megabytes(told.most_bytes)} MB"
     at = f" ({told.title})" if told.title else ""
     return f"{told.key}={told.most} in place of {told.least} raises it {sizes}{at}."
 
 
-def _iterated(told: Iterations) -> str:
-    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} {counted_in(told.strategy)}"
+def _iterated(told: StepCount) -> str:
+    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} {device_unit(told.strategy)}"
     if told.strategy != DISTRIBUTED:
         splits = " as it splits each batch," if told.steps == told.one_steps else ""
         return f"{lead} takes {told.steps:g} steps,{splits} and one device {told.one_steps:g}."
@@ -190,15 +189,15 @@ def _distributed(told: Scaling) -> str:
     return said
 
 
-def _paralleled(told: Parallels) -> str:
+def _paralleled(told: DpVsDdp) -> str:
     lead = f"{_led(told.title)}on {told.devices} devices"
     if told.alike:
         lead += f", {told.batch} samples a step in both"
     else:
         lead += f", batch {told.batch} split by dp and {told.distributed_batch} for each rank of ddp"
-    unshown = ", which shows no difference" if told.speed.spans(1) else ""
+    unshown = ", which shows no difference" if told.speed.contains(1) else ""
     said = f"{lead}: ddp does {times(told.speed)} the samples/s of dp{unshown}."
-    if told.more_s and told.step_s and told.more_s.value > 0 and not told.more_s.spans(0):
+    if told.more_s and told.step_s and told.more_s.value > 0 and not told.more_s.contains(0):
         step_ms = 1e3 * told.step_s
         more = interval(told.more_s.scaled(1e3), step_ms, "ms")
         said += f" A step of dp takes {more} more than ddp's {number(step_ms)} ms: one process copies the model to "
@@ -208,18 +207,18 @@ def _paralleled(told: Parallels) -> str:
 
 def _smaller(told: SmallerModel) -> str:
     flops = f" and 1/{number(told.flops)} of the FLOPs" if told.flops else ""
-    unshown = ", which shows no difference" if told.speed.spans(1) else ""
+    unshown = ", which shows no difference" if told.speed.contains(1) else ""
     said = f"{_led(told.title)}{told.small} in place of {told.large} does {times(told.speed)} the samples/s{unshown}, "
     said += f"with 1/{number(told.parameters)} of the parameters{flops}."
     if told.nearer:
         said += f" The speed follows the {told.nearer} more nearly."
-    if told.flops and told.speed.value < (1 - MATTERS) * min(told.flops, told.parameters):
+    if told.flops and told.speed.value < (1 - MIN_EFFECT) * min(told.flops, told.parameters):
         said += " It falls short of both: what does not shrink with the model (data, launches) takes its time."
     return said
 
 
 def _larger(told: LargerBatch) -> str:
-    unshown = ", which shows no difference" if told.speed.spans(1) else ""
+    unshown = ", which shows no difference" if told.speed.contains(1) else ""
     what = f"{_led(told.title)}batch {told.more} in place of {told.less}"
     said = f"{what} does {times(told.speed)} the samples/s{unshown}"
     if told.less_bytes and told.more_bytes:

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from epochmeter.report.estimates import deviation
 from epochmeter.report.figures import Axis
-from epochmeter.report.points import Point, titles
+from epochmeter.report.runs.configuration import Configuration, titles
+from epochmeter.report.statistics import deviation
 from epochmeter.report.words import number
 
 APART = 30
@@ -35,23 +35,23 @@ UNITS = {
 class Shown(NamedTuple):
     """A point, and how it is called."""
 
-    point: Point
+    point: Configuration
     title: str
 
     @property
     def link(self) -> str | None:
         """The page of the first of its runs that has one."""
-        return next((row.link for row in self.point.rows if row.link), None)
+        return next((row.link for row in self.point.runs if row.link), None)
 
     @property
     def covers(self) -> str | None:
         """What its energy is that of; None where any of its runs has none, or that of something else."""
-        covers = {row.energy_covers for row in self.point.rows}
+        covers = {row.energy_covers for row in self.point.runs}
         return covers.pop() if len(covers) == 1 else None
 
     def told(self, *lines: str) -> tuple[str, ...]:
         """What it says when pointed at: its title, these lines, its runs."""
-        return (self.title, *lines, self.point.runs)
+        return (self.title, *lines, self.point.runs_text)
 
 
 class Value(NamedTuple):
@@ -68,22 +68,22 @@ class Value(NamedTuple):
         return f"{number(self.mean)} ± {number(self.spread, self.mean)} {unit}"
 
 
-def shown(points: Sequence[Point]) -> list[Shown]:
+def shown(points: Sequence[Configuration]) -> list[Shown]:
     return [Shown(point, title) for point, title in zip(points, titles(points), strict=True)]
 
 
-def steady(point: Point, name: str) -> Value | None:
+def steady(point: Configuration, name: str) -> Value | None:
     """A metric of its steady epochs; None where any run lacks it, or has no number for it."""
     value = over_runs(point, f"steady/{name}")
     if value is None or value.spread is not None:
         return value
-    over_epochs = point.rows[0].metrics.get(f"std/{name}")
+    over_epochs = point.runs[0].metrics.get(f"std/{name}")
     if over_epochs is None or not math.isfinite(over_epochs):
         return value
     return Value(value.mean, over_epochs, "epochs")
 
 
-def over_runs(point: Point, name: str) -> Value | None:
+def over_runs(point: Configuration, name: str) -> Value | None:
     """A metric by its full name; None where any run lacks it, or has no number for it."""
     values = point.values(name)
     if not values or not all(map(math.isfinite, values)):
@@ -147,7 +147,7 @@ def lacking(every: Sequence[Shown], found: int, what: str) -> str:
     """That not all of the jobs are here, and why, as far as they say so."""
     if found == len(every):
         return ""
-    without = [row for each in every if not each.covers for row in each.point.rows]
+    without = [row for each in every if not each.covers for row in each.point.runs]
     reasons = [row.no_energy for row in without if row.no_energy] or ["their runs measured different things"] * bool(
         without
     )

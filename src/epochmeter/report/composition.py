@@ -6,18 +6,19 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from epochmeter.report import comparison, table, verdict
-from epochmeter.report.advice import what_next
-from epochmeter.report.bounds import bounds
+from epochmeter.report import table, verdict
+from epochmeter.report.analyses import comparison
+from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
+from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.next_runs import what_next
+from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.charts import charts
-from epochmeter.report.choices import Choice, choices, pareto, unmet
 from epochmeter.report.figures import Chart
 from epochmeter.report.pages import Page, Section
-from epochmeter.report.points import Point, loaded, points
-from epochmeter.report.powers import chosen, powers, untold
-from epochmeter.report.prediction import predict
-from epochmeter.report.rows import Row, Sweep
-from epochmeter.report.selection import select_any, texts_of
+from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
+from epochmeter.report.runs.filter import select_any, texts_of
+from epochmeter.report.runs.power import chosen, missing_power_note, powers
+from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.report.tell import Told, told_of
 from epochmeter.results.run_info import DISTURBED
 
@@ -45,7 +46,7 @@ class Report:
     """All that is told, before it is printed, drawn and written."""
 
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[Run]
     pages: Sequence[Page]
     charts: Sequence[Chart]
     banner: Sequence[str]
@@ -73,13 +74,13 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     numbers = {row.number for row in selection.ended}
     rows = {row.number: row for row in (*told.rows, *selection.ended)}
     _check_numbers(asked.power_of, rows)
-    found = points(selection.rows)
-    real = loaded(found)
-    best = choices(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
+    found = group_repeats(selection.runs)
+    real = without_synthetic(found)
+    best = find_best(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     banner = selection.banner(numbers)
     sampled = chosen([*rows.values()], asked.power_of, [each.point for each in best])
     drawn = powers(sampled)
-    other = _beside(selection.rows, sweep.title, against, asked) if against else Beside()
+    other = _beside(selection.runs, sweep.title, against, asked) if against else Beside()
     return Report(
         title=titled(sweep, against),
         rows=selection.ended,
@@ -91,7 +92,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
             *_where(asked.where, selection.count, sweep),
             *selection.below(numbers),
             *_disturbed(selection.ended),
-            *(untold(sampled, drawn) if asked.power_of else []),
+            *(missing_power_note(sampled, drawn) if asked.power_of else []),
             *other.notes,
         ],
         hints=told.hints,
@@ -102,21 +103,21 @@ def titled(sweep: Sweep, against: Sweep | None = None) -> str:
     return f"{sweep.title} against {against.title}" if against else sweep.title
 
 
-def listed(sweep: Sweep, asked: Asked) -> Sequence[Row]:
+def listed(sweep: Sweep, asked: Asked) -> Sequence[Run]:
     """The runs of a report's table: they are known before all else that it tells."""
     return select_any(sweep, asked.where, asked.include).ended
 
 
-def _answer(found: Sequence[Point], best: Sequence[Choice], asked: Asked) -> list[Page]:
+def _answer(found: Sequence[Configuration], best: Sequence[Best], asked: Asked) -> list[Page]:
     """The answer in words, where any time is known."""
-    bound_by = bounds(found)
+    bound_by = epoch_breakdowns(found)
     page = verdict.page(
         found,
         best,
         bound_by,
         prediction=predict(found) if asked.predict else None,
         what_next=what_next(found, best, bound_by),
-        notes=unmet(found, asked.power_budget_w, asked.deadline_s),
+        notes=unmet_constraints(found, asked.power_budget_w, asked.deadline_s),
     )
     return [page] if page else []
 
@@ -132,17 +133,17 @@ def _under_banners(told: Told, numbers: Container[int]) -> list[Page]:
     return pages
 
 
-def _beside(rows: Sequence[Row], title: str, against: Sweep, asked: Asked) -> Beside:
+def _beside(rows: Sequence[Run], title: str, against: Sweep, asked: Asked) -> Beside:
     """What changed since another sweep, and what runs of that are left out."""
     selection = select_any(against, asked.where, asked.include)
     numbers = {row.number for row in selection.ended}
-    before, after = _measured_apart(selection.rows, rows)
-    page = comparison.page(points(before), points(after), (against.title, title))
+    before, after = _measured_apart(selection.runs, rows)
+    page = comparison.page(group_repeats(before), group_repeats(after), (against.title, title))
     notes = [f"{against.title}: {each}" for each in selection.below(numbers)]
-    return Beside([page], selection.banner(numbers), [*_shared(selection.rows, rows), *notes])
+    return Beside([page], selection.banner(numbers), [*_shared(selection.runs, rows), *notes])
 
 
-def _measured_apart(before: Sequence[Row], after: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+def _measured_apart(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
     """The rows of two sweeps, each run on one side only: a run that one sweep reuses of the other shows no change."""
     of_before = {row.name for row in before}
     kept = [row for row in after if not (row.reused and row.name in of_before)]
@@ -150,7 +151,7 @@ def _measured_apart(before: Sequence[Row], after: Sequence[Row]) -> tuple[Sequen
     return [row for row in before if not (row.reused and row.name in of_kept)], kept
 
 
-def _shared(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
+def _shared(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """A note on the runs that two sweeps share because one of them reuses the other's."""
     reused = {row.name for row in (*before, *after) if row.reused}
     names = sorted({row.name for row in before} & {row.name for row in after} & reused)
@@ -173,7 +174,7 @@ def _controls(count: int) -> list[str]:
     return [f"Not chosen from: {jobs} on ready batches, which show but how fast the device is."] if count else []
 
 
-def _disturbed(rows: Sequence[Row]) -> list[str]:
+def _disturbed(rows: Sequence[Run]) -> list[str]:
     """Disturbances and the runs that had them, with the text of the first run."""
     notes = []
     for name, meaning in DISTURBED.items():
@@ -189,12 +190,12 @@ def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
     if not where:
         return []
     keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
-    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.rows)} runs: {keys}."]
+    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.runs)} runs: {keys}."]
 
 
-def _ran_on(rows: Sequence[Row]) -> list[Page]:
+def _ran_on(rows: Sequence[Run]) -> list[Page]:
     """In what hosts and software differ, where they do."""
-    grid = table.differences(rows)
+    grid = table.platform_differences(rows)
     said = "The runs did not all run on and with the same: what differs between them may be that."
     return [Page("differences", "Hosts and software", [Section([said], [grid])], None, ())] if grid else []
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epochmeter.report.estimates import MATTERS
+from epochmeter.report.analyses.stalls import Analysis, Incomplete
+from epochmeter.report.analyses.what_if import Prediction
 from epochmeter.report.pages import Name, Page, Section
-from epochmeter.report.stalls import Analysis, Incomplete
-from epochmeter.report.supplies import CONDITIONS, FROM_STORAGE
-from epochmeter.report.what_if import Prediction
+from epochmeter.report.runs.data_source import CONDITIONS, FROM_STORAGE
+from epochmeter.report.statistics import MIN_EFFECT
 from epochmeter.report.words import Grid, interval, number, plain_values, seconds, spread
 from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 
@@ -85,10 +85,10 @@ def best(told: Analysis) -> str | None:
         return None
     epoch = told.times_s[FROM_STORAGE].value
     first_s = min(prediction.worst_s for prediction in told.predictions)
-    if first_s > (1 - MATTERS) * epoch:
+    if first_s > (1 - MIN_EFFECT) * epoch:
         return _no_help(told)
     # Of all that help as much, the least that is asked for.
-    least = next(other for other in told.predictions if other.worst_s <= (1 + MATTERS) * first_s)
+    least = next(other for other in told.predictions if other.worst_s <= (1 + MIN_EFFECT) * first_s)
     now, at_most = seconds(epoch), "at most " if least.at_most or least.saturated_s else ""
     said = f"Most would help: {_choice(least, told.pipeline.ranks)}, for {at_most}{number(least.worst_s)} s per epoch "
     said += f"instead of {now}."

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from epochmeter.report import pages, table
 from epochmeter.report.composition import Report
 from epochmeter.report.figures import Chart
-from epochmeter.report.rows import Row
+from epochmeter.report.runs.run import Run
 from epochmeter.report.tell import write
 from epochmeter.shared.atomic_files import lock_folder, write_atomically
 
@@ -49,7 +49,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def tabled(rows: Sequence[Row], title: str) -> Iterator[Texts]:
+def tabled(rows: Sequence[Run], title: str) -> Iterator[Texts]:
     """Has a second process make the table meanwhile, as CSV and as Markdown; what it gives waits for them."""
     with _beside(_tables, rows, title) as made:
         yield made
@@ -84,7 +84,7 @@ def _texts(report: Report, tables: Texts, folder: Path, earlier: bool) -> list[P
     return paths
 
 
-def _tables(rows: Sequence[Row], title: str) -> dict[str, str]:
+def _tables(rows: Sequence[Run], title: str) -> dict[str, str]:
     return {TABLE: table.text(rows), "report.md": table.markdown(rows, title)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from epochmeter.report.axes import Shown, apart, axis, by_covers, covers_told, lacking, natural, sentence, steady
 from epochmeter.report.figures import Axis, Cell, Heatmap
-from epochmeter.report.points import on_several_hosts
+from epochmeter.report.runs.configuration import on_several_hosts
 from epochmeter.report.words import number
 
 FIRST = ("batch", "power_limit", "workers")

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from epochmeter.report.analyses.scaling import Scaling, Unpaired
 from epochmeter.report.axes import Shown, apart, axis, by_covers, covers_told, fewer, sentence, steady
 from epochmeter.report.figures import STYLES, Axis, Band, Level, Lines, Mark, Reach, Series
-from epochmeter.report.points import Point, counted_in
-from epochmeter.report.powers import Power
-from epochmeter.report.scaling import Scaling, Unpaired
+from epochmeter.report.runs.configuration import Configuration, device_unit
+from epochmeter.report.runs.power import Power
 from epochmeter.report.words import number, percent, times
 
 MOST = 8
@@ -34,7 +34,7 @@ def power_over_time(powers: Sequence[Power], every: Sequence[Shown]) -> Lines | 
     """The sampled power of runs from their first samples on; None where none was sampled."""
     if not powers:
         return None
-    titles = {row.number: each.title for each in every for row in each.point.rows}
+    titles = {row.number: each.title for each in every for row in each.point.runs}
     x, second = axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", straight=True)
     y, watt = axis("Power", [watts for power in powers for watts in power.powers_w], "W", straight=True)
     series = []
@@ -80,7 +80,7 @@ def efficiency(told: Sequence[Scaling | Unpaired], every: Sequence[Shown] = ()) 
 def _share(name: str, told: Scaling, links: Mapping[int, str | None]) -> Mark:
     """An efficiency in percent; its interval is that of a ratio, and reaches further up than down."""
     share = told.efficiency.scaled(100)
-    lines = (f"{name}, {told.devices} {counted_in(told.strategy)}", f"efficiency {percent(told.efficiency)}",
+    lines = (f"{name}, {told.devices} {device_unit(told.strategy)}", f"efficiency {percent(told.efficiency)}",
              f"speed-up {times(told.speedup)}", f"runs {', '.join(map(str, told.numbers))}")  # fmt: skip
     reach = None
     if share.low is not None and share.high is not None:
@@ -107,20 +107,20 @@ def _epochs(
     warm = {each.point.job.get("warmup_epochs", 0) for each, _ in means}
     bands = [Band(-0.5, max(warm) - 0.5, "warm-up")] if max(warm) else []
     differ = "It differs from job to job." if len(warm) > 1 else ""
-    means_of = "Means over repeats." if any(len(each.point.rows) > 1 for each, _ in means) else ""
+    means_of = "Means over repeats." if any(len(each.point.runs) > 1 for each, _ in means) else ""
     warm_up = "The warm-up is in no steady mean." if bands else ""
     caption = sentence(means_of, warm_up, differ, fewer(len(known), MOST), said)
     return Lines(name, title, caption, Axis("Epoch"), y, series, bands)
 
 
-def _by_epoch(point: Point, metric: str) -> dict[int, float]:
+def _by_epoch(point: Configuration, metric: str) -> dict[int, float]:
     """Means over the runs of what all of them know of an epoch."""
     values: dict[int, list[float]] = {}
-    for row in point.rows:
+    for row in point.runs:
         for epoch, metrics in row.epochs.items():
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
-    return {epoch: statistics.fmean(found) for epoch, found in sorted(values.items()) if len(found) == len(point.rows)}
+    return {epoch: statistics.fmean(found) for epoch, found in sorted(values.items()) if len(found) == len(point.runs)}
 
 
 def _line(told: Scaling) -> str:

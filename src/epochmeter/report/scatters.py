@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from epochmeter.report.analyses.targets import ENERGY, TIME, target
 from epochmeter.report.axes import (
     Shown,
     Value,
@@ -19,12 +20,11 @@ from epochmeter.report.axes import (
     steady,
 )
 from epochmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
-from epochmeter.report.points import Point
-from epochmeter.report.targets import ENERGY, TIME, target
+from epochmeter.report.runs.configuration import Configuration
 from epochmeter.sweep.search import is_pareto_front
 
 if TYPE_CHECKING:
-    from epochmeter.report.choices import Choice
+    from epochmeter.report.analyses.best import Best
 
 MOST_KINDS = 7
 """Kinds of marks that can be told from one another."""
@@ -50,7 +50,7 @@ class Taken(NamedTuple):
 
 
 def energy_by_time(
-    every: Sequence[Shown], keys: Sequence[str], choices: Sequence[Choice] = (), pareto: Sequence[Point] = ()
+    every: Sequence[Shown], keys: Sequence[str], choices: Sequence[Best] = (), pareto: Sequence[Configuration] = ()
 ) -> Scatter | None:
     """Energy against time of a steady epoch, a mark a job; None where none has both."""
     measured = [(each, steady(each.point, "e2e_s"), steady(each.point, "energy_j")) for each in every if each.covers]
@@ -188,10 +188,10 @@ def _on_front(taken: Sequence[Taken], always: Collection[int]) -> set[int]:
 
 def _reached(each: Shown) -> Shown | None:
     """A job itself where each of its runs reached its target, else by those that did; None where none did."""
-    rows = [row for row in each.point.rows if TIME in row.metrics]
-    if not rows or len(rows) == len(each.point.rows):
+    rows = [row for row in each.point.runs if TIME in row.metrics]
+    if not rows or len(rows) == len(each.point.runs):
         return each if rows else None
-    return Shown(Point(rows), f"{each.title}, reached by {len(rows)} of {len(each.point.rows)} runs")
+    return Shown(Configuration(rows), f"{each.title}, reached by {len(rows)} of {len(each.point.runs)} runs")
 
 
 def _by_number(kind: str) -> tuple[str, tuple[bool, float, str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from epochmeter.report.axes import Shown, Value, apart, axis, by_covers, covers_told, fewer, sentence, steady
 from epochmeter.report.figures import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, SKY, VERMILION, Bar, Bars, Stack
-from epochmeter.report.points import Point
+from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.words import number
 
 MOST = 40
@@ -67,9 +67,9 @@ def domains_of(each: Shown, total_j: float) -> dict[str, float]:
 
     What lies within the one domain that is the total, as a board's rails do, stands beside what else that one fed.
     """
-    names = {domain for row in each.point.rows for name in row.metrics if (domain := _domain(name))}
+    names = {domain for row in each.point.runs for name in row.metrics if (domain := _domain(name))}
     joules = _known(each.point, {name: f"energy_{name}_j" for name in sorted(names)})
-    totals = {frozenset(row.energy_domains) for row in each.point.rows}
+    totals = {frozenset(row.energy_domains) for row in each.point.runs}
     total = totals.pop() if len(totals) == 1 else frozenset()
     made = {name: value for name, value in joules.items() if name in total}
     if len(made) < len(total) or not math.isclose(math.fsum(made.values()), total_j, rel_tol=WITHIN):
@@ -87,7 +87,7 @@ def _domain(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _known(point: Point, names: Mapping[str, str]) -> dict[str, float]:
+def _known(point: Configuration, names: Mapping[str, str]) -> dict[str, float]:
     """Means of metrics by what they are called here; empty unless all are known."""
     values = {called: steady(point, name) for called, name in names.items()}
     return {called: value.mean for called, value in values.items() if value} if all(values.values()) else {}

@@ -1,27 +1,26 @@
-"""The runs of a report as one table: a line a run, for spreadsheets, for a page, and to make a report of again."""
+"""The runs of a report as one table: one line per run, for spreadsheets and for the page."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
 from io import StringIO
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from epochmeter.report.markdown import piped, plain
-from epochmeter.report.rows import Row
-from epochmeter.report.selection import flat
+from epochmeter.report.runs.filter import flat
+from epochmeter.report.runs.run import Run
 from epochmeter.report.words import ABSENT, Grid, number
 
-FACTS = ("number", "sweep", "state", "left_out", "host", "experiment", "devices", "limited", "cores", "samples",
-         "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
+FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
+         "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
 """What a row holds of a run by one value each: column `run.sweep`."""
-LISTS = ("added", "energy_domains", "rehearsal", "flaws")
+LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
 RUN, HOST = "run.", "host."
 KEYS, STORAGE = "run.typed", "run.storage"
 COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/data_stall_s", "copy s": "steady/copy_s",
@@ -40,7 +39,7 @@ NAMED = 5
 """So many runs are named of those that something holds for."""
 
 
-def text(rows: Sequence[Row]) -> str:
+def text(rows: Sequence[Run]) -> str:
     """All that rows hold as CSV: a column a fact, key of the job and metric; what is absent is empty.
 
     Keys have the names that one types, metrics those of docs/metrics.md. Epochs are not in it.
@@ -59,24 +58,7 @@ def text(rows: Sequence[Row]) -> str:
     return told.getvalue()
 
 
-def read(path: Path) -> list[Row]:
-    """The rows that a CSV file holds; ValueError where it is no table of a report, or a line of it is none."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        reader.fieldnames = [str(_told(name)) for name in reader.fieldnames or ()]
-        missing = [name for name in ("run.number", "run.state") if name not in reader.fieldnames]
-        if missing:
-            raise ValueError(f"source={path}: no table of a report: it has no column {' and no '.join(missing)}.")
-        rows = []
-        for line in reader:
-            try:
-                rows.append(_row(line))
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(f"source={path}: line {reader.line_num} cannot be read: {error}") from error
-    return rows
-
-
-def grid(rows: Sequence[Row], title: str = "Runs, means of their steady epochs") -> Grid:
+def grid(rows: Sequence[Run], title: str = "Runs, means of their steady epochs") -> Grid:
     """The runs as people read them: in what they differ, and what was measured; what none has is no column."""
     keys, metrics = varied(rows), _metrics(rows)
     cells = []
@@ -86,13 +68,13 @@ def grid(rows: Sequence[Row], title: str = "Runs, means of their steady epochs")
     return Grid(title, ["run", *keys, *metrics], cells)
 
 
-def markdown(rows: Sequence[Row], title: str) -> str:
+def markdown(rows: Sequence[Run], title: str) -> str:
     """The table as a Markdown page."""
     told = grid(rows)
     return "\n".join([f"# {plain(title)}", "", f"{told.title}:", "", *piped(told.columns, told.rows), ""])
 
 
-def html(rows: Sequence[Row]) -> str:
+def html(rows: Sequence[Run]) -> str:
     """The table as part of a page, sortable and filterable without a network; texts in it stay texts."""
     from itables import options, to_html_datatable
     from itables.javascript import generate_init_offline_itables_html
@@ -120,38 +102,38 @@ def html(rows: Sequence[Row]) -> str:
     return generate_init_offline_itables_html(options.dt_bundle) + told
 
 
-def differences(rows: Sequence[Row]) -> Grid | None:
+def platform_differences(rows: Sequence[Run]) -> Grid | None:
     """In what the hosts and the software of runs differ; None where it is all the same."""
-    kinds = dict.fromkeys(name for row in rows for name in row.differences)
+    kinds = dict.fromkeys(name for row in rows for name in row.platform)
     cells = []
     for kind in kinds:
         runs: dict[str, list[int]] = {}
         for row in rows:
-            runs.setdefault(row.differences.get(kind, ABSENT), []).append(row.number)
+            runs.setdefault(row.platform.get(kind, ABSENT), []).append(row.number)
         if len(runs) > 1:
             cells += [[kind, told, str(len(numbers)), _some(numbers)] for told, numbers in runs.items()]
     columns = ["what", "is", "runs", "such as"]
     return Grid("What the runs ran on and with, where it differs", columns, cells) if cells else None
 
 
-def varied(rows: Sequence[Row]) -> list[str]:
+def varied(rows: Sequence[Run]) -> list[str]:
     """The keys that were typed for any of them and are not the same in all of them."""
     keys = dict.fromkeys(key for row in rows for key in row.keys)
     sweeps = ["sweep"] if len({row.sweep for row in rows}) > 1 else []
     return sweeps + [key for key in keys if len({value(row, key) for row in rows}) > 1]
 
 
-def value(row: Row, key: str) -> str:
+def value(row: Run, key: str) -> str:
     """What a key was for a run: as it was typed, or as it stood where it was not."""
-    found = row.sweep if key == "sweep" else row.setting(key)
+    found = row.sweep if key == "sweep" else row.override_or_value(key)
     return ABSENT if found is None else found
 
 
-def _metrics(rows: Sequence[Row]) -> dict[str, str]:
+def _metrics(rows: Sequence[Run]) -> dict[str, str]:
     return {name: metric for name, metric in COLUMNS.items() if any(metric in row.metrics for row in rows)}
 
 
-def _line(row: Row) -> dict[str, str | float]:
+def _line(row: Run) -> dict[str, str | float]:
     """A row as names and values."""
     told: dict[str, Any] = {f"{RUN}{name}": getattr(row, name) for name in FACTS}
     told |= {f"{RUN}{name}": list(getattr(row, name)) or None for name in LISTS}
@@ -160,31 +142,8 @@ def _line(row: Row) -> dict[str, str | float]:
     line: dict[str, str | float] = {name: _cell(fact) for name, fact in known.items()}
     line |= {key: _cell(leaf) for key, leaf in flat(row.job).items()}
     line |= row.metrics
-    line |= {f"{HOST}{name}": _scalar(is_so) for name, is_so in row.differences.items()}
+    line |= {f"{HOST}{name}": _scalar(is_so) for name, is_so in row.platform.items()}
     return line
-
-
-def _row(line: Mapping[str, str | None]) -> Row:
-    """The row that a line tells of."""
-    known = {name: text for name, text in line.items() if text and isinstance(name, str)}
-    facts = {name: _told(known[f"{RUN}{name}"]) for name in (*FACTS, *LISTS) if f"{RUN}{name}" in known}
-    job: dict[str, Any] = {}
-    for key, text in known.items():
-        if not _measured(key) and not key.startswith((RUN, HOST)):
-            *above, last = key.split(".")
-            branch = job
-            for part in above:
-                branch = branch.setdefault(part, {})
-            branch[last] = _told(text)
-    metrics = {name: float(text) for name, text in known.items() if _measured(name)}
-    return Row(
-        **facts,
-        job=job,
-        keys=_told(known.get(KEYS, "{}")),
-        storage=_told(known.get(STORAGE, "{}")),
-        metrics={name: number for name, number in metrics.items() if math.isfinite(number)},
-        differences={name.removeprefix(HOST): _text(text) for name, text in known.items() if name.startswith(HOST)},
-    )
 
 
 def _place(column: str) -> int:
@@ -220,12 +179,7 @@ def _told(text: str) -> Any:
         return text
 
 
-def _text(cell: str) -> str:
-    """What a cell holds that is a text, whatever it looks like."""
-    return told if isinstance(told := _told(cell), str) else cell
-
-
-def _linked(row: Row) -> str:
+def _linked(row: Run) -> str:
     """The number of a run, as a link to its page where it has one."""
     if not (row.link or "").startswith(("http://", "https://")):
         return str(row.number)

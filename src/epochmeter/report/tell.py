@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.console.console import display_path
-from epochmeter.report import answers, diagnosis, pages, scaling, searches, table, targets, words
-from epochmeter.report.choices import choices
+from epochmeter.report import answers, diagnosis, pages, table, words
+from epochmeter.report.analyses import scaling, search_front, targets
+from epochmeter.report.analyses.best import find_best
+from epochmeter.report.analyses.stalls import Incomplete, analyses
 from epochmeter.report.pages import Page
-from epochmeter.report.points import loaded, points
-from epochmeter.report.records import read
-from epochmeter.report.rows import Row, Sweep
-from epochmeter.report.selection import MEASURED_TO_THE_END, Selection, select, select_any
-from epochmeter.report.stalls import Incomplete, analyses
+from epochmeter.report.runs.configuration import group_repeats, without_synthetic
+from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any
+from epochmeter.report.runs.load import read
+from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.shared.atomic_files import write_atomically, write_json
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Told:
         return {number for page in self.pages for number in page.numbers}
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Run]:
         """The same runs."""
         numbers = self.numbers
         return [row for row in self.selection.ended if row.number in numbers]
@@ -63,10 +64,10 @@ def answer(folder: Path, *, is_choice: bool = True) -> list[str]:
         folder: the sweep's folder.
         is_choice: whether the sweep compares configurations to choose from, and not data sources.
     """
-    found = loaded(points(select_any(read(folder)).rows))
+    found = without_synthetic(group_repeats(select_any(read(folder)).runs))
     if not found:
         return []
-    best = {choice.name: choice.sentence for choice in choices(found)} if is_choice and len(found) > 1 else {}
+    best = {choice.name: choice.sentence for choice in find_best(found)} if is_choice and len(found) > 1 else {}
     said = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
     return [
         *([f"Answer   {said}"] if said else []),
@@ -116,7 +117,7 @@ def told_of(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Seque
     Where stalls come from is never told of what was not measured as asked.
     """
     selection = select(sweep, where, include)
-    found = analyses(selection.rows)
+    found = analyses(selection.runs)
     whole = [page] if (page := diagnosis.page(found)) else []
     hints = [] if whole else [diagnosis.incomplete(told) for told in found if isinstance(told, Incomplete)]
     others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
@@ -152,9 +153,9 @@ def write(folder: Path, name: str, page: str, values: Any) -> list[Path]:
 
 def _others(selection: Selection, folder: Path) -> list[Page]:
     told = [
-        scaling.page(selection.rows),
-        answers.page(selection.rows),
+        scaling.page(selection.runs),
+        answers.page(selection.runs),
         targets.page(selection.ended),
-        searches.page(selection.ended, folder),
+        search_front.page(selection.ended, folder),
     ]
     return [page for page in told if page]

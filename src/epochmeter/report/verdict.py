@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from epochmeter.report import prediction as predicted
-from epochmeter.report.advice import Try
-from epochmeter.report.bounds import Bound
-from epochmeter.report.choices import Choice
-from epochmeter.report.costs import Cost, costs, measured
-from epochmeter.report.estimates import MATTERS, positive_mean
+from epochmeter.report.analyses import prediction as predicted
+from epochmeter.report.analyses.best import Best
+from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
+from epochmeter.report.analyses.next_runs import Try
+from epochmeter.report.analyses.prediction import Prediction
 from epochmeter.report.pages import Page, Section
-from epochmeter.report.points import Point, same, titles, varied
-from epochmeter.report.prediction import Prediction
+from epochmeter.report.runs.configuration import Configuration, fingerprint, titles, varied
+from epochmeter.report.runs.costs import Cost, costs, positive_values
+from epochmeter.report.statistics import MIN_EFFECT, positive_mean
 from epochmeter.report.words import ABSENT, Grid, finite, interval, number, spread
 from epochmeter.results import bottleneck
 from epochmeter.results.bottleneck import PARTS, part_name
@@ -33,9 +33,9 @@ LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling
 
 
 def page(
-    points: Sequence[Point],
-    choices: Sequence[Choice],
-    bounds: Sequence[Bound],
+    points: Sequence[Configuration],
+    choices: Sequence[Best],
+    bounds: Sequence[EpochBreakdown],
     prediction: Prediction | str | None = None,
     what_next: Sequence[Try] = (),
     notes: Sequence[str] = (),
@@ -66,11 +66,11 @@ def page(
     return Page("answer", "The answer", [each for each in sections if each], finite(values), numbers)
 
 
-def caveats(points: Sequence[Point]) -> list[str]:
+def caveats(points: Sequence[Configuration]) -> list[str]:
     """What a reader has to keep in mind where epochs are put side by side."""
     said = []
-    samples = [count for point in points for count in measured(point, "steady/samples")]
-    if samples and max(samples) > (1 + MATTERS) * min(samples):
+    samples = [count for point in points for count in positive_values(point, "steady/samples")]
+    if samples and max(samples) > (1 + MIN_EFFECT) * min(samples):
         span = f"{number(min(samples))} to {number(max(samples))}"
         said.append(f"An epoch is not as much work in all of them: it has {span} samples.")
     targeted = any(point.job.get(f"target_{name}") is not None for point in points for name in ("accuracy", "loss"))
@@ -81,17 +81,17 @@ def caveats(points: Sequence[Point]) -> list[str]:
             f"Epoch time does not show how many epochs are needed; that may depend on {keys}. "
             "Set target_accuracy= to compare time to accuracy."
         )
-    once = [point for point in points if len(point.rows) == 1]
+    once = [point for point in points if len(point.runs) == 1]
     if len(points) > 1 and once:
         said.append(_once(once, points))
     return said
 
 
-def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
+def _once(once: Sequence[Configuration], points: Sequence[Configuration]) -> str:
     """That jobs ran once, and what gives them intervals: not the repeats that went to another host each."""
     which = "Each job" if len(once) == len(points) else f"{len(once)} of {len(points)} jobs"
-    hosts = Counter(same(point.job) for point in points)
-    if not any(hosts[same(point.job)] > 1 for point in once):
+    hosts = Counter(fingerprint(point.job) for point in points)
+    if not any(hosts[fingerprint(point.job)] > 1 for point in once):
         return f"{which} ran once, so small differences may be chance: {RECOMMENDED_REPEATS} gives intervals."
     return (
         f"{which} ran once on its host, so that small differences may be chance. Equal jobs on several hosts are no "
@@ -101,10 +101,10 @@ def _once(once: Sequence[Point], points: Sequence[Point]) -> str:
 
 
 def _answer(
-    choices: Sequence[Choice],
+    choices: Sequence[Best],
     known: dict[int, Cost],
-    bound_of: dict[int, Bound],
-    unmet: Sequence[str],
+    bound_of: dict[int, EpochBreakdown],
+    unmet_constraints: Sequence[str],
     caveats: Sequence[str],
 ) -> Section:
     """What to choose: in one sentence where one job is the best by each bound, none is as good, and none is unmet."""
@@ -112,19 +112,21 @@ def _answer(
     energy = f", {interval(positive_mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
     cost = f"{interval(positive_mean(first.times_s), first.time_s)} an epoch{energy}"
     if len(known) == 1:
-        return Section([f"One job alone, and nothing to choose between: {first.title}: {cost}.", *unmet, *caveats])
+        return Section(
+            [f"One job alone, and nothing to choose between: {first.title}: {cost}.", *unmet_constraints, *caveats]
+        )
     alone = len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1
-    if alone and not unmet and not any(choice.as_good for choice in choices):
+    if alone and not unmet_constraints and not any(choice.not_significantly_different for choice in choices):
         said = [f"{first.title} is the best by all that was asked: {cost}."]
     else:
         said = [choice.sentence for choice in choices]
     covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
     if covers:
         said.append(f"Energy is that of: {'; '.join(covers)}.")
-    return Section([*said, *unmet, *caveats], [grid(choices, known, bound_of)])
+    return Section([*said, *unmet_constraints, *caveats], [grid(choices, known, bound_of)])
 
 
-def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, Bound]) -> Grid:
+def grid(choices: Sequence[Best], known: dict[int, Cost], bound_of: dict[int, EpochBreakdown]) -> Grid:
     """A row for each job that is the best by anything; `known` and `bound_of` by the id of its point."""
     best: dict[int, list[str]] = {}
     for choice in choices:
@@ -139,7 +141,7 @@ def grid(choices: Sequence[Choice], known: dict[int, Cost], bound_of: dict[int, 
     return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bottleneck", "best by"], rows)
 
 
-def _bounded(choices: Sequence[Choice], bounds: Sequence[Bound], names: dict[int, str]) -> Section:
+def _bounded(choices: Sequence[Best], bounds: Sequence[EpochBreakdown], names: dict[int, str]) -> Section:
     """The bottlenecks of all configurations, and where the time of each chosen one goes."""
     said = [bottleneck.bottleneck_sentence([bound.bottleneck for bound in bounds])]
     if any(bound.point.devices != 1 for bound in bounds):
@@ -169,7 +171,7 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
+def _plain(choice: Best, cost: Cost, bound: EpochBreakdown | None) -> dict[str, Any]:
     return {
         "name": choice.name,
         "job": cost.title,
@@ -181,6 +183,6 @@ def _plain(choice: Choice, cost: Cost, bound: Bound | None) -> dict[str, Any]:
         "energy_covers": cost.covers,
         "bottleneck": bound.bottleneck.text if bound else None,
         "fractions": dict(bound.bottleneck.fractions) if bound else None,
-        "as_good": [point.numbers for point in choice.as_good],
+        "as_good": [point.numbers for point in choice.not_significantly_different],
         "sentence": choice.sentence,
     }

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.report.estimates import Estimate
-from epochmeter.report.rows import Sweep
+from epochmeter.report.runs.run import Sweep
+from epochmeter.report.statistics import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,9 +33,9 @@ def plain(sweep: Sweep) -> Grid:
     """The runs of a sweep that is no stall experiment."""
     varied = sweep.varied()
     rows = []
-    for row in sweep.rows:
+    for row in sweep.runs:
         cells = [number(row.steady(name)) for name in PLAIN.values()]
-        state = "rehearsal" if row.left_out and row.left_out.startswith("a rehearsal") else row.state
+        state = "rehearsal" if row.excluded_because and row.excluded_because.startswith("a rehearsal") else row.state
         rows.append([str(row.number), *(row.keys.get(key, "") for key in varied), state, *cells])
     rows += [[name, *("" for _ in varied), "unreadable", *(ABSENT for _ in PLAIN)] for name in sweep.unreadable]
     return Grid("Runs, means of their steady epochs", ["run", *varied, "state", *PLAIN], rows)

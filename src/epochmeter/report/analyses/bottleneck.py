@@ -1,0 +1,140 @@
+"""Bottlenecks with the statistics of repeats, and by difference: synthetic batches, warm cache, cold cache.
+
+With T1, T3 and T2 the time per epoch on synthetic batches, with all data in the page cache and with none, the prep
+stall is T3 - T1 and the fetch stall T2 - T3 (J. Mohan et al., PVLDB 14(5), 2021).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
+from epochmeter.report.runs.run import Run
+from epochmeter.report.statistics import Estimate, Samples, contrast, half_width
+from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, MIN_FRACTION, PREP_STALL, Bottleneck, find_bottleneck
+
+DISTURBED = (
+    "a stall is significantly below zero, so some of the runs were disturbed; measure them again with sweep.again=true"
+)
+MOST_REPEATS = 100
+"""More are not worth counting."""
+PREPROCESSED = {FROM_CACHE: 1.0, TENSORS: -1.0}
+FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
+STALLED = {FROM_STORAGE: 1.0, TENSORS: -1.0}
+
+Part = Samples
+"""A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
+
+
+def decide(parts: Mapping[str, Part], e2e_s: float) -> Bottleneck | None:
+    """Decide the bottleneck with the 95 % confidence intervals that repeats allow.
+
+    Args:
+        parts: Part of the epoch -> its seconds, by condition and run. All parts of a condition have the same runs, so
+            that the difference of two parts is taken run by run.
+        e2e_s: Mean time per epoch.
+
+    Returns:
+        The bottleneck, or None if a part that was not measured could be the largest.
+    """
+
+    def significant(part: str, other: str | None) -> bool:
+        told = _estimate(_difference(parts[part], parts[other] if other else {}))
+        return told.low is None or told.low > 0
+
+    found = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
+    if found is None or len(found.parts) == 1 or found.equal:
+        return found
+    return replace(found, repeats=repeats_needed(_difference(*(parts[part] for part in found.parts[:2]))))
+
+
+def verdict(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+    """Decide the bottleneck of a job that reads from storage.
+
+    Args:
+        times: Condition -> time per epoch of each run: T1, T3 and T2.
+        device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
+            overhead. Otherwise all of T1 counts as compute.
+    """
+    if _impossible(FETCH, times) or _impossible(PREPROCESSED, times):
+        return undecided(DISTURBED)
+    stalls = {PREP_STALL: _weighted(PREPROCESSED, times), FETCH_STALL: _weighted(FETCH, times)}
+    return _decided(stalls, times, FROM_STORAGE, device)
+
+
+def verdict_in_memory(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+    """Decide the bottleneck of the same job with its dataset in memory."""
+    if _impossible(PREPROCESSED, times):
+        return undecided(DISTURBED)
+    return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device)
+
+
+def check_cache_state(found: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
+    """Withdraw a verdict that a page cache in another state than asked for does not allow.
+
+    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid.
+    """
+    if not found.parts or found.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
+        return found
+    wrong = "warm runs were not warm" if not was_warm(rows) else "cold runs were not cold"
+    return undecided(f"{wrong}, so the fetch stall may be larger than measured")
+
+
+def check_cache_state_in_memory(found: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
+    """Withdraw a verdict of prep-bound in memory if warm runs were not warm: part of their stall is fetch stall."""
+    if PREP_STALL in found.parts and not was_warm(rows):
+        return undecided("warm runs were not warm, so part of their stall may be fetch stall")
+    return found
+
+
+def undecided(why: str) -> Bottleneck:
+    return Bottleneck((), {}, why=why)
+
+
+def repeats_needed(part: Part) -> int | None:
+    """Return about how many repeats per condition would make a difference significant; None if more than 100."""
+    distance, weights = abs(_estimate(part).value), dict.fromkeys(part, 1.0)
+    if min(map(len, part.values())) < 2:
+        return None
+    for count in range(max(map(len, part.values())) + 1, MOST_REPEATS + 1):
+        if half_width(weights, part, dict.fromkeys(weights, count)) < distance:
+            return count
+    return None
+
+
+def repeated(samples: Samples) -> bool:
+    return all(len(values) > 1 for values in samples.values())
+
+
+def _decided(
+    stalls: Mapping[str, Part], times: Samples, condition: str, device: Mapping[str, Sequence[float]] | None
+) -> Bottleneck:
+    on_device = device or {COMPUTE: times[TENSORS]}
+    parts = {**{part: {TENSORS: list(runs)} for part, runs in on_device.items()}, **stalls}
+    found = decide(parts, statistics.fmean(times[condition]))
+    return found or undecided("the runs on synthetic batches did not measure all parts of their epochs")
+
+
+def _estimate(part: Part) -> Estimate:
+    return contrast(dict.fromkeys(part, 1.0), part)
+
+
+def _weighted(weights: Mapping[str, float], times: Samples) -> Part:
+    return {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
+
+
+def _difference(part: Part, other: Part) -> Part:
+    """Return one part less another, run by run."""
+    result = {name: list(values) for name, values in part.items()}
+    for name, values in other.items():
+        result[name] = [a - b for a, b in zip(result.get(name, [0.0] * len(values)), values, strict=True)]
+    return result
+
+
+def _impossible(weights: Mapping[str, float], times: Samples) -> bool:
+    """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
+    told = contrast(weights, times)
+    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
+    return told.value < -neglected_s and (told.high is None or told.high < 0)

@@ -1,0 +1,266 @@
+"""What a sweep over strategies, models and batches answers: pure functions of its points, each a small result.
+
+After the questions of CSC's summer school, HPC and AI, whose demo trains ResNet-152 on CIFAR-100 on one GPU, with
+DataParallel, and with DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from epochmeter.report.runs.configuration import (
+    DATA_PARALLEL,
+    SINGLE,
+    Configuration,
+    groups,
+    on_several_hosts,
+    ratio_of,
+    varied,
+)
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean
+
+SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
+FLOPS, PARAMETERS = "FLOPs", "parameters"
+
+
+@dataclass(frozen=True)
+class Use:
+    """How busy a job keeps its devices, and their memory; absent what no driver tells."""
+
+    title: str
+    numbers: Sequence[int]
+    utilized: str | None
+    """What the utilization is that of: GPU, or the CPU's cores."""
+    utilization: float | None
+    power_w: float | None
+    memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Jobs that differ in one key alone, and the memory of a device of the least and of the most."""
+
+    key: str
+    title: str
+    least: str
+    most: str
+    least_bytes: float
+    most_bytes: float
+
+
+@dataclass(frozen=True)
+class StepCount:
+    """Steps of an epoch beside those on one device with the same batch."""
+
+    numbers: Sequence[int]
+    strategy: str
+    devices: int
+    batch: int
+    samples: float
+    """Of an epoch on one device."""
+    steps: float
+    one_steps: float
+    expected: int
+    """By arithmetic: samples / (batch x ranks)."""
+    drops_last: bool
+
+
+@dataclass(frozen=True)
+class DpVsDdp:
+    """DistributedDataParallel beside DataParallel on as many devices."""
+
+    title: str
+    devices: int
+    batch: int
+    """What was asked for the DataParallel, which splits it."""
+    distributed_batch: int
+    """For each rank of the other."""
+    alike: bool
+    """Whether a step of both has the same samples."""
+    speed: Estimate
+    """Samples/s of DistributedDataParallel, as a multiple of DataParallel's."""
+    more_s: Estimate | None
+    """What a step of DataParallel takes more; None where the steps are not alike."""
+    step_s: float | None
+    """A step of DistributedDataParallel."""
+
+
+@dataclass(frozen=True)
+class SmallerModel:
+    """A smaller model in place of a larger one; ratios are above 1 where it has less to do."""
+
+    title: str
+    small: str
+    large: str
+    speed: Estimate
+    """Samples/s of the smaller, as a multiple."""
+    parameters: float
+    flops: float | None
+
+    @property
+    def nearer(self) -> str | None:
+        """Which of the two the speed follows more nearly; None where one is not known, or both are as near."""
+        if not self.flops:
+            return None
+        off = {
+            name: abs(math.log(self.speed.value / expected))
+            for name, expected in {FLOPS: self.flops, PARAMETERS: self.parameters}.items()
+        }
+        return None if math.isclose(*off.values()) else min(off, key=lambda name: off[name])
+
+
+@dataclass(frozen=True)
+class LargerBatch:
+    """A larger batch in place of the next smaller one."""
+
+    title: str
+    less: int
+    more: int
+    speed: Estimate
+    less_bytes: float | None
+    more_bytes: float | None
+    less_utilization: float | None
+    more_utilization: float | None
+
+
+def uses(points: Sequence[Configuration]) -> list[Use]:
+    """For each job that tells of either."""
+    told = []
+    for point in points:
+        gpu, cpu = (point.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
+        utilized = "GPU" if gpu is not None else "CPU" if cpu is not None else None
+        memory = point.mean(MEMORY)
+        if utilized or memory is not None:
+            power_w = point.mean("steady/power_mean_w")
+            share = cpu if gpu is None else gpu
+            told.append(Use(title(point, points), point.numbers, utilized, share, power_w, memory))
+    return told
+
+
+def growths(points: Sequence[Configuration]) -> list[MemoryGrowth]:
+    """For each key of the job in which points differ, and for each group that differs in nothing else."""
+    told = [point for point in points if point.mean(MEMORY)]
+    found = []
+    for key in (key for key in varied(told) if "." not in key):
+        for group in groups(told, [key]):
+            least, most = min(group, key=_memory), max(group, key=_memory)
+            if _memory(most) > (1 + MIN_EFFECT) * _memory(least):
+                sizes = _memory(least), _memory(most)
+                found.append(MemoryGrowth(key, title(least, points, key), least.value(key), most.value(key), *sizes))
+    return found
+
+
+def iterations(points: Sequence[Configuration]) -> list[StepCount]:
+    """For each job on several devices that one on one device with the same batch stands beside."""
+    told = []
+    for group in groups(points, ["strategy"]):
+        one = next((point for point in group if point.strategy == SINGLE), None)
+        samples, one_steps = (one.runs[0].samples, one.mean("steady/steps")) if one else (None, None)
+        if samples is None or one_steps is None:
+            continue
+        for point in group:
+            steps, devices = point.mean("steady/steps"), point.devices
+            if devices and devices > 1 and steps is not None:
+                batch, drops = point.job["batch"], bool(point.job.get("drop_last"))
+                shares = 1 if point.strategy == DATA_PARALLEL else devices
+                expected = (math.floor if drops else math.ceil)(math.ceil(samples / shares) / batch)
+                counts = batch, samples, steps, one_steps, expected, drops
+                told.append(StepCount(point.numbers, point.strategy, devices, *counts))
+    return told
+
+
+def parallels(points: Sequence[Configuration]) -> list[DpVsDdp]:
+    """Each DataParallel beside DistributedDataParallel on as many devices, with the same samples a step.
+
+    Where no two have that, those of the same batch, which the one splits and the other has for each rank.
+    """
+    told = []
+    for group in groups(points, ["strategy", "batch"]):
+        ranks = [point for point in group if point.strategy not in (SINGLE, DATA_PARALLEL)]
+        pairs = [
+            (point, other)
+            for point in group
+            for other in ranks
+            if point.strategy == DATA_PARALLEL and (point.devices or 0) > 1 and point.devices == other.devices
+        ]
+        alike = [(point, other) for point, other in pairs if point.global_batch == other.global_batch]
+        typed = [(point, other) for point, other in pairs if point.job["batch"] == other.job["batch"]]
+        for point, other in alike or typed:
+            if speed := ratio_of(SPEED, other, point):
+                told.append(_parallels(point, other, speed, title(point, points, "strategy", "batch")))
+    return told
+
+
+def smaller_models(points: Sequence[Configuration]) -> list[SmallerModel]:
+    """For each two models next to each other in size, all else the same; on one device, if there is any."""
+    told = []
+    for group in groups(_plainest(points), ["model"]):
+        known = sorted((point for point in group if point.mean("model/parameters")), key=_parameters)
+        for small, large in pairwise(known):
+            speed = ratio_of(SPEED, small, large)
+            if speed and _parameters(small) < _parameters(large):
+                flops = ratio_of("model/flops_per_sample", large, small)
+                told.append(
+                    SmallerModel(
+                        title(small, points, "model"),
+                        small.value("model"),
+                        large.value("model"),
+                        speed,
+                        _parameters(large) / _parameters(small),
+                        flops.value if flops else None,
+                    )
+                )
+    return told
+
+
+def larger_batches(points: Sequence[Configuration]) -> list[LargerBatch]:
+    """For each two batches next to each other, all else the same; on one device, if there is any."""
+    told = []
+    for group in groups(_plainest(points), ["batch"]):
+        ordered = sorted(group, key=lambda point: point.job["batch"])
+        for less, more in pairwise(ordered):
+            speed = ratio_of(SPEED, more, less)
+            if speed:
+                batches = less.job["batch"], more.job["batch"]
+                memory = less.mean(MEMORY), more.mean(MEMORY)
+                busy = less.mean("steady/gpu_utilization"), more.mean("steady/gpu_utilization")
+                told.append(LargerBatch(title(less, points, "batch"), *batches, speed, *memory, *busy))
+    return told
+
+
+def title(point: Configuration, points: Sequence[Configuration], *but: str) -> str:
+    """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
+    keys = [key for key in dict.fromkeys(["model", *varied(points)]) if key not in but]
+    return point.named(keys, on_several_hosts(points))
+
+
+def _parallels(point: Configuration, other: Configuration, speed: Estimate, named: str) -> DpVsDdp:
+    alike = other.global_batch == point.global_batch
+    steps = [each.per_step("e2e_s") for each in (point, other)]
+    return DpVsDdp(
+        named,
+        point.devices or 1,
+        point.job["batch"],
+        other.job["batch"],
+        alike,
+        speed,
+        difference(*steps) if alike and all(steps) else None,
+        mean(steps[1]).value if steps[1] else None,
+    )
+
+
+def _plainest(points: Sequence[Configuration]) -> list[Configuration]:
+    """Those on one device where there are any that differ, and else all: an exchange between devices blurs the rest."""
+    ones = [point for point in points if point.strategy == SINGLE]
+    return ones if len(ones) > 1 else list(points)
+
+
+def _memory(point: Configuration) -> float:
+    return point.mean(MEMORY) or 0.0
+
+
+def _parameters(point: Configuration) -> float:
+    return point.mean("model/parameters") or 0.0

@@ -1,0 +1,229 @@
+"""Where stalls come from, by difference: the same job on ready tensors, from the page cache, and from the storage.
+
+After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. With T1, T3 and T2 the
+epoch's time on tensors, warm and cold, the preprocessing stall is T3 - T1 and the fetch stall T2 - T3. The run is the
+unit of the statistics, as epochs within a run are not independent: repeats give the spread, and Welch's method the
+95 % intervals. Estimates are never clipped: a negative one is noise, and shown as such.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from epochmeter.report.analyses.bottleneck import (
+    FETCH,
+    PREPROCESSED,
+    STALLED,
+    check_cache_state,
+    check_cache_state_in_memory,
+    repeated,
+    verdict,
+    verdict_in_memory,
+)
+from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
+from epochmeter.report.runs.data_source import (
+    CONDITIONS,
+    FROM_CACHE,
+    FROM_STORAGE,
+    TENSORS,
+    RunsByCondition,
+    by_job,
+    cache_violations,
+    mean,
+    naming,
+    titles,
+)
+from epochmeter.report.runs.run import Run
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, Samples, contrast, positive_mean
+from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+
+
+@dataclass(frozen=True)
+class StallDefinitions:
+    """Three definitions of the stall, seconds of an epoch; absent where a run did not tell."""
+
+    measured_s: float | None
+    """Device idle that waiting for data explains: preprocessing is in it, where it is not hidden."""
+    model_s: float | None
+    differential_s: float
+    """T2 - T1 cold, T3 - T1 warm."""
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of an epoch and of the stalls; without any, the reason."""
+
+    covers: str | None = None
+    reason: str | None = None
+    tensors_j: float | None = None
+    warm_j: float | None = None
+    cold_j: float | None = None
+    preprocessing: Estimate | None = None
+    fetch: Estimate | None = None
+    stall_w: float | None = None
+    """Power while stalled; None where the stall is too short to tell and idle power is not known."""
+    wait_w: float | None = None
+    """Power that a shorter wait saves, without that of preprocessing, which is still needed. None as above."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that one job's runs under the three conditions tell."""
+
+    title: str
+    keys: Mapping[str, Any]
+    numbers: Mapping[str, Sequence[int]]
+    """Condition -> numbers of its runs."""
+    times_s: Mapping[str, Estimate]
+    """T1, T3, T2 by condition."""
+    preprocessing: Estimate
+    fetch: Estimate
+    verdict: Bottleneck
+    in_memory: Bottleneck
+    conditions: list[str]
+    """What the verdict depends on: empty where all runs were as asked."""
+    in_memory_conditions: list[str]
+    notes: list[str]
+    lives_in_memory: bool
+    cold: StallDefinitions
+    warm: StallDefinitions
+    energy: Energy
+    pipeline: Pipeline
+    predictions: list[Prediction]
+    full_cache_share: float | None
+    """x*: share of the dataset in memory from which on no fetch stall is left; None where storage plays no part."""
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """A job that some of the three conditions were run for, and those that were not."""
+
+    title: str
+    missing: list[str]
+    numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Condition that is missing -> the hosts on which the job ran under it."""
+
+
+def analyses(rows: Sequence[Run]) -> list[Analysis | Incomplete]:
+    """One for each host of each job that ran under two of the conditions or more; rows are results, none left out."""
+    groups = by_job(rows)
+    names = titles([next(iter(group.runs.values()))[0] for group in groups])
+    return [_told(name, group) for name, group in zip(names, groups, strict=True)]
+
+
+def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
+    """Measured joules of the stalls; absent, with the reason, where any run has none or they cover different things."""
+    every = [row for group in rows.values() for row in group]
+    unmeasured = [row for row in every if row.steady("energy_j") is None]
+    if unmeasured:
+        return Energy(reason=f"{len(unmeasured)} of {len(every)} runs measured none: {unmeasured[0].no_energy}")
+    covers = {str(row.energy_covers) for row in every}
+    if len(covers) > 1:
+        return Energy(reason=f"it covers different things: {', '.join(sorted(covers))}")
+    joules = {name: [row.metrics["steady/energy_j"] for row in group] for name, group in rows.items()}
+    e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
+    t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
+    idle = [row.metrics["total/idle_power_w"] for row in every if "total/idle_power_w" in row.metrics]
+    idle_w = statistics.fmean(idle) if idle else None
+    stall_w = stall_power(e1, e2, t1, t2, idle_w)
+    domains = {domain for row in every for domain in row.energy_domains}
+    only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
+    return Energy(
+        covers=covers.pop(),
+        tensors_j=e1,
+        warm_j=e3,
+        cold_j=e2,
+        preprocessing=contrast(PREPROCESSED, joules),
+        fetch=contrast(FETCH, joules),
+        stall_w=stall_w,
+        wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
+    )
+
+
+def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
+    """(E2 - E1) / (T2 - T1): watts while stalled; the idle power where the stall is too short to tell them from."""
+    if t2 - t1 > MIN_EFFECT * t2 and e2 > e1:
+        return (e2 - e1) / (t2 - t1)
+    return idle_w
+
+
+def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
+    numbers = {name: [row.number for row in group.runs[name]] for name in CONDITIONS if name in group.runs}
+    missing = [name for name in CONDITIONS if name not in group.runs]
+    if missing:
+        return Incomplete(title, missing, numbers, group.elsewhere)
+    rows = {name: group.runs[name] for name in CONDITIONS}
+    times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
+    in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
+    conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
+    device = _device_parts(rows[TENSORS])
+    warm_verdict = verdict_in_memory(times, device)
+    bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device), rows)
+    energy = energy_of(rows, times)
+    pipeline = pipeline_of(rows, times)
+
+    def joules(seconds: float) -> float | None:
+        if energy.cold_j is None or energy.wait_w is None:
+            return None
+        return energy.cold_j - energy.wait_w * (pipeline.cold_s - seconds)
+
+    return Analysis(
+        title=title,
+        keys=naming(rows[FROM_STORAGE][0]),
+        numbers=numbers,
+        times_s={name: positive_mean(times[name]) for name in CONDITIONS},
+        preprocessing=contrast(PREPROCESSED, times),
+        fetch=contrast(FETCH, times),
+        verdict=bottleneck,
+        in_memory=check_cache_state_in_memory(warm_verdict, rows) if not in_memory else warm_verdict,
+        conditions=conditions,
+        in_memory_conditions=warm_conditions,
+        notes=_notes(rows, times),
+        lives_in_memory=in_memory,
+        cold=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
+        warm=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
+        energy=energy,
+        pipeline=pipeline,
+        predictions=predictions(pipeline, joules, storage=not in_memory),
+        full_cache_share=None if in_memory else fraction_without_stall(pipeline),
+    )
+
+
+def _device_parts(rows: Sequence[Run]) -> dict[str, list[float]] | None:
+    """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
+    parts = {part: [row.steady(f"{part}_s") for row in rows] for part in (COMPUTE, COPY, OVERHEAD)}
+    known = {part: [value for value in values if value is not None] for part, values in parts.items()}
+    return known if all(len(values) == len(rows) for values in known.values()) else None
+
+
+def _notes(rows: Mapping[str, Sequence[Run]], times: Samples) -> list[str]:
+    notes = []
+    if not repeated(times):
+        once = [name for name in CONDITIONS if len(times[name]) < 2]
+        notes.append(f"no intervals: {', '.join(once)} ran only once; {RECOMMENDED_REPEATS} gives them")
+    for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
+        told = contrast(weights, times)
+        if told.is_negative:
+            notes.append(f"{name} is below zero, which none can be: {_against_noise(told)}")
+    samples = {row.steady("samples") for group in rows.values() for row in group}
+    if len(samples) > 1:
+        notes.append("epochs do not all have the same number of samples: their times compare less well")
+    skipped = sum(row.steady("skipped_samples") or 0 for group in rows.values() for row in group)
+    if skipped:
+        notes.append("bad samples were skipped in some runs")
+    return notes
+
+
+def _against_noise(told: Estimate) -> str:
+    if told.low is None or told.contains(0.0):
+        return "noise, taken as none"
+    return "more than chance; something else changed between the runs"
+
+
+def _agreement(rows: Sequence[Run], differential_s: float) -> StallDefinitions:
+    return StallDefinitions(mean(rows, "data_stall_s"), mean(rows, "data_stall_model_s"), differential_s)

@@ -1,0 +1,1 @@
+"""Runs of a report: read from their folders, filtered, and grouped into configurations."""

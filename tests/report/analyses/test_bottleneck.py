@@ -1,0 +1,135 @@
+"""The bottleneck by difference of the three conditions: known answers, by hand and simulated."""
+
+import random
+
+import pytest
+from scipy.stats import ttest_ind
+
+from epochmeter.report.analyses.bottleneck import FETCH, repeats_needed, verdict, verdict_in_memory
+from epochmeter.report.statistics import contrast
+from epochmeter.results.bottleneck import COMPUTE
+
+T1, T3, T2 = [5.5, 5.6, 5.7], [6.7, 6.8, 6.9], [12.0, 12.1, 12.2]
+
+
+def samples(t1, t3, t2):
+    return {"tensors": t1, "warm": t3, "cold": t2}
+
+
+def spread(mean, by=0.01):
+    return [mean - by, mean, mean + by]
+
+
+@pytest.mark.parametrize("warm", [[6.7, 6.8, 6.9], [6.0, 9.0], [3.0, 3.1, 3.5, 3.2]])
+def test_the_interval_is_welchs(warm):
+    found = contrast(FETCH, samples(T1, warm, T2))
+    known = ttest_ind(T2, warm, equal_var=False).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((known.low, known.high))
+
+
+def test_two_runs_of_each_worked_by_hand():
+    # Variances 0.02 and 0.02: standard error sqrt(0.02), 2 degrees of freedom, t = 4.303.
+    found = contrast(FETCH, samples([0, 0], [1.9, 2.1], [4.9, 5.1]))
+    assert found.value == pytest.approx(3.0)
+    assert found.high - found.value == pytest.approx(4.3027 * 0.02**0.5, rel=1e-4)
+
+
+def test_runs_that_are_all_alike_leave_an_interval_of_no_width():
+    found = contrast(FETCH, samples([1, 1], [2, 2], [5, 5]))
+    assert (found.low, found.value, found.high) == (3, 3, 3)
+
+
+def test_the_interval_covers_the_truth_in_95_of_100():
+    drawn, covered, spread_of = random.Random(4), 0, {"tensors": 0.05, "warm": 0.2, "cold": 0.4}
+    means = {"tensors": 5.0, "warm": 6.0, "cold": 9.0}
+    for _ in range(1000):
+        found = {name: [drawn.gauss(means[name], spread_of[name]) for _ in range(4)] for name in means}
+        told = contrast(FETCH, found)
+        covered += told.low <= 3.0 <= told.high
+    assert 930 <= covered <= 970
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((5.0, 6.0, 12.0), "fetch-bound; 8.3 % prep stall"),
+        ((5.0, 11.5, 12.0), "prep-bound; 4.2 % fetch stall"),
+        ((5.0, 12.0, 12.0), "prep-bound"),
+        ((12.0, 12.0, 12.0), "compute-bound"),
+        ((5.0, 5.0, 12.0), "fetch-bound"),
+        ((12.0, 12.05, 12.1), "compute-bound"),  # each stall is less than 2 % of 12.1 s
+        ((1.62, 1.68, 1.69), "compute-bound; 3.6 % prep stall"),
+        ((6.0, 9.0, 12.0), "compute-bound; 25 % prep stall, 25 % fetch stall"),
+    ],
+)
+@pytest.mark.parametrize("by", [None, 0.001], ids=["once", "repeated"])
+def test_the_bottleneck_is_the_largest_part(times, said, by):
+    found = verdict(samples(*([value] if by is None else spread(value, by) for value in times)))
+    assert (found.text, found.why) == (said, None)
+
+
+def test_a_stall_whose_interval_spans_zero_is_not_stated():
+    noisy = samples(spread(11.4), spread(11.5, 0.3), spread(12.0, 0.3))  # fetch stall 0.5 +- 0.7
+    assert verdict(noisy).text == "compute-bound"
+    assert verdict_in_memory(noisy).text == "compute-bound"
+
+
+def test_parts_without_significant_difference_are_named_with_the_repeats_needed():
+    # Compute 4.6, fetch stall 5.2: 0.6 +- 0.73.
+    found = verdict(samples(spread(4.6, 0.3), spread(5.6, 0.3), spread(10.8, 0.3)))
+    assert found.label == "fetch-bound or compute-bound (no significant difference)"
+    assert found.repeats == repeats_needed({"a": spread(4.6, 0.3), "b": spread(5.6, 0.3), "c": spread(-10.8, 0.3)})
+    assert 3 < found.repeats < 10
+
+
+def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
+    times = samples(spread(5.0), spread(6.0), spread(7.0))
+    device = {"compute": spread(1.0), "copy": spread(3.5), "overhead": spread(0.4)}
+    found = verdict(times, device)
+    assert found.text == "copy-bound; 14 % prep stall, 14 % fetch stall"
+    assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
+
+
+def test_the_repeats_needed_are_the_first_number_whose_interval_is_narrow_enough():
+    # Variances 0.09 each: of n, half = t(2n - 2) sqrt(0.18 / n). To tell 0.26: n = 11 has 0.267, n = 12 0.254.
+    assert repeats_needed({"a": spread(0.26, 0.3), "b": spread(0.0, 0.3)}) == 12
+
+
+def test_no_number_of_repeats_tells_what_is_equal():
+    assert repeats_needed({"a": spread(12.0, 0.3), "b": spread(-12.0, 0.3)}) is None
+    assert repeats_needed({"a": [12.0], "b": [-11.0]}) is None
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_parts_that_are_equal_are_said_to_be_about_equal(runs):
+    found = verdict(samples([4.0] * runs, [8.0] * runs, [12.0] * runs))
+    assert found.label == "compute-bound or prep-bound or fetch-bound (about equal)"
+
+
+def test_simulated_sweeps_give_the_right_verdict():
+    """Truth: 5 s on synthetic batches, 6 s warm, 9 s cold; noise of 1 % of a run."""
+    drawn, seen = random.Random(1), []
+    for _ in range(200):
+        found = samples(*([drawn.gauss(mean, 0.01 * mean) for _ in range(3)] for mean in (5.0, 6.0, 9.0)))
+        seen.append(verdict(found).parts)
+    assert {parts[0] for parts in seen} == {COMPUTE}
+    assert seen.count((COMPUTE,)) > 190
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"tensors": [2.46], "warm": [0.28], "cold": [0.52]},
+        {"tensors": [2.4, 2.5, 2.45], "warm": [0.28, 0.29, 0.28], "cold": [0.52, 0.53, 0.52]},
+    ],
+    ids=["one of each", "three of each"],
+)
+def test_a_stall_far_below_zero_decides_nothing(times):
+    for found in (verdict(times), verdict_in_memory(times)):
+        assert found.parts == ()
+        assert "disturbed" in found.why
+
+
+def test_a_stall_that_is_below_zero_by_noise_alone_decides_as_if_it_were_zero():
+    times = {"tensors": [1.00, 1.01, 0.99], "warm": [0.997, 1.003, 0.993], "cold": [2.0, 2.01, 1.99]}
+    assert verdict(times).text == "fetch-bound or compute-bound (about equal)"

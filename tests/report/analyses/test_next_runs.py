@@ -1,0 +1,208 @@
+"""What to try next: commands that change what bounds the best, were not tried, and are such as Hydra takes."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from sweeps import trained
+
+from epochmeter.report.analyses.best import find_best
+from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.next_runs import typed, what_next
+from epochmeter.report.runs.configuration import group_repeats
+
+CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
+GPU = {"name": "cuda", "accelerator": "cuda", "rails": None}
+BOARD = {"name": "nano", "accelerator": "cuda", "rails": {"total": ["VDD_IN"]}}
+USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True, "precision": "fp32", "compile": False,
+         "timing": "deferred", "pin_memory": "auto"}  # fmt: skip
+
+
+def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on=None, **keys):
+    shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "data_stall": 0.0, **(parts or {"compute": 1.0})}
+    steady = {f"{part}_s": share * e2e_s for part, share in shares.items()}
+    total = {} if limit_w is None else {"power_limit_w": limit_w}
+    told = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
+                   **{**USUAL, **keys})  # fmt: skip
+    typed_keys = {key: str(told.job[key]) for key in ("batch", "workers")}
+    return replace(told, cores=cores, keys=typed_keys, platform={"torch": "2.9.0+cpu", **(on or {})})
+
+
+def waiting(number, read_s, preprocess_s, **more):
+    parts = {"data_stall": 0.8, "compute": 0.2, "loader_read": read_s, "loader_preprocess": preprocess_s,
+             "loader_decode": 0.0}  # fmt: skip
+    return run(number, parts=parts, **more)
+
+
+def commands(*runs, **asked):
+    found = group_repeats(list(runs))
+    return [each.command for each in what_next(found, find_best(found, **asked), epoch_breakdowns(found))]
+
+
+def changes(*runs):
+    """What each command changes in the job of the first run."""
+    kept = {f"{key}={value}" for key, value in runs[0].keys.items()}
+    return [" ".join(word for word in shlex.split(command)[2:] if word not in kept) for command in commands(*runs)]
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (waiting(0, 1.0, 9.0), ["workers=4", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=3), ["workers=3", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=2), ["dataset.layout=memory", "prefetch=4"]),
+        (waiting(0, 1.0, 9.0, workers=0), ["workers=1", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, cores=0, workers=0), ["dataset.layout=memory"]),  # nothing to keep batches ready
+        (waiting(0, 1.0, 9.0, cores=None), ["workers=4", "dataset.layout=memory"]),
+        # The loader processes of all ranks share the cores.
+        (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2), ["workers=4", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2, workers=4), ["dataset.layout=memory", "prefetch=4"]),
+        (waiting(0, 9.0, 1.0), ["cache=warm", "storage=nvme"]),
+        (waiting(0, 9.0, 1.0, storage={"name": "nvme"}), ["cache=warm", "workers=4"]),
+        # Compute is the largest part, but data stalls together take longer: 40, 33 and 27 %.
+        (
+            run(
+                0,
+                parts={
+                    "compute": 0.4,
+                    "data_stall": 0.6,
+                    "loader_read": 9.0,
+                    "loader_preprocess": 11.0,
+                    "loader_decode": 0.0,
+                },
+            ),
+            ["workers=4", "dataset.layout=memory"],
+        ),
+        (run(0), ["batch=128", "compile=true"]),
+        (run(0, on={"torch": "1.10.0"}), ["batch=128"]),  # JetPack 4's
+        (run(0, on={"torch": ""}), ["batch=128"]),
+        (run(0, device=GPU), ["precision=fp16", "batch=128"]),
+        (run(0, device=GPU, strategy="dp", ranks=2), ["batch=128", "compile=true"]),
+        (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
+        (run(0, parts={"copy": 1.0}), ["batch=128"]),
+        (run(0, parts={"copy": 1.0}, pin_memory=False), ["pin_memory=true", "batch=128"]),
+        (run(0, parts={"overhead": 1.0}), ["batch=128"]),
+        (run(0, parts={"overhead": 1.0}, timing="synchronous"), ["timing=deferred", "batch=128"]),
+    ],
+)
+def test_what_helps_follows_what_bounds_the_fastest(of, expected):
+    assert changes(of) == expected
+
+
+@pytest.mark.parametrize(
+    ("on", "precision"),
+    [
+        ({"GPU": "2 x NVIDIA H200"}, "bf16"),
+        ({"GPU": "NVIDIA A100-SXM4-80GB"}, "bf16"),
+        ({"GPU": "NVIDIA L40S"}, "bf16"),
+        ({"GPU": "NVIDIA GeForce RTX 3090"}, "bf16"),
+        ({"board": "NVIDIA Jetson AGX Orin Developer Kit"}, "bf16"),
+        ({"GPU": "Quadro RTX 5000"}, "fp16"),
+        ({"GPU": "Tesla V100-SXM2-16GB"}, "fp16"),
+        ({"GPU": "Tesla T4"}, "fp16"),
+        ({"board": "NVIDIA Jetson Xavier NX Developer Kit"}, "fp16"),
+        ({"board": "NVIDIA Jetson Nano Developer Kit"}, "fp16"),
+    ],
+)
+def test_a_gpu_is_asked_for_bfloat16_where_it_is_known_to_compute_in_it(on, precision):
+    assert changes(run(0, device=GPU, on=on))[0] == f"precision={precision}"
+
+
+def test_a_loader_that_is_started_anew_is_kept():
+    of = waiting(0, 1.0, 9.0, persistent_workers=False)
+    slow = replace(of, metrics={**of.metrics, "steady/loader_start_s": 7.0})
+    assert changes(slow)[0] == "persistent_workers=true"
+    assert changes(of)[0] == "workers=4"
+
+
+def test_what_was_tried_is_not_told_again():
+    fast = waiting(0, 1.0, 9.0)
+    slower = waiting(1, 1.0, 9.0, e2e_s=11.0, workers=4)
+    assert changes(fast, slower) == ["dataset.layout=memory", "prefetch=4"]
+
+
+def test_a_larger_batch_is_larger_than_any_that_was_tried():
+    assert changes(run(0), run(1, e2e_s=12.0, batch=256))[0] == "batch=512"
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([run(0, energy_j=900.0, limit_w=100.0)], ["power_limit=70"]),
+        ([run(0, energy_j=900.0, limit_w=100.0), run(1, 9.9, energy_j=990.0, limit_w=150.0, batch=32)],
+         ["power_limit=70"]),
+        ([run(0, energy_j=900.0, limit_w=150.0), run(1, 9.9, energy_j=990.0, limit_w=100.0, batch=32)], []),
+        ([run(0, energy_j=2000.0, device=GPU)], ["power_limit=150"]),
+        ([run(0, energy_j=4000.0, device=GPU, strategy="ddp", ranks=2)], ["power_limit=150"]),
+        ([run(0, energy_j=50.0, device=BOARD)], []),  # its modes have names
+        ([run(0, energy_j=900.0)], []),  # no limit is known to be there
+        ([run(0, device=GPU)], []),
+    ],
+)  # fmt: skip
+def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(runs, expected):
+    assert [each for each in changes(*runs) if "power_limit" in each] == expected
+
+
+AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={} sweep.order=random"
+BESIDE = "python src/report.py 'sweep=[A,B]'"
+
+
+@pytest.mark.parametrize(
+    ("runs", "again"),
+    [
+        ([run(0), run(1, batch=128)], [AGAIN.format("64,128", 2, 3)]),
+        ([run(n, repeat=n) for n in range(2)] + [run(2, batch=128)], [AGAIN.format("64,128", 2, 4)]),
+        ([run(n, batch=8 * 2 ** (n // 2), workers=n % 2) for n in range(4)], [AGAIN.format("8,16", "0,1", 3)]),
+        (
+            [run(0, batch=8, workers=0), run(1, batch=16, workers=1)],
+            [AGAIN.format(8, 0, 3), AGAIN.format(16, 1, 3), BESIDE],
+        ),
+        ([run(0), replace(run(1, batch=128), keys={"workers": "2"})],
+         [AGAIN.format(64, 2, 3), "python src/train.py -m workers=2 sweep.repeats=3 sweep.order=random", BESIDE]),
+        ([run(0), replace(run(1, batch=128), host="another")], []),  # no sweep is of two hosts
+        ([run(0), run(1, 20.0, batch=128)], []),
+    ],
+)  # fmt: skip
+def test_the_fastest_and_all_that_are_not_told_apart_from_it_are_repeated(runs, again):
+    assert [each for each in commands(*runs) if "repeats" in each or "report.py" in each] == again
+
+
+def test_what_is_repeated_says_why():
+    found = group_repeats([run(0, batch=8, workers=0), run(1, batch=16, workers=1)])
+    told = [each.why for each in what_next(found, find_best(found), [])]
+    assert told == [
+        "1 other is as good as the fastest, as far as these runs tell",
+        "the other, as often",
+        "and then the sweeps that these made, by their names",
+    ]
+
+
+def test_a_point_whose_bound_is_not_known_has_no_advice():
+    assert commands(trained(0, 100.0, steady={"compute_s": None})) == []
+    assert what_next([], [], []) == []
+
+
+@pytest.mark.parametrize("value", ["/data/my pets", "it's", "a;b", "$HOME", "{a: 1}"])
+def test_a_value_is_quoted_for_the_shell(value):
+    (point,) = group_repeats([trained(0, 100.0, typed={"dataset.root": value, "repeat": "2", "tracking": "none"})])
+    words = shlex.split(typed(point, {"workers": "4"}))
+    assert words[:2] == ["python", "src/train.py"]
+    assert f"dataset.root={value}" in words
+    assert not any(word.startswith(("repeat", "tracking")) for word in words)
+
+
+def test_a_key_that_no_default_has_keeps_its_plus():
+    row = trained(0, 100.0, typed={"device.slurm.python": "/opt/python", "note": "mine"})
+    (point,) = group_repeats([replace(row, added=["+device.slurm.python", "++note"])])
+    words = shlex.split(typed(point, {"workers": "4"}))
+    assert {"+device.slurm.python=/opt/python", "++note=mine", "workers=4"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [waiting(0, 1.0, 9.0), waiting(0, 9.0, 1.0), run(0, device=GPU, energy_j=2000.0), run(0, parts={"overhead": 1.0})],
+)
+def test_commands_are_such_as_hydra_takes(composed, of):
+    """Each composes to a job; a board's and a GPU's limits are plain keys."""
+    for command in commands(of):
+        assert composed(*shlex.split(command)[2:]).batch

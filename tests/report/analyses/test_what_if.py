@@ -1,0 +1,192 @@
+"""What-if: predictions against an exact simulation of torch's DataLoader, and against answers worked by hand."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from pipeline import Took, truth
+from sweeps import rows
+
+from epochmeter.report.analyses.stalls import analyses
+from epochmeter.report.analyses.what_if import Pipeline, epoch_s, fraction_without_stall, predictions, saturated_s
+
+STEPS, PREFETCH = 40, 2
+MIXED = {
+    "both cost, 1 worker": (0.080, 0.080, 0.020, 1),
+    "fetch costs more, 2 workers": (0.120, 0.040, 0.030, 2),
+    "prep costs more, 4 workers": (0.040, 0.120, 0.030, 4),
+    "near balance, 1 worker": (0.030, 0.030, 0.040, 1),
+    "compute hides both, 1 worker": (0.020, 0.020, 0.100, 1),
+    "no workers": (0.060, 0.020, 0.020, 0),
+}
+"""Seconds per batch to fetch and to preprocess, and per step to compute; DataLoader workers."""
+CHANGES = [
+    {"faster": 2.0},
+    {"faster": 10.0},
+    {"cached": 0.5},
+    {"cached": 1.0},
+    {"workers": 1},
+    {"workers": 2},
+    {"workers": 4},
+]
+
+
+def one(found):
+    (analysis,) = analyses(found)
+    return analysis
+
+
+def pipeline(**changed):
+    """1000 batches, 2 workers of 4 ms per batch: 2 s of loading, 1 s of training."""
+    known = {"steps": 1000.0, "device_s": 1.0, "cold_s": 2.0, "fetch_s": 0.002, "prep_s": 0.002, "workers": 2}
+    return Pipeline(**{**known, **changed})
+
+
+def simulated(fetch_s, prep_s, compute_s, workers, variation=0.0):
+    """An epoch of batches that vary by so much (coefficient of variation), as torch's loader runs it."""
+    drawn = random.Random(5)
+    took = [Took(*(seconds * drawn.gauss(1, variation) for seconds in (fetch_s, prep_s))) for _ in range(STEPS)]
+    return truth(took, [compute_s] * STEPS, workers, PREFETCH)
+
+
+def stall_runs(fetch_s, prep_s, compute_s, workers, variation):
+    """The rows of a stall experiment on that job, with the timers of its workers."""
+    cold, warm = (simulated(seconds, prep_s, compute_s, workers, variation) for seconds in (fetch_s, 0.0))
+    timed = {"tensors": None, "warm": warm, "cold": cold}
+    found = rows([STEPS * compute_s], [warm.e2e_s], [cold.e2e_s], steady={"steps": float(STEPS)}, cores=None,
+                 job_keys={"workers": workers})  # fmt: skip
+    return [_timed(row, timed[row.keys["supply"]]) for row in found]
+
+
+def _timed(row, known):
+    if known is None:
+        return row
+    timers = {"steady/loader_read_s": known.read_s, "steady/loader_preprocess_s": known.preprocess_s}
+    return replace(row, metrics={**row.metrics, **timers})
+
+
+@pytest.mark.parametrize("variation", [0.0, 0.2])
+@pytest.mark.parametrize("job", MIXED.values(), ids=MIXED)
+def test_predictions_are_within_5_percent_of_the_simulated_change(job, variation):
+    fetch_s, prep_s, compute_s, workers = job
+    model = one(stall_runs(*job, variation)).pipeline
+    for change in CHANGES:
+        left = (1 - change.get("cached", 0.0)) / change.get("faster", 1.0)
+        real = simulated(fetch_s * left, prep_s, compute_s, change.get("workers", workers), variation)
+        assert epoch_s(model, **change) == pytest.approx(real.e2e_s, rel=0.05), change
+
+
+def test_a_second_worker_helps_more_than_faster_storage():
+    """16 batches of 80 ms disk and 80 ms decoding by one worker, 20 ms compute: 2.58 s."""
+    found = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
+    told = {each.choice: each.epoch_s for each in found.predictions}
+    assert told["2 times as fast"] == pytest.approx(16 * 0.120 + 0.02)
+    assert told["10 times as fast"] == pytest.approx(16 * 0.088 + 0.02)
+    assert told["2"] == pytest.approx(8 * 0.160 + 2 * 0.02)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4, 8])
+@pytest.mark.parametrize(("load_s", "compute_s"), list(itertools.product((0.01, 0.04, 0.16), repeat=2)))
+def test_the_time_per_epoch_is_exact_where_all_batches_take_the_same(workers, load_s, compute_s):
+    model = Pipeline(STEPS, STEPS * compute_s, 1.0, load_s / 2, load_s / 2, workers)
+    assert epoch_s(model) == pytest.approx(simulated(load_s / 2, load_s / 2, compute_s, workers).e2e_s)
+
+
+def test_preprocessing_is_limited_by_the_cores_and_reading_is_not():
+    # 4 workers on 2 cores: 1000 batches of 8 ms on 2 cores take 4 s, on 4 cores 2 s.
+    model = pipeline(fetch_s=0.0, prep_s=0.008, workers=4)
+    assert epoch_s(replace(model, cores=2)) == pytest.approx(4.0, rel=0.01)
+    assert epoch_s(replace(model, cores=4)) == pytest.approx(2.0, rel=0.01)
+    reading = pipeline(fetch_s=0.008, prep_s=0.0, workers=4, cores=2)
+    assert epoch_s(reading) == pytest.approx(2.0, rel=0.01)
+
+
+def test_workers_that_outnumber_the_cores_are_measured_slower_than_they_are():
+    found = one(rows([1.0, 1.0], [12.0, 12.0], [12.0, 12.0], cores=2, steady={"steps": 1000.0}))
+    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
+    assert workers == pytest.approx({"1": 24.0, "2": 12.0, "4": 12.0}, rel=0.01)
+
+
+def test_training_on_the_cores_leaves_preprocessing_fewer():
+    # Both of 2 cores train for 1 s; 1 s of preprocessing makes 1.5 s, however many workers do it.
+    steady = {"steps": 1000.0, "cpu_utilization": 1.0}
+    found = one(rows([1.0], [1.5], [1.5], cores=2, steady=steady, job_keys={"workers": 1}))
+    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
+    assert workers == pytest.approx({"1": 1.5, "2": 1.5}, rel=0.01)
+
+
+def distributed(*times, devices=2, **each):
+    """Two ranks on each host, with four workers each."""
+    return one(rows(*times, job_keys={"strategy": {"name": "ddp", "ranks": 2}}, devices=devices, **each))
+
+
+def test_the_workers_of_all_ranks_share_the_cores():
+    steady = {"steps": 1000.0}
+    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=12, steady=steady)
+    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
+    assert workers == pytest.approx({"1": 48.0, "2": 24.0, "4": 12.0, "6": 8.0}, rel=0.01)
+    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=8, steady=steady)
+    assert [each.choice for each in found.predictions if each.question == "workers"] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_the_workers_timers_are_summed_over_all_ranks(devices):
+    # Hidden by training: 1000 batches per rank took its workers 4 s, 4 ms each.
+    steady = {"steps": 1000.0, "loader_read_s": 1.0 * devices, "loader_preprocess_s": 3.0 * devices}
+    found = distributed([9.0], [9.0], [9.0], devices=devices, steady=steady)
+    assert (found.pipeline.prep_s, found.pipeline.exact) == (pytest.approx(0.004), True)
+
+
+# Shared storage
+
+
+def test_a_single_reader_keeps_storage_busy_only_while_it_reads():
+    # 1000 batches of 2 ms reading and 2 ms preprocessing, one after the other: reading alone takes 2 s of 4 s.
+    assert saturated_s(pipeline(workers=1, cold_s=4.0)) == pytest.approx(2.0)
+
+
+def test_storage_that_four_workers_only_read_from_may_have_no_more_to_give():
+    assert saturated_s(pipeline(fetch_s=0.008, prep_s=0.0, workers=4, cold_s=2.0)) == pytest.approx(2.0)
+
+
+def test_more_workers_are_predicted_with_the_time_on_saturated_storage():
+    found = {each.choice: each for each in predictions(pipeline(cold_s=2.0), lambda _: None)}
+    assert (found["1"].saturated_s, found["2"].saturated_s) == (None, None)
+    # Two readers that read half of the time: each finds the other one reading in half of its reads.
+    assert found["4"].epoch_s == pytest.approx(1.0, rel=0.01)
+    assert found["4"].saturated_s == pytest.approx(2.0 / 1.5)
+    assert found["4"].worst_s == found["4"].saturated_s
+
+
+# Cache, start of the workers, missing timers
+
+
+def test_the_fraction_without_fetch_stall():
+    # Two workers have 2 ms per batch: with 1 ms of preprocessing, 1 of 3 ms may be fetched.
+    assert fraction_without_stall(pipeline(fetch_s=0.003, prep_s=0.001)) == pytest.approx(2 / 3)
+    assert fraction_without_stall(pipeline(fetch_s=0.001, prep_s=0.001)) == 0
+    assert fraction_without_stall(pipeline(fetch_s=0.0)) == 0
+    assert fraction_without_stall(pipeline(prep_s=0.004)) == 1, "prep-bound: each read is waited for"
+    assert fraction_without_stall(pipeline(workers=0)) == 1, "nothing overlaps"
+
+
+def test_the_start_of_workers_in_each_epoch_is_included():
+    # 100 batches of 10 ms by one worker after a start of 0.5 s, which two of them take twice.
+    steady = {"steps": 100.0, "loader_start_s": 0.51, "loader_read_s": 0.5, "loader_preprocess_s": 0.5}
+    known = {"job_keys": {"workers": 1, "persistent_workers": False}, "steady": steady, "cores": 2}
+    found = one(rows([0.1], [1.501], [1.501], **known))
+    assert found.pipeline.start_s == pytest.approx(0.5)
+    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
+    assert workers == pytest.approx({"1": 1.501, "2": 1.502}, abs=1e-3)
+
+
+def test_loading_that_training_hides_is_an_upper_bound_without_timers():
+    found = one(rows([12.0, 12.0], [12.0, 12.0], [12.0, 12.0]))
+    assert not found.pipeline.exact
+    assert all(each.at_most for each in found.predictions)
+
+
+def test_without_a_processor_count_twice_the_workers_are_predicted():
+    found = predictions(pipeline(workers=4), lambda _: None)
+    assert [each.choice for each in found if each.question == "workers"] == ["1", "2", "4", "8"]

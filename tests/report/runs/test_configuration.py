@@ -1,0 +1,34 @@
+"""The points of a sweep: what makes runs one, and how they are called."""
+
+from dataclasses import replace
+
+from sweeps import trained
+
+from epochmeter.report.runs.configuration import group_repeats, groups, titles
+
+
+def test_repeats_of_a_job_are_one_point():
+    found = group_repeats([trained(number, 100.0, repeat=number, batch=8 + number // 2) for number in range(4)])
+    assert [point.numbers for point in found] == [[0, 1], [2, 3]]
+    assert titles(found) == ["batch 8", "batch 9"]
+
+
+def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
+    hosts = ["nano", "orin", "nano"]
+    found = group_repeats([replace(trained(number, 100.0), host=host) for number, host in enumerate(hosts)])
+    assert [point.numbers for point in found] == [[0, 2], [1]]
+    assert [title.rpartition(", ")[2] for title in titles(found)] == ["nano", "orin"]
+
+
+def test_points_that_no_word_tells_apart_are_called_by_their_runs():
+    found = group_repeats([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
+    assert len(set(titles(found))) == 2
+    assert "run 1" in titles(found)[1]
+
+
+def test_points_of_different_hosts_are_never_put_together():
+    def on(host, number, **keys):
+        return replace(trained(number, 100.0, **keys), host=host)
+
+    found = group_repeats([on("nano", 0, batch=8), on("h200", 1, batch=8), on("h200", 2, batch=16)])
+    assert [[point.numbers for point in group] for group in groups(found, ["batch"])] == [[[0]], [[1], [2]]]

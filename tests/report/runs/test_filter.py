@@ -1,0 +1,155 @@
+"""Which runs are told of: chosen by their keys, and no result among them but by name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sweeps import row, trained
+
+from epochmeter.report.runs.filter import AN_ESTIMATE, select, select_any
+from epochmeter.report.runs.run import Sweep
+
+
+def sweep(*rows, unreadable=None):
+    return Sweep(Path("multirun/some"), rows, unreadable or {})
+
+
+def numbers(rows):
+    return [each.number for each in rows]
+
+
+def estimated(number, **more):
+    told = row(number, "cold", 1.0, steady={"estimated_energy_j": 40.0, "estimated_power_w": 4.0}, **more)
+    return replace(told, energy_source="estimated")
+
+
+def mixed():
+    return sweep(
+        row(0, "cold", 1.0),
+        replace(row(1, "cold", 1.0), state="failed", excluded_because="not whole (failed)"),
+        row(2, "cold", 1.0, rehearsal=["rehearse=true"]),
+        estimated(3),
+        row(4, "cold", None),
+        unreadable={"5": "JSONDecodeError: half of it"},
+    )
+
+
+def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
+    found = select(mixed())
+    assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
+    assert found.excluded_counts() == {
+        "not whole (failed)": 1,
+        "a rehearsal (rehearse=true)": 1,
+        "its energy is an estimate (no meter here)": 1,
+        "no epoch after its warm-up: give more epochs": 1,
+    }
+    said = found.below(told=[0, 4])
+    assert "Left out: 1 of 6 runs: a rehearsal (rehearse=true)." in said
+    assert said[-1] == "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it)."
+    assert found.banner(told=[0, 4]) == []
+
+
+@pytest.mark.parametrize(
+    ("include", "told", "banner"),
+    [
+        (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked (run 2): rehearse=true."),
+        (["estimates"], [0, 3], "ESTIMATE, energy that nothing measured (run 3): no meter here."),
+        (["failures"], [0, 1], "NOT WHOLE (run 1): not whole (failed)."),
+    ],
+)
+def test_what_is_asked_for_by_name_is_told_of_below_a_banner(include, told, banner):
+    found = select(mixed(), include=include)
+    assert numbers(found.runs) == told
+    assert found.banner(told) == [banner]
+
+
+def test_a_run_that_is_left_out_for_two_reasons_takes_both_to_be_told_of():
+    twice = sweep(row(0, "cold", 1.0), estimated(1, rehearsal=["rehearse=true"]))
+    assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
+    assert numbers(select(twice, include=["rehearsals", "estimates"]).runs) == [0, 1]
+
+
+def test_an_estimate_that_is_asked_for_stands_where_measured_energy_would_and_says_so():
+    (told,) = select(sweep(estimated(0)), include=["estimates"]).runs
+    assert (told.steady("energy_j"), told.energy_covers) == (40.0, AN_ESTIMATE)
+
+
+def test_a_failure_without_an_epoch_to_tell_of_stays_out():
+    failed = replace(row(1, "cold", None), state="failed", excluded_because="not whole (failed)")
+    found = select(sweep(row(0, "cold", 1.0), failed), include=["failures"])
+    assert numbers(found.runs) == [0]
+    assert found.excluded_counts() == {"not whole (failed)": 1}
+
+
+def test_where_nothing_else_is_there_what_went_to_its_end_is_told_of():
+    rehearsed = row(0, "cold", 1.0, rehearsal=["rehearse=true"])
+    failed = replace(row(1, "cold", 1.0), state="failed", excluded_because="not whole (failed)")
+    assert numbers(select(sweep(rehearsed, failed)).runs) == []
+    found = select_any(sweep(rehearsed, failed))
+    assert numbers(found.runs) == [0]
+    assert found.banner([0]) == ["REHEARSAL, no result of what was asked: rehearse=true."]
+    assert numbers(select_any(sweep(rehearsed, row(2, "cold", 1.0))).runs) == [2]
+
+
+def test_nothing_at_all_is_nothing():
+    assert select_any(sweep()).ended == []
+
+
+def typed(number, **typed_keys):
+    keys = {key.replace("__", "."): str(value) for key, value in typed_keys.items()}
+    return trained(number, 100.0, batch=int(keys.get("batch", 64)), typed=keys, power_limit=100.0 if number else None)
+
+
+RUNS = sweep(*(typed(number, batch=batch, optimizer__lr="1e-3") for number, batch in enumerate([8, 16, 32])))
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({}, [0, 1, 2]),
+        ({"batch": 8}, [0]),
+        ({"batch": [8, 32]}, [0, 2]),
+        ({"batch": "16.0"}, [1]),
+        ({"model": "resnet152", "batch": [16, 64]}, [1]),
+        ({"model.name": "resnet152"}, [0, 1, 2]),
+        ({"optimizer.lr": 0.001, "run": [1, 2]}, [1, 2]),
+        ({"power_limit": None}, [0]),
+        ({"power_limit": 100}, [1, 2]),
+        ({"evaluate": True}, [0, 1, 2]),
+        ({"state": "whole"}, [0, 1, 2]),
+    ],
+)
+def test_runs_are_chosen_by_their_keys(where, told):
+    assert numbers(select(RUNS, where).runs) == told
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"bach": 8}, "where=bach: no run has such a key. Do you mean batch or cache?"),
+        ({"batch": 7}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
+        ({"optimizer.lrr": 1}, "Do you mean optimizer.lr"),
+        ({"sweep": "other"}, "where=sweep"),
+    ],
+)
+def test_a_key_or_a_value_that_no_run_has_is_named_with_what_is_near(where, said):
+    with pytest.raises(ValueError, match="where=") as error:
+        select(RUNS, where)
+    assert said in str(error.value)
+
+
+def test_a_kind_that_is_none_is_named_with_what_is_near():
+    with pytest.raises(ValueError, match=r"include=rehearsal: .* Do you mean rehearsals\?"):
+        select(RUNS, include=["rehearsal"])
+
+
+def test_many_broken_records_are_named_by_the_first_few():
+    found = select(sweep(row(0, "cold", 1.0), unreadable={str(number): "broken" for number in range(1, 9)}))
+    (said,) = found.below([0])
+    assert said.startswith("Left out: 8 of 9 runs, whose records cannot be read: 1 (broken); 2 (broken)")
+    assert said.endswith("and 3 more.")
+
+
+def test_what_is_broken_of_a_run_that_is_told_of_is_said():
+    flawed = replace(row(3, "cold", 1.0), read_errors=["steady/energy_j is no finite number"])
+    assert select(sweep(flawed)).below([3]) == ["Left out of 1 run: run 3: steady/energy_j is no finite number."]

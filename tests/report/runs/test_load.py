@@ -1,0 +1,204 @@
+"""A sweep's records as rows: what was measured, and what is left out and why."""
+
+import pytest
+from sweeps import row, trained, write
+
+from epochmeter.report.runs import load as records
+from epochmeter.report.runs.load import newest, read, run_folders
+from epochmeter.shared.atomic_files import read_json, write_json
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
+    write(tmp_path, row(3, "warm", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
+    (found,) = read(tmp_path).runs
+    assert (found.number, found.state, found.excluded_because) == (3, "whole", None)
+    assert found.keys == {"supply": "warm", "batch": "8"}
+    assert found.steady("e2e_s") == 2.5
+    assert found.steady("data_stall_s") is None
+    assert (found.energy_covers, found.energy_domains, found.no_energy) == ("GPUs used", ["gpu0"], None)
+    assert found.cores == 8
+
+
+def test_a_key_that_no_default_has_is_known_by_its_name_and_as_it_was_typed(tmp_path):
+    write(tmp_path, row(0, "warm", 2.5, typed={"batch": "8", "+note": "mine"}))
+    (found,) = read(tmp_path).runs
+    assert found.keys == {"supply": "warm", "batch": "8", "note": "mine"}
+    assert found.added == ["+note"]
+
+
+def test_rows_come_by_number_and_not_by_letter(tmp_path):
+    for number in (10, 9, 2):
+        write(tmp_path, row(number, "cold", 1.0))
+    assert [found.number for found in read(tmp_path).runs] == [2, 9, 10]
+
+
+def test_what_is_no_result_says_why(tmp_path):
+    write(tmp_path, row(0, "cold", 1.0))
+    write(tmp_path, row(1, "cold", 1.0), state="failed")
+    write(tmp_path, row(2, "cold", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
+    write(tmp_path, row(3, "cold", None))
+    (write(tmp_path, row(4, "cold", 1.0)).folder / "summary.json").unlink()
+    (write(tmp_path, row(5, "cold", 1.0)).folder / "whole.json").unlink()
+    assert [found.excluded_because for found in read(tmp_path).runs] == [
+        None,
+        "not whole (failed)",
+        "a rehearsal (device=nano asked for, this machine is device=cpu)",
+        "no epoch after its warm-up: give more epochs",
+        "not whole (unfinished)",
+        "not whole (whole)",
+    ]
+
+
+def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
+    write(tmp_path, row(0, "cold", 1.0))
+    for number, text in enumerate(['{"job": {"mod', "{}", "[]", ""], start=1):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "job.json").write_text(text)
+    (write(tmp_path, row(5, "cold", 1.0)).folder / "summary.json").write_text("{")
+    (write(tmp_path, row(6, "cold", 1.0)).folder / "host.json").write_text("{")
+    sweep = read(tmp_path)
+    assert [found.number for found in sweep.runs] == [0, 6]
+    assert sweep.runs[1].cores is None, "what is lost is not known; the rest is"
+    assert set(sweep.unreadable) == {"1", "2", "3", "4", "5"}
+    assert all(sweep.unreadable.values())
+
+
+def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
+    record = write(tmp_path, row(0, "cold", 1.0))
+    described = read_json(record.folder / "job.json")
+    assert described["schema"] == 1
+    write_json(record.folder / "job.json", {**described, "schema": 2})
+    older = write(tmp_path, row(1, "cold", 1.0))
+    write_json(older.folder / "job.json", {key: described[key] for key in ("job", "run")})
+    sweep = read(tmp_path)
+    assert "schema 2, and schema 1 is read here" in sweep.unreadable["0"]
+    assert len(sweep.runs) == 1, "a record from before there were schemas is of the first"
+
+
+def test_what_is_no_finite_number_is_absent_and_named(tmp_path):
+    write(tmp_path, row(0, "cold", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
+    (found,) = read(tmp_path).runs
+    assert found.steady("train_loss") is None
+    assert found.energy_covers is None, "an energy that is infinite measured nothing"
+    assert sorted(found.read_errors) == ["steady/energy_j is no finite number", "steady/train_loss is no finite number"]
+
+
+def test_a_broken_line_costs_that_epoch_alone_and_is_counted(tmp_path):
+    record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
+    path = record.folder / "epochs.jsonl"
+    path.write_text("{\n[]\n" + path.read_text() + '{"window": "epoch", "metr')
+    (found,) = read(tmp_path).runs
+    assert found.epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
+    assert found.read_errors == ["2 of the lines of epochs.jsonl cannot be read"]
+
+
+def test_epochs_keep_their_numbers_where_one_was_lost(tmp_path):
+    record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": float(time)} for time in (9, 2, 3)]))
+    path = record.folder / "epochs.jsonl"
+    first, _, last = path.read_text().splitlines()
+    path.write_text(f"{first}\n{{\n{last}\n")
+    (found,) = read(tmp_path).runs
+    assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
+
+
+def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
+    record = write(tmp_path / "a sweep", row(3, "cold", 1.0, typed={"experiment": "stalls"}))
+    record.describe(record.job(), {**record.run(), "host": "orin", "training": {"torch": "2.5.0"}})
+    host = {
+        "cpu": {"model": "Cortex-A78AE", "cores": 8},
+        "memory_bytes": 2**33,
+        "gpus": [{"model": "H200"}, {"model": "H200"}],
+        "git": {"commit": "0123456789abcdef", "dirty": True},
+        "governors": ["schedutil"],
+        "power_mode": {"id": 2, "name": "15W"},
+    }
+    write_json(record.folder / "host.json", host)
+    (found,) = read(tmp_path / "a sweep").runs
+    assert (found.sweep, found.name, found.host) == ("a sweep", "a sweep/3", "orin")
+    assert (found.folder, found.experiment, found.energy_source) == (record.folder, "stalls", "none")
+    assert found.platform == {
+        "host": "orin",
+        "CPU": "Cortex-A78AE, 8 cores",
+        "GPU": "2 x H200",
+        "memory": "8.0 GiB",
+        "torch": "2.5.0",
+        "git commit": "0123456789ab, changed since",
+        "governor": "schedutil",
+        "power mode": "15W",
+    }
+
+
+def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch):
+    for number in range(7):
+        write(tmp_path, row(number, "cold", 1.0 + number, steady={"energy_j": 2.0}))
+    (tmp_path / "6" / "summary.json").write_text("{")
+    alone = read(tmp_path)
+    monkeypatch.setattr(records, "MANY", 3)
+    assert read(tmp_path) == alone
+    assert list(alone.unreadable) == ["6"]
+
+
+def test_a_run_by_itself_is_a_sweep_of_one(tmp_path):
+    record = write(tmp_path, row(7, "cold", 1.0))
+    assert [found.number for found in read(record.folder).runs] == [7]
+
+
+def test_earlier_attempts_and_other_folders_are_no_runs(tmp_path):
+    record = write(tmp_path, row(0, "cold", 1.0))
+    write(record.folder / "attempt1", row(0, "cold", 9.0))
+    (tmp_path / "notes").mkdir()
+    assert run_folders(tmp_path) == [record.folder]
+    assert run_folders(tmp_path / "none") == []
+
+
+def test_the_newest_sweep_is_the_last_that_has_runs(tmp_path):
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "none") is None
+    write(tmp_path / "2026-11-20_12-00-00-aa", row(0, "cold", 1.0))
+    write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "cold", 1.0))
+    (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
+    assert newest(tmp_path).name == "2026-11-21_12-00-00-bb"
+
+
+def test_a_sweep_that_was_renamed_is_the_last_only_where_it_is_the_only_one(tmp_path):
+    names = ("baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa")
+    for name in names:
+        write(tmp_path / name, row(0, "cold", 1.0))
+        assert newest(tmp_path).name == name
+
+
+def test_what_varied_is_told_by_what_was_typed(tmp_path):
+    for number, (supply, batch) in enumerate([("warm", "8"), ("cold", "8"), ("cold", "8")]):
+        write(tmp_path, row(number, supply, 1.0, typed={"batch": batch, "model": "lenet"}))
+    assert read(tmp_path).varied() == ["supply"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "training", "devices"),
+    [
+        ("ddp", 2, {"ranks": 4, "gpus": []}, 4),  # two on each of two nodes
+        ("dp", None, {"gpus": ["gpu0", "gpu1"]}, 2),
+        ("dp", None, {"gpus": []}, 1),  # a rehearsal without any
+        ("single", 1, {}, 1),
+        ("ddp", 2, None, 2),
+        ("dp", None, None, None),
+    ],
+)
+def test_how_many_devices_trained_is_what_the_worker_told(tmp_path, strategy, ranks, training, devices):
+    record = write(tmp_path, trained(0, 100.0, strategy=strategy, ranks=2))
+    job = {**record.job(), "strategy": {"name": strategy, "ranks": ranks}}
+    record.describe(job, {**record.run(), "training": training})
+    assert read(tmp_path).runs[0].devices == devices
+
+
+def test_epochs_come_with_their_warm_up(tmp_path):
+    write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
+    assert read(tmp_path).runs[0].epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
+
+
+def test_disturbances_of_a_run_are_read_from_its_marks(tmp_path):
+    record = write(tmp_path, row(0, "warm", 2.5))
+    marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
+    record.describe(record.job(), {**record.run(), "marks": marks})
+    assert read(tmp_path).runs[0].disturbed == {"gpu_shared": "process 7"}
