@@ -20,7 +20,7 @@ from faulty import FAULTS, Fault, Found, Scene, UnsuitedError, inject
 from rich.console import Console
 from rich.table import Table
 
-COLUMNS = ("injected", "lost epochs", "wrong in MLflow", "knobs not restored", "processes left", "not whole after")
+COLUMNS = ("injected", "lost epochs", "wrong in MLflow", "knobs not restored", "processes left", "not completed after")
 
 
 def main() -> int:

@@ -44,7 +44,7 @@ def grid(runs: int) -> Iterator[dict[str, int]]:
 def copies(record: Record, sweep: Path, runs: int) -> None:
     """Leaves so many records in a sweep's folder: the real one, as if each had been asked for its keys."""
     described, summary, windows = read_json(record.folder / "job.json"), record.summary(), record.windows()
-    others = {name: (record.folder / name).read_bytes() for name in ("host.json", "whole.json", "steps.bin")}
+    others = {name: (record.folder / name).read_bytes() for name in ("host.json", "completed.json", "steps.bin")}
     draw = random.Random(0)
     for number, keys in enumerate(grid(runs)):
         slower = 1 + 4 / keys["batch"] + 20 / keys["power_limit"] + draw.gauss(0, 0.01)

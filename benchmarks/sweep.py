@@ -149,7 +149,7 @@ def main(count: int) -> None:
             root = project(Path(folder) / tracking)
             asked = ["-m", *KEYS, f"device.python={stub.program(root)}", f"machine.lock_dir={root / 'locks'}"]
             asked += [f"tracking={tracking}", f"seed=range({count})"]
-            for name in (tracking, f"{tracking}, whole before"):
+            for name in (tracking, f"{tracking}, completed before"):
                 measured += rows(name, *costs(root, asked))
     columns = ("tracking", "runs", "Hydra CPU s", "training process s", "epochmeter s", "epochmeter CPU s", "its end s")
     print_table("Seconds per run of a sweep, of a training process that trains nothing", columns, measured)

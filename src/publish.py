@@ -106,7 +106,7 @@ def publish_records(records: Sequence[Record], where: Destination, events: bool)
     shown = [publish_record(record, store, where, events) for record in records]
     ended = end_dead_runs(store, where)
     views.save_views(store)
-    # The view compares what is whole: of other runs alone it would be an empty page.
+    # The view compares what is completed: of other runs alone it would be an empty page.
     compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
     print(f"{sum(shown)} of {len(records)} runs published{compared}")
     return all(shown) and ended

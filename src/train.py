@@ -6,7 +6,7 @@
     python src/train.py --cfg job device=nano model=torchvision  the job of that, with all its keys
     eval "$(python src/train.py -sc install=bash)"               tab completion
 
-Exit code: 0 when every run is whole, 1 when one failed, 128 + n when signal n stopped it.
+Exit code: 0 when every run is completed, 1 when one failed, 128 + n when signal n stopped it.
 """
 
 import os
@@ -62,7 +62,7 @@ def main() -> int:
         run = collect_result if order.remote else partial(experiment.run, course=course)
         outcome = run(order, Terminal())
         outcomes.append(outcome)
-        if outcome.stop and not (outcome.state == "whole" and is_last(order, course)):
+        if outcome.stop and not (outcome.state == "completed" and is_last(order, course)):
             raise outcome.stop
         ended = course.stop_reason(order.job.sweep.max_failures)
         if ended:
@@ -82,7 +82,7 @@ def main() -> int:
         print_sweep(outcomes, last_words)
     if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
         publish_pending(orders[-1])
-    return int(any(outcome.state != "whole" for outcome in outcomes))
+    return int(any(outcome.state != "completed" for outcome in outcomes))
 
 
 def is_last(order: job.RunRequest, course: "SweepProgress") -> bool:

@@ -37,7 +37,7 @@ LATEST = 6
 LIMIT_S = 600
 HUNG_AFTER_S = 60
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
-SHOWN = {"whole": "FINISHED", "failed": "FAILED", "killed": "KILLED", "running": "RUNNING"}
+SHOWN = {"completed": "FINISHED", "failed": "FAILED", "killed": "KILLED", "running": "RUNNING"}
 EARLIER = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -115,7 +115,7 @@ class Scene:
 
     def was_ended(self) -> None:
         """Looks whether what was done did end the run."""
-        assert not self.record().is_completed(), "the run ended whole: nothing has hurt it"
+        assert not self.record().is_completed(), "the run completed: nothing has hurt it"
 
     def small_disk(self, path: Path, size: str) -> Path:
         """That folder on a file system of its own, of so many bytes."""
@@ -398,13 +398,13 @@ class Measured(NamedTuple):
 
     record_id: str
     epochs: int
-    was_whole: bool
+    was_completed: bool
 
     def lost(self, record: Record) -> int:
         """How many of its epochs were measured once more, less the one that was in flight."""
         run = record.run()
         same = run["record_id"] == self.record_id
-        if self.was_whole:
+        if self.was_completed:
             return 0 if same else self.epochs
         resumed = run.get("resumed", []) if same else []
         return max(0, self.epochs - (resumed[-1]["epoch"] if resumed else 0) - 1)

@@ -29,14 +29,14 @@ def job(supply="cold", layout="files", **keys):
 
 
 def row(number, supply, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
-    """A run that was whole."""
+    """A run that was completed."""
     known = {"e2e_s": e2e_s, "samples": samples, **SHARES[supply], **(steady or {})}
     metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
     metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
     joules = "energy_j" in known
     told = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
     keys = {"supply": supply, **(typed or {})}
-    return Run(number, job(supply, **(job_keys or {})), keys, metrics, "whole", **{**told, **more})
+    return Run(number, job(supply, **(job_keys or {})), keys, metrics, "completed", **{**told, **more})
 
 
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
@@ -44,7 +44,7 @@ MODELS = {"resnet50": 25e6, "resnet152": 60e6}
 
 def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, model="resnet152", samples=1000,
             steady=None, total=None, epochs=(), typed=None, rehearsal=(), **keys):  # fmt: skip
-    """A whole run of a strategy, as its record would tell: steps and seconds from its samples a second."""
+    """A completed run of a strategy, as its record would tell: steps and seconds from its samples a second."""
     steps = -(-samples // (batch * (ranks if strategy == "ddp" else 1)))
     e2e_s = samples / samples_per_s
     known = {"e2e_s": e2e_s, "samples": float(samples), "steps": float(steps), "samples_per_s": samples_per_s,
@@ -57,7 +57,7 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     joules = any("energy" in name for name in metrics)
     told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
     excluded_because = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
-    return Run(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "whole", excluded_because, **told,
+    return Run(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "completed", excluded_because, **told,
                epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def rows(tensors, warm, cold, **each):
     return [row(number, name, value, **each) for number, (name, value) in enumerate(named)]
 
 
-def write(sweep, of, rehearsal=(), state="whole", energy=None):
+def write(sweep, of, rehearsal=(), state="completed", energy=None):
     """Leaves a row's record in a sweep's folder, as a run does."""
     folder = sweep / str(of.number)
     folder.mkdir(parents=True)

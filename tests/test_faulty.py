@@ -24,18 +24,18 @@ def after(tmp_path):
 
 @pytest.mark.parametrize("epochs", [5, 12])
 def test_of_a_run_begun_anew_all_is_lost_but_the_epoch_in_flight(after, epochs):
-    assert Measured("first", epochs, was_whole=False).lost(after("second")) == epochs - 1
+    assert Measured("first", epochs, was_completed=False).lost(after("second")) == epochs - 1
 
 
 def test_what_a_checkpoint_keeps_is_not_lost(after):
-    first = Measured("first", 5, was_whole=False)
+    first = Measured("first", 5, was_completed=False)
     assert first.lost(after("first", resumed=5)) == 0
     assert first.lost(after("first", resumed=4)) == 0, "which was in flight"
     assert first.lost(after("first", resumed=2)) == 2
 
 
-def test_a_whole_run_is_to_be_left_alone(after):
-    whole = Measured("first", 12, was_whole=True)
+def test_a_completed_run_is_to_be_left_alone(after):
+    whole = Measured("first", 12, was_completed=True)
     assert whole.lost(after("first")) == 0
     assert whole.lost(after("second")) == 12
 
@@ -69,11 +69,11 @@ def test_a_worker_that_is_not_there_is_not_taken_for_one_that_is_hurt(scene):
         next(steps)
 
 
-def test_a_run_that_is_whole_all_the_same_was_not_ended(scene):
+def test_a_run_that_is_completed_all_the_same_was_not_ended(scene):
     steps = FAULTS["SIGTERM"](scene)
     next(steps)
     next(steps)
     scene.record().describe({}, {})
-    scene.record().write_summary({"state": "whole"}, "1d")
-    with pytest.raises(AssertionError, match="the run ended whole: nothing has hurt it"):
+    scene.record().write_summary({"state": "completed"}, "1d")
+    with pytest.raises(AssertionError, match="the run completed: nothing has hurt it"):
         next(steps)

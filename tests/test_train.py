@@ -28,7 +28,7 @@ def epochs(record):
     return [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
 
 
-def test_a_run_that_is_whole_exits_with_0_and_nothing_on_stderr(whole):
+def test_a_run_that_is_completed_exits_with_0_and_nothing_on_stderr(whole):
     assert (whole.done.returncode, whole.done.stderr) == (0, "")
     assert whole.record().is_completed(whole.record().run()["identity"])
     assert whole.record().summary()["failure"] is None
@@ -47,7 +47,7 @@ def test_a_run_ends_with_its_table_and_the_links_that_open_it(whole):
 def test_a_record_is_all_its_files_and_nothing_half_written(whole):
     record = whole.record()
     named = {path.name for path in record.folder.iterdir()}
-    told = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "whole.json"}
+    told = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "completed.json"}
     assert named == {*told, "trace.json.gz", "weights.pt", "worker.log"}
 
 

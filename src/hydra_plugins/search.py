@@ -162,7 +162,7 @@ def trial_result(folder: Path) -> TrialResult:
     """What the run of a folder tells."""
     record = record_of(folder)
     summary = record.summary()
-    if summary is None or summary["state"] != "whole":
+    if summary is None or summary["state"] != "completed":
         return TrialResult()
     metrics = summary["metrics"]
     return TrialResult(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])

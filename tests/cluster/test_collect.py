@@ -40,9 +40,9 @@ def run(ledger):
 
 
 def test_a_run_ended_as_its_record_says(run, ledger, capsys):
-    order, _ = run("COMPLETED", state="whole", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
+    order, _ = run("COMPLETED", state="completed", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
     outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.metrics, outcome.notes) == ("whole", {"steady/e2e_s": 2.0}, ["a note"])
+    assert (outcome.state, outcome.metrics, outcome.notes) == ("completed", {"steady/e2e_s": 2.0}, ["a note"])
     assert outcome.no_energy == "no meter here"
     assert ledger[0]["reported"]
     assert capsys.readouterr().out == "run 0 completed on b1\n"
@@ -98,9 +98,9 @@ def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
     assert outcome.notes == record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
 
 
-def test_a_run_that_was_whole_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
+def test_a_run_that_was_completed_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
     monkeypatch.setattr(collect, "make_tracker", lambda *_, **__: pytest.fail("published again"))
-    order, _ = run("COMPLETED", earlier=True, state="whole", metrics={"steady/e2e_s": 2.0})
+    order, _ = run("COMPLETED", earlier=True, state="completed", metrics={"steady/e2e_s": 2.0})
     outcome = collect_result(order, Terminal())
     assert (outcome.earlier, outcome.metrics) == (True, {"steady/e2e_s": 2.0})
     assert capsys.readouterr().out == ""
@@ -162,16 +162,18 @@ def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_ag
     assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
 
 
-def test_a_whole_run_that_its_node_finds_to_be_what_it_would_measure_was_whole_before(sent_again, ledger, capsys):
-    order, _ = sent_again("COMPLETED", state="whole", failure=None, metrics={"steady/e2e_s": 2.0})
+def test_a_completed_run_that_its_node_finds_to_be_what_it_would_measure_was_completed_before(
+    sent_again, ledger, capsys
+):
+    order, _ = sent_again("COMPLETED", state="completed", failure=None, metrics={"steady/e2e_s": 2.0})
     outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.earlier, outcome.metrics) == ("whole", True, {"steady/e2e_s": 2.0})
+    assert (outcome.state, outcome.earlier, outcome.metrics) == ("completed", True, {"steady/e2e_s": 2.0})
     assert ledger[0]["reported"]
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 
-def test_a_whole_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
-    order, record = sent_again("NODE_FAIL", state="whole", failure=None)
+def test_a_completed_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
+    order, record = sent_again("NODE_FAIL", state="completed", failure=None)
     assert collect_result(order, Terminal()).failure.startswith("before the run began, its node b1 failed")
     assert record.is_completed()
 
@@ -209,7 +211,7 @@ def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_t
 
     monkeypatch.setattr(collect, "load_mlflow", lambda patience_s: None)
     monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Away())
-    order, record = run("COMPLETED", tracking=SERVER, state="whole")
+    order, record = run("COMPLETED", tracking=SERVER, state="completed")
     assert collect_result(order, Terminal()).publish_error == "MLflow does not show all of this run: no answer"
     assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"
@@ -218,6 +220,6 @@ def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_t
 
 
 def test_a_run_that_is_to_be_shown_nowhere_waits_for_nothing(run, ledger):
-    order, _ = run("COMPLETED", state="whole")
+    order, _ = run("COMPLETED", state="completed")
     collect_result(order, Terminal())
     assert list(queue.pending_runs(ledger.folder.parents[1])) == []

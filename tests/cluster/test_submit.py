@@ -75,7 +75,7 @@ def left(errand, state, **run):
 
 
 def whole(errand, **run):
-    left(errand, "whole", **run)
+    left(errand, "completed", **run)
 
 
 def options(script):
@@ -125,7 +125,7 @@ def test_more_runs_than_an_array_may_have_are_several(asked, cluster, take, scri
     assert jobs == {0: "17_0", 1: "17_1", 2: "18"}
 
 
-def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, scripts):
+def test_what_is_completed_and_was_told_of_is_not_sent_again(asked, take, ledger, scripts):
     first, second = asked(number=0), asked(number=1)
     take(first, second)
     whole(first)
@@ -143,7 +143,7 @@ def test_what_is_whole_and_was_told_of_is_not_sent_again(asked, take, ledger, sc
     ],
     ids=["rehearsed", "another dataset", "not to be read"],
 )
-def test_what_is_whole_but_perhaps_not_what_would_be_measured_now_is_for_its_node_to_judge(
+def test_what_is_completed_but_perhaps_not_what_would_be_measured_now_is_for_its_node_to_judge(
     asked, take, ledger, scripts, known, run
 ):
     take(asked(dataset="of digits"))
@@ -156,7 +156,7 @@ def test_what_is_whole_but_perhaps_not_what_would_be_measured_now_is_for_its_nod
 
 
 @pytest.mark.parametrize("known", [None, "of digits"])
-def test_what_is_whole_stands_where_its_dataset_is_what_it_was_or_is_not_known_here(
+def test_what_is_completed_stands_where_its_dataset_is_what_it_was_or_is_not_known_here(
     asked, take, ledger, scripts, known
 ):
     take(asked(dataset=known))
@@ -165,7 +165,7 @@ def test_what_is_whole_stands_where_its_dataset_is_what_it_was_or_is_not_known_h
     assert take(asked(dataset=known))[0] == {}
 
 
-def test_what_became_whole_while_no_one_waited_is_still_to_be_told_of(asked, take, scripts):
+def test_what_was_completed_while_no_one_waited_is_still_to_be_told_of(asked, take, scripts):
     run = asked()
     take(run)
     whole(run)

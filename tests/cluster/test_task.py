@@ -38,7 +38,7 @@ def test_a_node_is_given_the_command_itself_and_its_runs_folder(asked):
     assert (typed["hydra.mode"], typed["hydra/launcher"], typed["hydra.job.num"]) == ("RUN", "basic", "3")
 
 
-def test_a_job_leaves_a_record_alone_and_measures_nothing_anew_that_is_whole(asked):
+def test_a_job_leaves_a_record_alone_and_measures_nothing_anew_that_is_completed(asked):
     assert {"tracking=none", "tracking.tensorboard=true", "sweep.resume=true"} <= {*asked().arguments}
 
 

@@ -192,7 +192,7 @@ def test_a_signal_leaves_the_rest_to_go_on(under_way, cluster, capsys):
     assert "left in Slurm: 1 job" in capsys.readouterr().out
 
 
-def test_what_was_whole_before_is_told_of_at_once(cluster, ledger, monkeypatch):
+def test_what_was_completed_before_is_told_of_at_once(cluster, ledger, monkeypatch):
     monkeypatch.setattr(wait, "submit_missing", lambda *_: {1: "17"})
     cluster.have("17", "COMPLETED")
     told = []

@@ -21,7 +21,7 @@ GONE = this_process()._replace(began="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
 STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
 WRITERS = {records.__file__, atomic_files.__file__}
-EARLIER = ("failed", "whole")
+EARLIER = ("failed", "completed")
 """How the attempts ended that the one which crashes finds."""
 
 
@@ -85,31 +85,33 @@ def read(record):
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert len(record.steps()) >= len(record.windows()) * len(STEP)
-        assert (told == "whole") == record.is_completed(record.run()["identity"])
+        assert (told == "completed") == record.is_completed(record.run()["identity"])
     return told
 
 
-def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_ends_whole(tmp_path):
+def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_completes(tmp_path):
     (tmp_path / "earlier").mkdir()
     for number, end in enumerate(EARLIER):
         live(Record(tmp_path / "earlier"), f"run{number}", end)
     states = []
     for line in count():
         record = Record(shutil.copytree(tmp_path / "earlier", tmp_path / str(line)))
-        if not crashes_at(line, record, lambda record: live(record, "run2", "whole")):
+        if not crashes_at(line, record, lambda record: live(record, "run2", "completed")):
             break
         states.append((read(record), "run2" in kept(record)))
         crashed = kept(record).get("run2")
-        live(record, "run3", "whole")
-        assert read(record) == "whole"
+        live(record, "run3", "completed")
+        assert read(record) == "completed"
         assert list(record.folder.rglob(CHECKPOINT)) == []
         runs = kept(record)
         assert runs.pop("run2", None) == crashed
         assert runs == {"run0": WINDOWS, "run1": WINDOWS, "run3": WINDOWS}
     distinct = [states[0], *(later for earlier, later in pairwise(states) if later != earlier)]
-    assert distinct[:2] == [("whole", False), ("planned", False)], "what was whole before is so until it is set aside"
-    # A summary whose whole.json never came is a run that was measured, and never said to be whole.
-    assert distinct[2:] == [("killed", True), ("failed", True), ("whole", True)]
+    assert distinct[:2] == [("completed", False), ("planned", False)], (
+        "what was completed before is so until it is set aside"
+    )
+    # A summary whose completed.json never came is a run that was measured, and never said to be completed.
+    assert distinct[2:] == [("killed", True), ("failed", True), ("completed", True)]
     assert len(states) > 100
 
 
@@ -129,7 +131,7 @@ def test_a_crash_at_any_line_of_going_back_leaves_what_the_run_goes_on_from(tmp_
 
 
 @pytest.mark.parametrize("name", ["epochs.jsonl", "steps.bin", "losses.bin", "power.csv"])
-def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_whole(tmp_path, name):
+def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_complete(tmp_path, name):
     record = Record(tmp_path)
     live(record, "run0", "killed")
     whole = (tmp_path / name).read_bytes()

@@ -100,7 +100,7 @@ def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is
     assert record.summary()["failure"] == {"kind": "killed", "message": "the training process was killed by SIGKILL"}
     assert record.summary()["state"] == "failed"
     assert record.summary()["metrics"]["total/epochs"] >= measured >= 1
-    assert [record.summary()["state"] for record in project.records()] == ["failed", "whole"]
+    assert [record.summary()["state"] for record in project.records()] == ["failed", "completed"]
     assert project.shown("status") == ["FAILED", "FINISHED"]
     tags = project.rows("select value from tags where key = 'epochmeter.failure'")
     assert tags == [("killed",)]

@@ -26,7 +26,7 @@ def ended_by(new_project):
         process.send_signal(number)
         process.communicate(timeout=60)
         project.until(lambda: not project.at_work_in(record.folder))
-        assert not record.is_completed(), "it was whole before the signal came"
+        assert not record.is_completed(), "it was completed before the signal came"
         return project
 
     return end
@@ -104,7 +104,7 @@ def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_
     assert metrics["steady/e2e_s"] == pytest.approx(sum(steady) / 4)
 
 
-def test_a_run_that_is_whole_has_no_checkpoint(killed):
+def test_a_run_that_is_completed_has_no_checkpoint(killed):
     assert killed.record().is_completed()
     assert not (killed.record().folder / CHECKPOINT).exists()
 
@@ -117,7 +117,7 @@ def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(e
     assert learned(project.record()) == learned(never_ended)
 
 
-def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_whole_then(ended_by, never_ended):
+def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_completed_then(ended_by, never_ended):
     project = ended_by(signal.SIGINT)
     first = project.record().folder
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
@@ -203,7 +203,7 @@ def test_where_its_target_was_reached_nothing_more_is_trained(new_project):
     process.communicate()
     record = project.record()
     project.until(lambda: not project.at_work_in(record.folder))
-    assert not record.is_completed(), "it was whole before it was killed"
+    assert not record.is_completed(), "it was completed before it was killed"
     windows = record.windows()
     assert project.run("train", *asked).returncode == 0
     assert record.windows() == windows

@@ -41,7 +41,7 @@ def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_
     assert lines[-1] == lines[0]
 
 
-def test_a_sweep_that_is_whole_is_not_measured_again_but_shown(again):
+def test_a_sweep_that_is_completed_is_not_measured_again_but_shown(again):
     before = again.record().run()
     done = again.run("train", *again.asked)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "skipped"})
@@ -68,7 +68,7 @@ def test_a_changed_default_is_a_changed_job(again):
 
 def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again):
     folder = again.record().folder
-    for late in ("whole.json", "summary.json"):
+    for late in ("completed.json", "summary.json"):
         (folder / late).unlink()
     for cut in ("epochs.jsonl", "job.json", "steps.bin"):
         (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
@@ -149,7 +149,7 @@ def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed
     assert [repeat for _, (_, repeat) in sorted(taken.items())] == [0, 0, 0, 1, 1, 1]
     assert len(set(taken.values())) == 6
     assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
-    (project.records()[4].folder / "whole.json").unlink()
+    (project.records()[4].folder / "completed.json").unlink()
     again = project.run("train", *asked)
     assert table(again.stdout) == {**dict.fromkeys("01235", "skipped"), "4": "completed"}
     assert points(project) == taken
@@ -220,9 +220,9 @@ def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stub
     assert first["waited_s"] < 1
     assert 0 < second["waited_s"] < 3.5
     assert {"temperature_c"} & first.keys() or first["reason"]
-    (project.records()[1].folder / "whole.json").unlink()
+    (project.records()[1].folder / "completed.json").unlink()
     begun = project.run("train", *asked)
-    assert "Cooling down" not in begun.stdout  # whole runs need no rest, and no run of this command's was before
+    assert "Cooling down" not in begun.stdout  # completed runs need no rest, and no run of this command's was before
 
 
 @pytest.mark.system

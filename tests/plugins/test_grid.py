@@ -75,7 +75,7 @@ def test_a_random_order_is_a_permutation_of_the_grid_that_its_seed_tells():
     assert found != shuffle_points(GRID, seed=2)
 
 
-def test_repeats_in_random_order_are_whole_blocks_each_with_a_permutation_of_its_own():
+def test_repeats_in_random_order_are_complete_blocks_each_with_a_permutation_of_its_own():
     found = shuffle_points(REPEATED, seed=0)
     blocks = [found[first : first + len(GRID)] for first in range(0, len(found), len(GRID))]
     assert [{point[0] for point in block} for block in blocks] == [{f"repeat={repeat}"} for repeat in range(4)]
@@ -131,7 +131,7 @@ def test_completed_runs_of_the_same_command_are_counted_before_anything_is_compo
     points(sweeper(), "batch=8,16,32")
     for number in range(completed):
         (run := tmp_path / "sweep" / str(number)).mkdir()
-        (run / "whole.json").write_text("{}")
+        (run / "completed.json").write_text("{}")
     monkeypatch.setattr(plugin, "check_configurations", lambda *asked: print("composing"))
     points(sweeper(), "batch=8,16,32")
     assert capsys.readouterr().out == f"{said}composing\n"

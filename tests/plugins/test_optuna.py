@@ -32,7 +32,7 @@ PATIENCE_S = 600
 class Runs:
     """A launcher whose runs leave records, of an energy and a time that go by what was typed, and measure nothing.
 
-    What is whole stays so; a run of a batch that is among `fails` fails.
+    What is completed stays so; a run of a batch that is among `fails` fails.
     """
 
     def __init__(self, folder, fails=(), **metrics):
@@ -46,7 +46,7 @@ class Runs:
         record.folder.mkdir(exist_ok=True)
         batch = int(dict(override.split("=") for override in typed)["batch"])
         if not record.is_completed():
-            state = "failed" if batch in self.fails else "whole"
+            state = "failed" if batch in self.fails else "completed"
             metrics = {ENERGY: float(batch), TIME: 1 / batch, "total/energy_j": 1.0, **self.metrics}
             run = {"overrides": typed, "energy": {"reason": None if metrics[ENERGY] else "no meter here"}}
             record.describe({}, run)
@@ -175,7 +175,7 @@ def test_a_folder_whose_run_was_cut_off_before_it_told_what_it_is_is_taken_again
     assert [number for number, _ in searching.launcher.launched] == [0]
 
 
-def test_a_run_tells_nothing_before_it_is_whole(tmp_path):
+def test_a_run_tells_nothing_before_it_is_completed(tmp_path):
     assert trial_result(tmp_path).metrics == {}
     write_json(tmp_path / "summary.json", {"state": "killed", "metrics": {TIME: 1.0}})
     assert trial_result(tmp_path).metrics == {}

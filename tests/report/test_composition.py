@@ -43,11 +43,11 @@ def test_it_is_told_of_the_runs_that_were_chosen_alone():
 def test_the_answer_comes_first_and_after_it_what_changed():
     found = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
     slower = [replace(each, sweep="before", metrics={**each.metrics, "steady/e2e_s": 20.0}) for each in found]
-    failed = replace(found[0], number=4, state="failed", excluded_because="not whole (failed)", sweep="before")
+    failed = replace(found[0], number=4, state="failed", excluded_because="not completed (failed)", sweep="before")
     told = compose(sweep(*(replace(each, sweep="after") for each in found)), Asked(), sweep(*slower, failed))
     assert names(told) == ["answer", "comparison"]
     assert told.title == "after against before"
-    assert told.notes == ["before: Left out: 1 of 5 runs: not whole (failed)."]
+    assert told.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
 
 
 def test_a_run_that_both_sweeps_hold_is_no_change_between_them():

@@ -162,11 +162,11 @@ def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
 def test_a_plain_sweep_is_a_table_and_what_to_run(tmp_path):
     found = [row(n, "warm", 2.0 + n, job_keys={"cache": "keep"}, typed={"batch": str(n)}) for n in range(2)]
     text = printed(sweep(tmp_path, found))
-    assert "No stall analysis: it takes whole runs of supply=tensors, warm and cold. Run:" in text
+    assert "No stall analysis: it takes completed runs of supply=tensors, warm and cold. Run:" in text
     assert "experiment=stalls" in text
     lines = text.splitlines()
     assert lines[1].split()[:3] == ["run", "batch", "state"]
-    assert lines[2].split() == ["0", "0", "whole", "2.00", "-", "-", "-", "-"]
+    assert lines[2].split() == ["0", "0", "completed", "2.00", "-", "-", "-", "-"]
     assert not (tmp_path / "stalls.json").exists()
 
 
@@ -179,7 +179,7 @@ def test_what_is_left_out_is_counted_and_rehearsals_decide_nothing(tmp_path):
 
 def test_a_condition_that_is_missing_is_named(tmp_path):
     text = printed(sweep(tmp_path, rows([], T3, T2)))
-    assert "no whole run of supply=tensors" in " ".join(text.split())
+    assert "no completed run of supply=tensors" in " ".join(text.split())
     assert not (tmp_path / "stalls.md").exists()
 
 
@@ -187,8 +187,8 @@ def test_a_condition_that_ran_on_another_host_is_missing_on_this_and_said_to_be_
     other, *found = [replace(each, host="h1") for each in rows([1.0], T3, T2)]
     here, there = analyses([*found, replace(other, host="h2")])
     assert incomplete(here).startswith(
-        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no whole run of supply=tensors on that host, "
-        "beside which no other's stands (tensors ran on h2). Run: "
+        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no completed run of supply=tensors on that "
+        "host, beside which no other's stands (tensors ran on h2). Run: "
     )
     assert "supply=warm, cold on that host, beside which no other's stands (warm ran on h1; cold ran on h1)" in (
         incomplete(there)

@@ -27,11 +27,11 @@ def unpacked(whole, name):
 
 
 def test_all_of_it_is_in_the_file():
-    whole = html("a sweep", [page()], EVERY, "<p>the table</p>", ["Left out: 1 of 9 runs: not whole."])
+    whole = html("a sweep", [page()], EVERY, "<p>the table</p>", ["Left out: 1 of 9 runs: not completed."])
     assert sorted(json.loads(unpacked(whole, "pictures"))) == sorted(chart.name for chart in EVERY)
     assert "plotly.js v" in unpacked(whole, "plotly")
     assert unpacked(whole, "runs-packed") == "<p>the table</p>"
-    assert "Left out: 1 of 9 runs: not whole." in whole
+    assert "Left out: 1 of 9 runs: not completed." in whole
     assert not re.findall(r'(?:src|href)="(?!#)', whole), "nothing is fetched"
     assert "default-src 'none'" in whole
 

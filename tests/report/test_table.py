@@ -21,7 +21,7 @@ def awkward():
              "none": None, "nothing": "", "below": {"nothing": "", "/a/b": 1}, "formula": "=cmd|' /C calc'!A0",
              "less": "-5", "fraction": -5.0, "plus": "+1", "at": "@SUM(A1)", "tab": "\t=1", "cut": "\udcff",
              "word": "NaN", "yes": "true", "sure": True, "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
-        state="whole", sweep="a sweep, of 'mine'", host="1e3", link="http://127.0.0.1:5000/#/runs/a?b=1&c=2",
+        state="completed", sweep="a sweep, of 'mine'", host="1e3", link="http://127.0.0.1:5000/#/runs/a?b=1&c=2",
         rehearsal=["storage=sd asked for"], excluded_because="a rehearsal (storage=sd asked for)", cores=8,
         power_limited_devices=2, added=["+note"], energy_source="counter", energy_domains=["VDD_IN"],
         experiment="edge/grid", storage={"medium": "nvme"},

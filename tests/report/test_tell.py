@@ -89,8 +89,8 @@ def test_what_is_not_whole_is_left_out_and_counted_on_the_page_too(tmp_path):
     sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)])
     write(tmp_path, on_two(2, 999.0), state="failed")
     text = printed(tmp_path)
-    assert "Left out: 1 of 3 runs: not whole (failed)." in text
-    assert "Left out: 1 of 3 runs: not whole (failed)." in (tmp_path / "scaling.md").read_text()
+    assert "Left out: 1 of 3 runs: not completed (failed)." in text
+    assert "Left out: 1 of 3 runs: not completed (failed)." in (tmp_path / "scaling.md").read_text()
     assert "999" not in text
 
 

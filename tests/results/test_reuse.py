@@ -25,7 +25,9 @@ from epochmeter.sweep.sweep_folder import read_points, write_points
 CONFIGURATION = "batch8"
 
 
-def completed(folder, repeat=0, configuration=CONFIGURATION, state="whole", rehearsal=(), old=False, at="2026-11-20"):
+def completed(
+    folder, repeat=0, configuration=CONFIGURATION, state="completed", rehearsal=(), old=False, at="2026-11-20"
+):
     """A run of two epochs as a command leaves it; an `old` one was written before configurations were."""
     folder.mkdir(parents=True)
     record = Record(folder)
@@ -40,9 +42,9 @@ def completed(folder, repeat=0, configuration=CONFIGURATION, state="whole", rehe
     metrics = {"total/epochs": 2, "steady/e2e_s": 1.5}
     summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
     record.write_summary(summary, identity, None if old else configuration)
-    if state == "whole":
-        told = read_json(folder / "whole.json")
-        write_json(folder / "whole.json", {**told, "finished": at})
+    if state == "completed":
+        told = read_json(folder / "completed.json")
+        write_json(folder / "completed.json", {**told, "finished": at})
     return record
 
 
@@ -108,9 +110,9 @@ def cut(name):
 
 @pytest.mark.parametrize(
     "harm",
-    [cut("steps.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("whole.json"), cut("job.json"),
-     lambda folder: (folder / "steps.bin").unlink(), lambda folder: (folder / "whole.json").unlink()],
-    ids=["steps", "epochs", "summary", "whole", "job", "no steps", "not completed"],
+    [cut("steps.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("completed.json"), cut("job.json"),
+     lambda folder: (folder / "steps.bin").unlink(), lambda folder: (folder / "completed.json").unlink()],
+    ids=["steps", "epochs", "summary", "completed", "job", "no steps", "not completed"],
 )  # fmt: skip
 def test_damaged_or_incomplete_run_is_not_reused(tmp_path, new, harm):
     record = completed(tmp_path / "A" / "0")

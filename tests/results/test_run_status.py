@@ -25,7 +25,7 @@ def ended(record, end):
 
 def test_run_without_job_is_planned(record):
     assert status_of(record) == "planned"
-    ended(record, "whole")  # what another attempt left, when it was to be set aside
+    ended(record, "completed")  # what another attempt left, when it was to be set aside
     assert status_of(record) == "planned"
 
 
@@ -39,7 +39,7 @@ def test_run_without_an_end_whose_process_is_gone_was_killed(record):
     assert status_of(record) == "killed"
 
 
-@pytest.mark.parametrize("end", ["whole", "failed", "killed"])
+@pytest.mark.parametrize("end", ["completed", "failed", "killed"])
 @pytest.mark.parametrize("process", [{}, GONE], ids=["alive", "gone"])
 def test_recorded_end_has_precedence(record, end, process):
     begun(record, **process)
@@ -50,20 +50,20 @@ def test_recorded_end_has_precedence(record, end, process):
 
 def test_summary_without_completion_is_not_completed(record, tmp_path):
     begun(record, **GONE)
-    ended(record, "whole")
-    (tmp_path / "whole.json").unlink()
+    ended(record, "completed")
+    (tmp_path / "completed.json").unlink()
     assert status_of(record) == "failed"
-    assert status_of(record, ended="whole") == "failed"
+    assert status_of(record, ended="completed") == "failed"
 
 
 def test_summary_of_a_living_process_is_running(record, tmp_path):
     begun(record)
-    ended(record, "whole")
-    (tmp_path / "whole.json").unlink()
+    ended(record, "completed")
+    (tmp_path / "completed.json").unlink()
     assert status_of(record) == "running"
 
 
-@pytest.mark.parametrize(("end", "told"), [("whole", "failed"), ("failed", "failed"), ("killed", "killed")])
+@pytest.mark.parametrize(("end", "told"), [("completed", "failed"), ("failed", "failed"), ("killed", "killed")])
 def test_controllers_end_counts_if_the_record_has_none(record, end, told):
     begun(record)
     assert status_of(record, ended=end) == told

@@ -55,7 +55,7 @@ def test_no_secret_is_kept_in_a_windows_line():
     assert "hunter2" not in note
 
 
-def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_whole():
+def test_a_worker_that_dies_in_its_trace_leaves_a_note_and_the_run_completed():
     def messages():
         yield TraceFailed("no trace")
         raise WorkerError("oom", "the kernel killed the worker")

@@ -51,9 +51,9 @@ def ended(order, terminal):
     return by
 
 
-def test_a_run_that_nothing_disturbs_is_whole(ended):
+def test_a_run_that_nothing_disturbs_is_completed(ended):
     outcome, record = ended()
-    assert (outcome.state, outcome.failure, outcome.stop) == ("whole", None, None)
+    assert (outcome.state, outcome.failure, outcome.stop) == ("completed", None, None)
     assert record.is_completed(record.run()["identity"])
     assert record.summary()["failure"] is None
 
@@ -95,7 +95,7 @@ def test_an_error_that_a_stop_meets_on_its_way_out_does_not_hide_it(ended):
     assert record.summary()["failure"] == {"kind": "stopped", "message": "stopped by a signal"}
 
 
-def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_whole(ended, monkeypatch):
+def test_a_record_that_cannot_be_concluded_fails_a_run_that_was_completed(ended, monkeypatch):
     monkeypatch.setattr(
         "epochmeter.shared.record.Record.write_summary", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
@@ -162,7 +162,7 @@ def test_a_second_signal_while_the_end_is_written_waits_for_it(ended, monkeypatc
 
     monkeypatch.setattr(Record, "write_summary", interrupted)
     outcome, record = ended()
-    assert record.summary()["state"] == "whole"
+    assert record.summary()["state"] == "completed"
     assert isinstance(outcome.stop, SystemExit)
     assert outcome.stop.code == 128 + signal.SIGTERM
 
@@ -184,7 +184,7 @@ def test_run_that_is_stopped_while_it_is_published_is_completed_and_waits_to_be_
 
     monkeypatch.setattr(experiment, "run_first_node", measure)
     outcome = run(the, terminal)
-    assert (outcome.state, outcome.failure) == ("whole", None)
+    assert (outcome.state, outcome.failure) == ("completed", None)
     assert isinstance(outcome.stop, KeyboardInterrupt)
     assert Record(the.folder).is_completed()
     multirun = the.folder.parents[1]
@@ -272,7 +272,7 @@ def test_a_limit_that_may_not_be_set_fails_only_its_own_run(limited, monkeypatch
         outcome = limited("power_limit=65")
     assert (outcome.state, outcome.failure) == ("failed", "the kernel refused to write 65000000")
     assert limited.journal() == []
-    assert (limited().state, limited("power_limit=65").state) == ("whole", "whole")
+    assert (limited().state, limited("power_limit=65").state) == ("completed", "completed")
     assert limited.board.read(LIMIT) == "95000000"
 
 
@@ -283,22 +283,22 @@ def test_a_limit_that_is_switched_off_is_refused_before_anything_is_written(limi
     assert "hint: echo 1 | sudo tee" in outcome.failure
     assert not (tmp_path / "lock_dir").exists()
     assert limited.journal() == []
-    assert limited().state == "whole"
+    assert limited().state == "completed"
 
 
 def test_a_setting_that_cannot_be_restored_refuses_the_runs_that_change_it_and_no_others(limited, monkeypatch):
     with monkeypatch.context() as killed:
         killed.setattr(AppliedSettings, "restore_all", lambda holding: [])
-        assert limited("power_limit=65").state == "whole"
+        assert limited("power_limit=65").state == "completed"
     assert limited.board.read(LIMIT) == "65000000"
     with monkeypatch.context() as change:
         change.setattr(privilege, "write_file", lambda file, text: (_ for _ in ()).throw(RuntimeError("no right to")))
         free, wants = limited(), limited("power_limit=50")
     (entry,) = limited.journal()
-    assert (free.state, free.notes) == ("whole", ["RAPL could not be restored to its original 95 W."])
+    assert (free.state, free.notes) == ("completed", ["RAPL could not be restored to its original 95 W."])
     assert wants.state == "failed"
     assert wants.failure.endswith(f"95 W\nhint: echo 95000000 | sudo tee {limited.board.root / LIMIT} && rm {entry}")
-    assert limited("power_limit=50").state == "whole"
+    assert limited("power_limit=50").state == "completed"
     assert (limited.board.read(LIMIT), limited.journal()) == ("95000000", [])
 
 

@@ -62,7 +62,7 @@ def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed)
 
 def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_how_it_ended(begun, closed, tmp_path):
     record = begun("0", GONE)
-    write_json(record.folder / "summary.json", {"state": "whole", "metrics": {}, "notes": [], "failure": None})
+    write_json(record.folder / "summary.json", {"state": "completed", "metrics": {}, "notes": [], "failure": None})
     queue.dequeue(record)  # it was shown
     (said,) = closed()
     assert said.startswith("run sweep/0 is marked as failed: ")

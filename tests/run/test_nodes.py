@@ -104,7 +104,7 @@ def test_a_sweep_on_several_nodes_is_refused():
         run_folder_factory(lambda *_: Path("record"), STEP)([], True, False)
 
 
-def test_a_whole_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
+def test_a_completed_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
     forbid_multi_node_resume(Node(), tmp_path)
     with pytest.raises(
         ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume=true`"

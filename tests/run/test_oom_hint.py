@@ -18,14 +18,14 @@ JOB = {
 
 @pytest.fixture
 def ran(tmp_path):
-    """ran(number, whole=True, batch=..., ...) -> the record of a run in the one sweep there is."""
+    """ran(number, completed=True, batch=..., ...) -> the record of a run in the one sweep there is."""
 
-    def run(number, whole=True, **other):
+    def run(number, completed=True, **other):
         (folder := tmp_path / "sweep" / str(number)).mkdir(parents=True)
         record = Record(folder)
         record.describe({**JOB, **other}, {})
-        if whole:
-            write_json(folder / "whole.json", {"identity": "1d", "finished": "now"})
+        if completed:
+            write_json(folder / "completed.json", {"identity": "1d", "finished": "now"})
         return record
 
     return run
@@ -33,13 +33,13 @@ def ran(tmp_path):
 
 @pytest.fixture
 def failed(ran):
-    return ran(9, whole=False)
+    return ran(9, completed=False)
 
 
 def test_the_largest_batch_that_came_to_its_end_did_fit(ran, failed):
     ran(0, batch=64)
     ran(1, batch=128)
-    ran(2, batch=256, whole=False)
+    ran(2, batch=256, completed=False)
     assert largest_fitting_batch(failed) == 128
     said = oom_message("batch=512 ran out of memory (the GPU's peak was 3.1 GB)", failed)
     assert said == (

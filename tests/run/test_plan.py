@@ -302,11 +302,11 @@ def test_a_changed_default_is_another_job(order):
     assert plan.resolve_plan(changed).run["identity"] != before.run["identity"] == same.run["identity"]
 
 
-def test_a_record_is_whole_already_only_for_the_very_job_that_it_holds(order):
+def test_a_record_is_completed_already_only_for_the_very_job_that_it_holds(order):
     first = plan.resolve_plan(order("batch=8"))
     assert not first.is_already_completed
     first.open_record()
-    first.record.write_summary({"state": "whole"}, first.run["identity"])
+    first.record.write_summary({"state": "completed"}, first.run["identity"])
     assert plan.resolve_plan(order("batch=8")).is_already_completed
     assert not plan.resolve_plan(order("batch=9")).is_already_completed
 
@@ -441,7 +441,7 @@ def test_a_limit_that_the_device_rounded_is_noted_as_it_is(order, rapl):
 def test_what_was_rehearsed_is_measured_once_the_machine_has_it(order, rapl):
     rehearsed = plan.resolve_plan(order("power_limit=100", of_sweep=True))
     rehearsed.describe(dataset={"digest": "d"})
-    rehearsed.record.write_summary({"state": "whole"}, rehearsed.run["identity"])
+    rehearsed.record.write_summary({"state": "completed"}, rehearsed.run["identity"])
     again = plan.resolve_plan(order("power_limit=100", of_sweep=True))
     again.run["identity"] = rehearsed.run["identity"]
     assert again.is_already_completed

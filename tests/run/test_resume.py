@@ -63,8 +63,8 @@ def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
     assert find_resume_point(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
 
 
-def test_a_whole_run_has_nothing_to_go_on_from(record):
-    write_json(record.folder / "whole.json", {"identity": "this job", "finished": ""})
+def test_a_completed_run_has_nothing_to_go_on_from(record):
+    write_json(record.folder / "completed.json", {"identity": "this job", "finished": ""})
     assert find_resume_point(record, JOB, RUN) == (None, {}, "")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record
 
-WHOLE = {"state": "whole", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
+COMPLETED = {"state": "completed", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
 
 
 @pytest.fixture
@@ -50,38 +50,38 @@ def test_last_line_without_newline_is_ignored(record, tmp_path):
 
 def test_running_run_has_no_summary(record):
     assert record.summary() is None
-    record.write_summary(WHOLE, "1d")
-    assert record.summary() == WHOLE
+    record.write_summary(COMPLETED, "1d")
+    assert record.summary() == COMPLETED
 
 
 def test_run_is_completed_by_its_conclusion(record):
     record.describe({}, {})
     assert not record.is_completed()
-    record.write_summary(WHOLE, "1d")
+    record.write_summary(COMPLETED, "1d")
     assert record.is_completed()
     assert record.is_completed("1d")
 
 
 def test_completion_without_a_job_is_ignored(record):
     """What a start that was killed left, as it set an earlier run aside."""
-    record.write_summary(WHOLE, "1d")
+    record.write_summary(COMPLETED, "1d")
     assert not record.is_completed()
 
 
 def test_completed_run_of_another_identity_is_not_this_run(record):
-    record.write_summary(WHOLE, "1d")
+    record.write_summary(COMPLETED, "1d")
     assert not record.is_completed("another")
 
 
 @pytest.mark.parametrize("state", ["failed", "killed"])
 def test_failed_run_has_a_summary_and_is_not_completed(record, state):
-    record.write_summary({**WHOLE, "state": state}, "1d")
+    record.write_summary({**COMPLETED, "state": state}, "1d")
     assert record.summary()["state"] == state
     assert not record.is_completed()
 
 
 def test_partial_completion_file_is_not_completed(record, tmp_path):
-    (tmp_path / "whole.json").write_text('{"identity": "1d')
+    (tmp_path / "completed.json").write_text('{"identity": "1d')
     assert not record.is_completed()
 
 

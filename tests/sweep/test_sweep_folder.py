@@ -230,11 +230,11 @@ def test_of_a_single_run_what_concerns_many_says_nothing():
     assert sweep_folder.command_hash(typed, many=False) == sweep_folder.command_hash(COMMAND, many=False)
 
 
-def test_points_that_are_noted_are_read_with_what_tells_them_apart_and_which_were_whole(tmp_path):
+def test_points_that_are_noted_are_read_with_what_tells_them_apart_and_which_were_completed(tmp_path):
     typed = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
     sweep_folder.write_points(tmp_path, typed)
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "whole.json").write_text("{}")
+    (tmp_path / "1" / "completed.json").write_text("{}")
     assert sweep_folder.read_points(tmp_path) == (typed, {"batch=8", "batch=16"}, {1})
 
 

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.parametrize(("fault", "seed"), [("SIGKILL of the steward", 1), ("record's disk full", 2)])
-def test_after_a_fault_the_same_command_ends_whole_and_nothing_is_left_of_it(project, tmp_path, fault, seed):
+def test_after_a_fault_the_same_command_completes_and_nothing_is_left_of_it(project, tmp_path, fault, seed):
     (tmp_path / "board").mkdir()
     try:
         found = inject(FAULTS[fault], Scene(project, tmp_path / "board", seed))

@@ -28,7 +28,7 @@ DIGITS = {
 }
 
 
-def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="whole", **run) -> Record:
+def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="completed", **run) -> Record:
     """A record with numbers that a real run could have; `state=None` leaves it in the middle of the run."""
     folder.mkdir(parents=True)
     record = Record(folder)
@@ -42,11 +42,11 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
         record.append(window("val", epoch, 0.02, 0.2, power_w if energy else None))
     if state:
         metrics = totals(epochs, stall_s, compute_s, power_w if energy else None)
-        failure = None if state == "whole" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+        failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
-    if state == "whole":
+    if state == "completed":
         finished = STARTED + timedelta(seconds=90)
-        write_json(folder / "whole.json", {"identity": "1d" * 8, "finished": finished.isoformat()})
+        write_json(folder / "completed.json", {"identity": "1d" * 8, "finished": finished.isoformat()})
     return record
 
 

@@ -38,7 +38,7 @@ def test_run_is_read_back_with_sweeps_that_reuse_it(store, make_record, tmp_path
 ESTIMATE = {"source": "estimated", "covers": "CPU", "reason": "no meter: its load times its TDP"}
 FOUR_RANKS = {"training": {"ranks": 4, "torch": "2.9", "python": "3.11"}, "storage": {"medium": "nvme"}}
 KINDS = {
-    "whole": {"limit": 100, "overrides": ["batch=16", "optimizer.lr=0.01", "+note='a | b'"]},
+    "completed": {"limit": 100, "overrides": ["batch=16", "optimizer.lr=0.01", "+note='a | b'"]},
     "of nothing but what it was by itself": {"overrides": []},
     "on two nodes": FOUR_RANKS,
     "without energy": {"energy": False},

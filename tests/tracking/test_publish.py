@@ -83,7 +83,7 @@ def run_of(store, published):
     return store.client.get_run(published.run_id)
 
 
-def test_a_whole_record_becomes_a_finished_run(store, make_record):
+def test_a_completed_record_becomes_a_finished_run(store, make_record):
     record = make_record(batch=8, limit=100)
     run = run_of(store, publish(record, store))
     assert run.info.status == "FINISHED"
@@ -167,7 +167,7 @@ def test_every_file_of_the_record_is_an_artifact(store, make_record):
     (record.folder / ".half-written").write_bytes(b"")
     published = publish(record, store)
     there = {file.path for file in store.client.list_artifacts(published.run_id)}
-    assert there == {"job.json", "host.json", "epochs.jsonl", "summary.json", "whole.json", "trace.json.gz"}
+    assert there == {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json", "trace.json.gz"}
 
 
 def test_publishing_again_adds_nothing(store, make_record, points):
@@ -221,7 +221,7 @@ def test_a_window_whose_count_was_lost_is_not_logged_twice(store, make_record, p
 def test_a_run_grows_with_its_record(store, make_record, points):
     whole = make_record(epochs=3)
     lines = (whole.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
-    (whole.folder / "whole.json").rename(whole.folder / ".whole")
+    (whole.folder / "completed.json").rename(whole.folder / ".completed")
     (whole.folder / "summary.json").rename(whole.folder / ".summary")
     (whole.folder / "epochs.jsonl").write_text("".join(lines[:2]))
     described = whole.folder / "job.json"
@@ -231,7 +231,7 @@ def test_a_run_grows_with_its_record(store, make_record, points):
     assert {step for _, step, _ in points(published.run_id)} == {0}
     (whole.folder / "epochs.jsonl").write_text("".join(lines))
     (whole.folder / ".summary").rename(whole.folder / "summary.json")
-    (whole.folder / ".whole").rename(whole.folder / "whole.json")
+    (whole.folder / ".completed").rename(whole.folder / "completed.json")
     assert publish(whole, store).run_id == published.run_id
     assert run_of(store, published).info.status == "FINISHED"
 

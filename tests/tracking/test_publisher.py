@@ -40,7 +40,7 @@ def either(request, make_record, store, monkeypatch):
 def test_every_publisher_can_be_started_asked_and_closed(either):
     either.start()
     either.flush(limit_s=5)
-    assert isinstance(either.close(limit_s=20, ended="whole"), Published | None)
+    assert isinstance(either.close(limit_s=20, ended="completed"), Published | None)
 
 
 def test_a_run_is_published_by_its_end(make_record, store):

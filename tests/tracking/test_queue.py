@@ -39,10 +39,10 @@ def test_run_is_queued_from_start_until_published(queued, multirun):
     assert folders(multirun) == ["sweep/1"]
 
 
-@pytest.mark.parametrize("end", [None, "whole"], ids=["no summary", "a summary that no end followed"])
+@pytest.mark.parametrize("end", [None, "completed"], ids=["no summary", "a summary that no end followed"])
 def test_run_without_a_recorded_end_stays(queued, multirun, end):
     record = queued(0, state=end)
-    (record.folder / "whole.json").unlink(missing_ok=True)
+    (record.folder / "completed.json").unlink(missing_ok=True)
     queue.dequeue(record)
     assert folders(multirun) == ["sweep/0"]
 

@@ -45,13 +45,13 @@ def test_what_a_node_is_making_is_left_to_the_command_that_sent_it(project, sent
 
 
 def test_a_run_that_has_ended_on_its_node_is_left_too_until_that_was_told_of(project, sent, store):
-    sent(state="whole")
+    sent(state="completed")
     project()
     assert statuses(store) == []
 
 
 def test_what_was_told_of_is_shown_though_it_was_meant_to_be_shown_nowhere(project, sent, store):
-    sent(0, told=True, state="whole")
+    sent(0, told=True, state="completed")
     sent(1)
     project()
     assert statuses(store) == ["FINISHED"]
@@ -78,7 +78,7 @@ def test_what_this_host_makes_is_shown_wherever_it_was_meant_to_be(project, make
 
 
 def test_a_record_that_cannot_be_read_beside_what_was_sent_is_told_of(project, sent, capsys):
-    record = sent(told=True, state="whole")
+    record = sent(told=True, state="completed")
     write_json(record.folder / "job.json", {})
     assert project() == 1
     assert f"cannot publish {record.folder}: " in capsys.readouterr().err

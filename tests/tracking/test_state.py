@@ -12,7 +12,7 @@ from epochmeter.tracking.state import ended_s, recorded_status, started_s, statu
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 
-@pytest.mark.parametrize(("told", "shown"), [("whole", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
+@pytest.mark.parametrize(("told", "shown"), [("completed", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
 def test_end_maps_to_mlflow_status(make_record, told, shown):
     record = make_record(state=told)
     assert (status_of(record), recorded_status(record)) == (shown, shown)

@@ -131,8 +131,8 @@ def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
     tracker.start()
     for _ in range(2):
         tracker.flush(0.5)
-    assert tracker.close(ended="whole") == "where it is shown"
-    assert beside.asked == ["start", 0.5, 0.5, "whole"]
+    assert tracker.close(ended="completed") == "where it is shown"
+    assert beside.asked == ["start", 0.5, 0.5, "completed"]
     assert [record.message for record in caplog.records] == [
         "TensorBoard does not show all of this run: [Errno 28] No space left on device"
     ]

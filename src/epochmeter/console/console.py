@@ -257,7 +257,7 @@ class Terminal:
         for (state, failure), (first, *more) in numbers.items():
             runs = f"runs {', '.join(map(str, [first, *more]))}" if more else f"run {first}"
             self.info(errors.format_error(failure).replace("error: ", f"error: {runs} {state}: ", 1), style="red")
-        if any(outcome.state != "whole" for outcome in outcomes):
+        if any(outcome.state != "completed" for outcome in outcomes):
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
             self.info(line)

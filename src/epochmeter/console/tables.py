@@ -47,7 +47,7 @@ SCORES = {
     "val/loss": "validation loss {:.4f}",
     "val/accuracy": "validation accuracy {:.1%}",
 }
-STATE_STYLES = {"whole": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
+STATE_STYLES = {"completed": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
 """State of a run -> its name in the terminal and its color."""
 
 

@@ -18,7 +18,7 @@ SUPPLIES = {"tensors": "ready tensors", "warm": "all in the page cache", "cold":
 
 
 def page(found: Sequence[Analysis | Incomplete]) -> Page | None:
-    """Where the stalls of each job come from, and what is lacking to tell; None where no analysis is whole."""
+    """Where the stalls of each job come from, and what is lacking to tell; None where no analysis is complete."""
     whole = [told for told in found if isinstance(told, Analysis)]
     if not whole:
         return None
@@ -118,7 +118,7 @@ def incomplete(told: Incomplete) -> str:
     missing = ", ".join(told.missing)
     there = "; ".join(f"{name} ran on {', '.join(hosts)}" for name, hosts in told.elsewhere.items())
     here = f" on that host, beside which no other's stands ({there})" if there else ""
-    return f"{told.title}: no stall analysis: no whole run of supply={missing}{here}. Run: {WHAT_TO_RUN}"
+    return f"{told.title}: no stall analysis: no completed run of supply={missing}{here}. Run: {WHAT_TO_RUN}"
 
 
 def _times(told: Analysis) -> Grid:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from epochmeter.report.composition import Report
 
-NO_STALLS = f"No stall analysis: it takes whole runs of supply=tensors, warm and cold. Run: {diagnosis.WHAT_TO_RUN}"
+NO_STALLS = f"No stall analysis: it takes completed runs of supply=tensors, warm and cold. Run: {diagnosis.WHAT_TO_RUN}"
 BESIDE = ("answer", "comparison", "differences")
 """Pages of a report that are no analysis of some of its runs: the terminal lists those below them."""
 MOST_PRINTED = 40

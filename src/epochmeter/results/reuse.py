@@ -23,7 +23,7 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class CompletedRun(NamedTuple):
-    """A completed run, by its `whole.json`, which is written when a run is completed."""
+    """A completed run, by its `completed.json`, which is written when a run is completed."""
 
     finished: str
     identity: str
@@ -34,7 +34,7 @@ class ReusePool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
-        """Read `whole.json` of every run in other sweeps, and the references of this sweep.
+        """Read `completed.json` of every run in other sweeps, and the references of this sweep.
 
         Args:
             sweep: the sweep's folder, in the folder of all sweeps.
@@ -42,7 +42,7 @@ class ReusePool:
         self._sweep = sweep
         # By identity, and by the identity of the configuration's first repeat.
         self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
-        for completion in sweep.parent.glob("[!.]*/[0-9]*/whole.json"):
+        for completion in sweep.parent.glob("[!.]*/[0-9]*/completed.json"):
             if completion.parents[1] != sweep:
                 self._add(completion)
         referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
@@ -96,7 +96,7 @@ def find_completed(folder: Path, identity: str, configuration: str, repeat: int)
     """
     record = referenced_record(folder)
     if record:
-        completion = read_json(record.folder / "whole.json")
+        completion = read_json(record.folder / "completed.json")
         if identity in completion.values() or configuration in completion.values():
             return record
     return reuse_pool(folder.parent).take(identity, configuration, repeat)
@@ -113,7 +113,7 @@ def is_usable(record: Record, identity: str) -> bool:
             record.is_completed(identity)
             and run["identity"] == identity
             and not run["rehearsal"]
-            and summary["state"] == "whole"
+            and summary["state"] == "completed"
             and summary["metrics"]["total/epochs"] == sum(not is_partial(epoch) for epoch in epochs)
             and has_all_windows(measured, len(epochs), record.job()["evaluate"])
             and rows >= step_count(windows)

@@ -14,14 +14,14 @@ from epochmeter.shared.record import Record
 
 @dataclass
 class RunResult:
-    """How a run ended: whole (completed), failed or killed.
+    """How a run ended: completed, failed or killed.
 
     Attributes:
         number: Number in the sweep.
         overrides: Overrides of the run.
         of_sweep: Whether it belongs to a sweep.
         folder: The run folder.
-        state: `whole`, `failed` or `killed`.
+        state: `completed`, `failed` or `killed`.
         kind: Class of the failure.
         failure: Message of the failure.
         earlier: Whether it was completed before this command.
@@ -43,7 +43,7 @@ class RunResult:
     overrides: list[str]
     of_sweep: bool = False
     folder: Path | None = None
-    state: str = "whole"
+    state: str = "completed"
     kind: str | None = None
     failure: str | None = None
     earlier: bool = False

@@ -1,8 +1,8 @@
-"""State of a run, from its folder: planned, running, and then whole (completed), failed or killed.
+"""State of a run, from its folder: planned, running, and then completed, failed or killed.
 
 planned   its folder exists without a job.json
 running   job.json exists, and the process that measures it is alive
-whole     whole.json exists: it is completed
+completed completed.json exists
 failed    according to summary.json
 killed    according to summary.json; or there is no end, and the process is gone
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.shared.record import Record
 
-PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "whole", "failed", "killed"
+PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "completed", "failed", "killed"
 
 
 def status_of(record: Record, ended: str | None = None) -> str:
@@ -20,7 +20,7 @@ def status_of(record: Record, ended: str | None = None) -> str:
 
     Args:
         record: The run folder.
-        ended: The end as the controller knows it (whole, failed or killed), for a record that could not be written.
+        ended: The end as the controller knows it (completed, failed or killed), for a record that could not be written.
     """
     if not (record.folder / "job.json").exists():
         return PLANNED
@@ -29,7 +29,7 @@ def status_of(record: Record, ended: str | None = None) -> str:
         return recorded
     if ended is None and is_alive(process_of(record)):
         return RUNNING
-    if record.summary():  # measured completely, but `whole.json` could not be written
+    if record.summary():  # measured completely, but `completed.json` could not be written
         return FAILED
     return KILLED if ended in (None, KILLED) else FAILED
 

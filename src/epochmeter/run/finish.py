@@ -72,7 +72,7 @@ def finalizing(plan: Plan, outcome: RunResult, publish: Tracker, terminal: Termi
 
 def write_summary(plan: Plan, outcome: RunResult) -> None:
     """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
-    outcome.notes += resume_hint(plan) if outcome.state != "whole" else []
+    outcome.notes += resume_hint(plan) if outcome.state != "completed" else []
     try:
         summary = build_summary(plan.record, plan.job, plan.run, outcome)
         ended = datetime.now().astimezone().isoformat()
@@ -118,7 +118,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         outcome.metrics.update(between.metrics)
         outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
         epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
-        if epochs <= warmup and outcome.state == "whole" and not between.metrics:
+        if epochs <= warmup and outcome.state == "completed" and not between.metrics:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
@@ -164,7 +164,7 @@ def dedupe_notes(notes: Sequence[str]) -> list[str]:
 
 
 def note_links(published: Published | str | None, outcome: RunResult) -> None:
-    """Notes where the run is shown: its page, and, of one that is whole, the view that compares it; or why not."""
+    """Notes where the run is shown: its page, and, of one that is completed, the view that compares it; or why not."""
     if isinstance(published, str):
         outcome.publish_error = published
     elif published:
@@ -172,4 +172,4 @@ def note_links(published: Published | str | None, outcome: RunResult) -> None:
         # The view leaves out runs that failed: of those alone it would be an empty page.
         sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
         link = views.results_link(published, sweep, bool(outcome.rehearsal))
-        outcome.compare_link = link if outcome.state == "whole" else None
+        outcome.compare_link = link if outcome.state == "completed" else None

@@ -84,7 +84,7 @@ def check_strategy(strategy: Strategy, here: Node) -> None:
 
 
 def forbid_multi_node_resume(here: Node, folder: Path) -> None:
-    """Refuses to leave out a whole run that other nodes have begun to make; ValueError."""
+    """Refuses to leave out a completed run that other nodes have begun to make; ValueError."""
     if here.nodes > 1:
         raise ValueError(
             f"{folder} is completed, and {here.nodes - 1} more of {here.nodes} nodes have begun to measure it again\n"

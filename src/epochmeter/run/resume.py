@@ -24,7 +24,7 @@ class ResumePoint(NamedTuple):
 def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
     """What is left in the record of a run that is to be measured as `job` and `run` say.
 
-    A whole run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
+    A completed run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
     another run; that is no reason to tell. That it was made on another host is, and that a checkpoint is damaged.
     """
     if not (record.folder / CHECKPOINT).exists() or record.is_completed():

@@ -8,7 +8,7 @@
     power.csv     sampled power, if the meter samples
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     summary.json  means, standard deviations, totals, and how the run ended
-    whole.json    written last: the run is completed
+    completed.json    written last: the run is completed
 
 A crash at any time leaves a readable folder. JSON files are written atomically, lines and rows are only appended, and
 `job.json` is the first file moved away and the last one moved in: a folder without it holds no run. Everything written
@@ -87,7 +87,7 @@ class Record:
         try:
             if not (self.folder / "job.json").exists():
                 return False
-            completion = read_json(self.folder / "whole.json")
+            completion = read_json(self.folder / "completed.json")
         except (OSError, ValueError):
             return False
         return identity is None or completion["identity"] == identity
@@ -113,7 +113,7 @@ class Record:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def write_summary(self, summary, identity, configuration=None):
-        """Write the summary and then, for a completed run, `whole.json`.
+        """Write the summary and then, for a completed run, `completed.json`.
 
         Args:
             summary: The summary.
@@ -122,9 +122,9 @@ class Record:
         """
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / "summary.json", summary)
-        if summary["state"] == "whole":
+        if summary["state"] == "completed":
             extra = {"configuration": configuration} if configuration else {}
-            write_json(self.folder / "whole.json", {"identity": identity, "finished": now, **extra})
+            write_json(self.folder / "completed.json", {"identity": identity, "finished": now, **extra})
             if (self.folder / CHECKPOINT).exists():
                 (self.folder / CHECKPOINT).unlink()
 

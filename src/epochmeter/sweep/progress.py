@@ -40,7 +40,7 @@ class SweepProgress(NamedTuple):
             A text; empty before the first completed run.
         """
         now = now or datetime.now()
-        completed = [outcome for outcome in self.outcomes if outcome.state == "whole" and not outcome.earlier]
+        completed = [outcome for outcome in self.outcomes if outcome.state == "completed" and not outcome.earlier]
         typical_s = median_or_none([outcome.duration_s for outcome in completed if outcome.duration_s is not None])
         if typical_s is None or number >= self.total:
             return ""

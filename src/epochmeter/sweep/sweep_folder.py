@@ -156,7 +156,7 @@ def read_points(folder: Path) -> Points:
     except (OSError, ValueError, KeyError):
         return Points()
     common = set(typed[0]).intersection(*typed)
-    own = [path.parent for path in folder.glob("*/whole.json")]
+    own = [path.parent for path in folder.glob("*/completed.json")]
     reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
     completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
     return Points(typed, frozenset(chain(*typed)) - common, completed)

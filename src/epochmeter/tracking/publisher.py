@@ -103,7 +103,7 @@ class Publisher:
 
         Args:
             limit_s: Time limit.
-            ended: How the run ended (whole, failed or killed), for a record that could not be completed.
+            ended: How the run ended (completed, failed or killed), for a record that could not be completed.
 
         Returns:
             The place in MLflow, or a message with the reason and the command to publish later.

@@ -41,7 +41,7 @@ def started_s(record: Record) -> float:
 def ended_s(record: Record) -> float:
     """Return the run's end, in seconds since 1970: as recorded, else the last write, as a dead run is closed late."""
     if record.is_completed():
-        recorded = read_json(record.folder / "whole.json")["finished"]
+        recorded = read_json(record.folder / "completed.json")["finished"]
     else:
         recorded = (record.summary() or {}).get("ended")
     if recorded:

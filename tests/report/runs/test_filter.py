@@ -26,7 +26,7 @@ def estimated(number, **more):
 def mixed():
     return sweep(
         row(0, "cold", 1.0),
-        replace(row(1, "cold", 1.0), state="failed", excluded_because="not whole (failed)"),
+        replace(row(1, "cold", 1.0), state="failed", excluded_because="not completed (failed)"),
         row(2, "cold", 1.0, rehearsal=["rehearse=true"]),
         estimated(3),
         row(4, "cold", None),
@@ -38,7 +38,7 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
     found = select(mixed())
     assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
     assert found.excluded_counts() == {
-        "not whole (failed)": 1,
+        "not completed (failed)": 1,
         "a rehearsal (rehearse=true)": 1,
         "its energy is an estimate (no meter here)": 1,
         "no epoch after its warm-up: give more epochs": 1,
@@ -54,7 +54,7 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
     [
         (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked (run 2): rehearse=true."),
         (["estimates"], [0, 3], "ESTIMATE, energy that nothing measured (run 3): no meter here."),
-        (["failures"], [0, 1], "NOT WHOLE (run 1): not whole (failed)."),
+        (["failures"], [0, 1], "NOT COMPLETED (run 1): not completed (failed)."),
     ],
 )
 def test_what_is_asked_for_by_name_is_told_of_below_a_banner(include, told, banner):
@@ -75,15 +75,15 @@ def test_an_estimate_that_is_asked_for_stands_where_measured_energy_would_and_sa
 
 
 def test_a_failure_without_an_epoch_to_tell_of_stays_out():
-    failed = replace(row(1, "cold", None), state="failed", excluded_because="not whole (failed)")
+    failed = replace(row(1, "cold", None), state="failed", excluded_because="not completed (failed)")
     found = select(sweep(row(0, "cold", 1.0), failed), include=["failures"])
     assert numbers(found.runs) == [0]
-    assert found.excluded_counts() == {"not whole (failed)": 1}
+    assert found.excluded_counts() == {"not completed (failed)": 1}
 
 
 def test_where_nothing_else_is_there_what_went_to_its_end_is_told_of():
     rehearsed = row(0, "cold", 1.0, rehearsal=["rehearse=true"])
-    failed = replace(row(1, "cold", 1.0), state="failed", excluded_because="not whole (failed)")
+    failed = replace(row(1, "cold", 1.0), state="failed", excluded_because="not completed (failed)")
     assert numbers(select(sweep(rehearsed, failed)).runs) == []
     found = select_any(sweep(rehearsed, failed))
     assert numbers(found.runs) == [0]
@@ -116,7 +116,7 @@ RUNS = sweep(*(typed(number, batch=batch, optimizer__lr="1e-3") for number, batc
         ({"power_limit": None}, [0]),
         ({"power_limit": 100}, [1, 2]),
         ({"evaluate": True}, [0, 1, 2]),
-        ({"state": "whole"}, [0, 1, 2]),
+        ({"state": "completed"}, [0, 1, 2]),
     ],
 )
 def test_runs_are_chosen_by_their_keys(where, told):

@@ -12,7 +12,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
     write(tmp_path, row(3, "warm", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
     (found,) = read(tmp_path).runs
-    assert (found.number, found.state, found.excluded_because) == (3, "whole", None)
+    assert (found.number, found.state, found.excluded_because) == (3, "completed", None)
     assert found.keys == {"supply": "warm", "batch": "8"}
     assert found.steady("e2e_s") == 2.5
     assert found.steady("data_stall_s") is None
@@ -39,14 +39,14 @@ def test_what_is_no_result_says_why(tmp_path):
     write(tmp_path, row(2, "cold", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
     write(tmp_path, row(3, "cold", None))
     (write(tmp_path, row(4, "cold", 1.0)).folder / "summary.json").unlink()
-    (write(tmp_path, row(5, "cold", 1.0)).folder / "whole.json").unlink()
+    (write(tmp_path, row(5, "cold", 1.0)).folder / "completed.json").unlink()
     assert [found.excluded_because for found in read(tmp_path).runs] == [
         None,
-        "not whole (failed)",
+        "not completed (failed)",
         "a rehearsal (device=nano asked for, this machine is device=cpu)",
         "no epoch after its warm-up: give more epochs",
-        "not whole (unfinished)",
-        "not whole (whole)",
+        "not completed (unfinished)",
+        "not completed (completed)",
     ]
 
 

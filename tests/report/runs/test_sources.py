@@ -88,7 +88,7 @@ METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0,
 COUNTED = {"source": "counter", "covers": "GPUs used", "reason": None}
 
 
-def as_shown(sweep, number, state="whole", status="FINISHED", metrics=METRICS, **run):
+def as_shown(sweep, number, state="completed", status="FINISHED", metrics=METRICS, **run):
     summary = {"state": state} if state else None
     job = {"batch": 64 + number, "strategy": {"name": "ddp", "ranks": 2}, "power_limit": None}
     described = {"number": number, "sweep_id": sweep, "host": "orin", "overrides": [f"batch={64 + number}"],
@@ -136,17 +136,17 @@ def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):
         as_shown(FIRST, 2, rehearsal=["rehearse=true", "device=nano"]),
         as_shown(FIRST, 3, metrics={"steady/e2e_s": 1.0}, energy=unmeasured),
         as_shown(FIRST, 4, metrics={}),
-        as_shown(FIRST, 5, "whole", "RUNNING", metrics={}),
+        as_shown(FIRST, 5, "completed", "RUNNING", metrics={}),
     ]
     sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
-    assert [each.state for each in sweep.runs] == ["failed", "unfinished", *["whole"] * 4]
+    assert [each.state for each in sweep.runs] == ["failed", "unfinished", *["completed"] * 4]
     assert [each.excluded_because for each in sweep.runs] == [
-        "not whole (failed)",
-        "not whole (unfinished)",
+        "not completed (failed)",
+        "not completed (unfinished)",
         "a rehearsal (rehearse=true; device=nano)",
         None,
         "no epoch after its warm-up: give more epochs",
-        "not whole (whole)",
+        "not completed (completed)",
     ]
     assert sweep.runs[2].rehearsal == ["rehearse=true", "device=nano"]
     assert (sweep.runs[3].energy_covers, sweep.runs[3].no_energy) == (None, "no meter here")

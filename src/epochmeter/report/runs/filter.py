@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from epochmeter.config.validation import format_value
-from epochmeter.report.runs.run import ESTIMATED, NOT_WHOLE, TOO_SHORT, Run, Sweep
+from epochmeter.report.runs.run import ESTIMATED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
 KINDS = (REHEARSALS, ESTIMATES, FAILURES)
@@ -23,7 +23,7 @@ MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
 BANNERS = {
     REHEARSALS: "REHEARSAL, no result of what was asked",
     ESTIMATES: "ESTIMATE, energy that nothing measured",
-    FAILURES: "NOT WHOLE",
+    FAILURES: "NOT COMPLETED",
 }
 AN_ESTIMATE = "an estimate, measured by nothing"
 """What the energy of a run covers that nothing measured."""
@@ -122,7 +122,7 @@ def check_kinds(include: Iterable[str]) -> None:
 def reasons_of(row: Run) -> dict[str, str]:
     """Why a run is no result: kind -> the reason."""
     found = {}
-    if row.excluded_because and row.excluded_because.startswith(NOT_WHOLE):
+    if row.excluded_because and row.excluded_because.startswith(NOT_COMPLETED):
         found[FAILURES] = row.excluded_because
     if row.rehearsal:
         found[REHEARSALS] = "; ".join(row.rehearsal)

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from epochmeter.report.runs.run import NOT_WHOLE, TOO_SHORT, WHOLE, Run, Sweep
+from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import RunInfo, build_run_info, override_values
 from epochmeter.shared.record import SCHEMA
@@ -96,7 +96,7 @@ def _row(folder: Path) -> Run:
     told = build_run_info(described["job"], run, _host(f"{folder}/host.json"), windows, summary)
     told["sweep"] = told["sweep"] or folder.parent.name
     flaws = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
-    whole = _is_whole(f"{folder}/whole.json", run["identity"])
+    whole = _is_completed(f"{folder}/completed.json", run["identity"])
     return make_run(told, summary["metrics"] if summary else {}, whole, folder=folder, read_errors=flaws)
 
 
@@ -109,7 +109,7 @@ def make_run(
     link: str | None = None,
     read_errors: Sequence[str] = (),
 ) -> Run:
-    """The row of a run of which this is told: `whole` says whether all of it is there.
+    """The row of a run of which this is told: `completed` says whether all of it is there.
 
     What is measured and is no finite number is absent, and a flaw.
     """
@@ -178,8 +178,8 @@ def _beside(runs: Sequence[Path]) -> list[Run | str]:
 
 
 def _left_out(told: RunInfo, whole: bool, metrics: Mapping[str, float]) -> str | None:
-    if told["state"] != WHOLE or not whole:
-        return f"{NOT_WHOLE} ({told['state']})"
+    if told["state"] != COMPLETED or not whole:
+        return f"{NOT_COMPLETED} ({told['state']})"
     if told["rehearsal"]:
         return f"a rehearsal ({'; '.join(told['rehearsal'])})"
     return None if "steady/e2e_s" in metrics else TOO_SHORT
@@ -217,7 +217,7 @@ def _host_of(content: bytes) -> Mapping[str, Any]:
     return host if isinstance(host, dict) else {}
 
 
-def _is_whole(path: str, identity: str) -> bool:
+def _is_completed(path: str, identity: str) -> bool:
     try:
         return bool(_json(path)["identity"] == identity)
     except (OSError, ValueError):

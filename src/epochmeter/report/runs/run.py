@@ -9,9 +9,9 @@ from typing import Any
 
 from epochmeter.config.validation import format_value
 
-WHOLE = "whole"
+COMPLETED = "completed"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
-NOT_WHOLE = "not whole"
+NOT_COMPLETED = "not completed"
 NAMED = 3
 """So many sweeps are named in a title."""
 ESTIMATED = "estimated"
@@ -29,7 +29,7 @@ class Run:
     metrics: Mapping[str, float]
     """`steady/`, `std/`, `total/` and `model/` values of its summary; empty while it has none."""
     state: str
-    """How it ended: whole, failed, killed; `unfinished` where it has not, or was cut off."""
+    """How it ended: completed, failed, killed; `unfinished` where it has not, or was cut off."""
     excluded_because: str | None = None
     energy_covers: str | None = None
     """What its energy covers, None where none was measured."""

@@ -17,7 +17,7 @@ from epochmeter.sweep.sweep_folder import sort_key
 
 RECORDS, MLFLOW = "records", "mlflow"
 FINISHED = "FINISHED"
-"""What MLflow calls a run that is whole."""
+"""What MLflow calls a run that is completed."""
 CURVES = ("epoch/", "val/", "rank_max/", "step/", "power/")
 """What MLflow has a curve of; all else is of the run as a whole, as in a record's summary."""
 FIRST = "python src/train.py -m experiment=stalls"
