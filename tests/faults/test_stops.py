@@ -48,7 +48,7 @@ def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(pr
     def stop_and_go_on():
         """Until that was in an epoch, and not between two."""
         stopped_for_a_moment(worker)
-        return record.run()["marks"].get("paused")
+        return record.run()["flags"].get("paused")
 
     told = project.until(stop_and_go_on)
     first = next(window["epoch"] for window in record.windows() if window.get("paused"))
@@ -64,7 +64,7 @@ def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
         assert worker.status() != psutil.STATUS_STOPPED
         os.killpg(command.pid, signal.SIGCONT)
         project.until(lambda before=measured: len(record.windows()) > before + 1)
-    assert record.run()["marks"] == {}
+    assert record.run()["flags"] == {}
     assert not [window for window in record.windows() if window.get("paused")]
 
 

@@ -127,10 +127,10 @@ def test_what_a_killed_steward_left_is_put_back_by_the_next_start_which_says_so(
 def test_a_mode_that_somebody_changes_in_mid_run_marks_the_run_and_is_left_theirs(nx):
     process, record = nx.in_training(power_limit=15)
     nx.board.put(**{"nvpmodel/status": f"pmode:{TEN_W:04}"})
-    nx.project.until(lambda: "knob_changed" in record.run()["marks"])
+    nx.project.until(lambda: "knob_changed" in record.run()["flags"])
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
-    assert "something changed it to MODE_10W_4CORE (id:4)" in record.run()["marks"]["knob_changed"]
+    assert "something changed it to MODE_10W_4CORE (id:4)" in record.run()["flags"]["knob_changed"]
     assert "which is kept" in " ".join(out.split())
     assert nx.board.mode() == TEN_W
 
@@ -139,7 +139,7 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
     process, record = nx.in_training()
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
-    nx.project.until(lambda: "energy_lost" in record.run()["marks"])
+    nx.project.until(lambda: "energy_lost" in record.run()["flags"])
     said = until_told(process, "warning: the power of VDD_IN is no longer available")
     assert "No such file" in said
     process.send_signal(signal.SIGINT)
@@ -148,7 +148,7 @@ def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
     assert "epoch/energy_j" in first["metrics"]
     assert "epoch/energy_j" not in last["metrics"]
     assert last["metrics"]["epoch/energy_VDD_SOC_j"] > 0
-    assert "No such file" in record.run()["marks"]["energy_lost"]
+    assert "No such file" in record.run()["flags"]["energy_lost"]
     json.dumps(record.summary(), allow_nan=False)
 
 
@@ -162,7 +162,7 @@ def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_wha
     sensor = {file: file.read_bytes() for file in nx.tree.files("VDD_IN")}
     for file in sensor:
         file.unlink()
-    nx.project.until(lambda: "energy_lost" in record.run()["marks"])
+    nx.project.until(lambda: "energy_lost" in record.run()["flags"])
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert record.checkpoint()["epochs"] == 10, "the checkpoint is of before the sensor was lost"
@@ -171,7 +171,7 @@ def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_wha
         file.write_bytes(content)
     assert nx.project.run("train", *command, **nx.environment).returncode == 0
     assert record.run()["resumed"]
-    assert record.run()["marks"] == {}
+    assert record.run()["flags"] == {}
     assert record.summary()["metrics"]["total/energy_j"] > 0
     assert kept
     assert kept[0] in " ".join(record.summary()["notes"])

@@ -41,7 +41,7 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
     assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
     assert metrics["epoch/gpu_utilization"] > 0
     shared = "also computes on gpu0: 3.0 GiB, 45% utilization"
-    assert shared in run["marks"]["gpu_shared"]
+    assert shared in run["flags"]["gpu_shared"]
     assert [note for note in project.record().summary()["notes"] if note.startswith("epoch ") and shared in note]
     total = project.record().summary()["metrics"]
     seconds = sum(

@@ -33,7 +33,7 @@ def test_a_run_ends_at_the_step_that_it_is_to_end_at_and_is_completed(left_early
     seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
     assert "epoch 2: ended after 8 of 12 steps at throughput.stop" in left_early.done.stdout
-    assert record.run()["marks"]["partial"] == "epoch 2: ended after 8 of 12 steps"
+    assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
 
 
 def test_what_is_fetched_of_the_last_epoch_is_what_is_trained_on(left_early):
@@ -85,7 +85,7 @@ def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_t
     losses = record.losses()
     first = next(step for step, loss in enumerate(losses) if not math.isfinite(loss))
     said = f"epoch 1: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert record.run()["marks"] == {"diverged": said}
+    assert record.run()["flags"] == {"diverged": said}
     assert f"{said}; its mean loss is omitted." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]

@@ -302,7 +302,7 @@ def test_a_run_of_a_part_alone_has_nothing_steady():
 
 def test_a_run_is_told_of_by_the_windows_that_there_are():
     hot, lost = {"throttled": "hot in epoch 0"}, {"throttled": "hot in epoch 2", "energy_lost": "no VDD_IN"}
-    windows = [{**epoch(0), "notes": ["a", "b"], "marks": hot}, epoch(1), {**epoch(2), "notes": ["c"], "marks": lost}]
+    windows = [{**epoch(0), "notes": ["a", "b"], "flags": hot}, epoch(1), {**epoch(2), "notes": ["c"], "flags": lost}]
     assert collect_notes(windows) == ["a", "b", "c"]
     assert collect_flags(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
     assert (collect_notes(windows[:2]), collect_flags(windows[:2])) == (["a", "b"], hot)

@@ -39,7 +39,7 @@ def test_a_windows_line_holds_what_there_is_to_say_of_it_and_what_it_marks_its_r
             "epoch window 3: gpu0 slowed for heat",
             "RAPL was set to 15 W, and somebody else set it to 20 W.",
         ],
-        "marks": {
+        "flags": {
             "throttled": "gpu0 slowed for heat",
             "knob_changed": "RAPL was set to 15 W, and somebody else set it to 20 W.",
         },

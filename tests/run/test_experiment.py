@@ -230,13 +230,13 @@ PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
     ],
 )
 def test_another_process_on_the_gpu_before_training_is_warned_of(terminal, load, devices, listed, shared):
-    marks, outcome = {}, RunResult(0, [])
+    flags, outcome = {}, RunResult(0, [])
     panel = SimpleNamespace(
         gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
         gpu_monitor=SimpleNamespace(poll=lambda: None, drain=lambda: listed),
     )
-    check_idle(SimpleNamespace(devices=devices, mark=marks.update), panel, 0, outcome, terminal)
-    assert marks.get("gpu_shared", "") == shared
+    check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), panel, 0, outcome, terminal)
+    assert flags.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
 
 

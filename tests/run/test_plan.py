@@ -121,32 +121,32 @@ def test_how_many_packages_are_held_to_a_limit_is_noted_whatever_the_ranks(order
     assert settled.record.run()["power_limit_devices"] == 1
 
 
-def test_a_run_is_marked_once_by_what_goes_wrong_and_not_by_what_does_not(order):
+def test_only_the_first_text_of_a_flag_is_kept(order):
     settled = plan.resolve_plan(order())
-    settled.mark({"throttled": "hot", "energy_lost": ""})
-    settled.mark({"throttled": "hotter", "knob_changed": "somebody"})
-    assert settled.record.run()["marks"] == {"throttled": "hot", "knob_changed": "somebody"}
+    settled.set_flags({"throttled": "hot", "energy_lost": ""})
+    settled.set_flags({"throttled": "hotter", "knob_changed": "somebody"})
+    assert settled.record.run()["flags"] == {"throttled": "hot", "knob_changed": "somebody"}
 
 
-def test_a_run_that_goes_on_is_marked_by_the_windows_that_stay(order):
+def test_a_run_that_goes_on_is_flagged_by_the_windows_that_stay(order):
     first = plan.resolve_plan(order(of_sweep=True))
     first.open_record()
-    marks = [{"throttled": "hot in epoch 0"}, {}, {"throttled": "hotter", "energy_lost": "no VDD_IN"}]
-    for epoch, marked_by in enumerate(marks):
+    flags = [{"throttled": "hot in epoch 0"}, {}, {"throttled": "hotter", "energy_lost": "no VDD_IN"}]
+    for epoch, flagged_by in enumerate(flags):
         for name in ("epoch", "val"):
-            told = {"marks": marked_by} if marked_by and name == "epoch" else {}
+            told = {"flags": flagged_by} if flagged_by and name == "epoch" else {}
             first.record.append({"window": name, "epoch": epoch, "metrics": {}, **told})
-        first.mark(marked_by)
-    assert first.record.run()["marks"].keys() == {"throttled", "energy_lost"}
+        first.set_flags(flagged_by)
+    assert first.record.run()["flags"].keys() == {"throttled", "energy_lost"}
     with zipfile.ZipFile(first.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": first.run["record_id"], "epochs": 2}))
     for name in ("steps.bin", "losses.bin"):
         (first.record.folder / name).touch()
     again = plan.resolve_plan(order(of_sweep=True))
     assert again.open_record() == ["resumed from the checkpoint after epoch 2."]
-    assert again.record.run()["marks"] == {"throttled": "hot in epoch 0"}
-    again.mark({"energy_lost": "no VDD_SOC"})
-    assert again.record.run()["marks"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
+    assert again.record.run()["flags"] == {"throttled": "hot in epoch 0"}
+    again.set_flags({"energy_lost": "no VDD_SOC"})
+    assert again.record.run()["flags"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
 
 
 def test_one_knob_that_is_lacking_leaves_the_others_alone_and_says_so(order, rapl):

@@ -140,10 +140,10 @@ def test_a_run_that_goes_on_is_the_one_it_was_and_forgets_how_it_had_failed(stor
 
 
 def test_a_mark_of_windows_that_were_cut_away_is_one_no_more_and_what_others_tagged_stays(store, make_record):
-    record = make_record(state=None, marks={"energy_lost": "no VDD_IN", "throttled": "hot"})
+    record = make_record(state=None, flags={"energy_lost": "no VDD_IN", "throttled": "hot"})
     run_id = publish(record, store).run_id
     store.client.set_tag(run_id, "mine", "kept")
-    record.describe(record.job(), {**record.run(), "marks": {"throttled": "hot"}})
+    record.describe(record.job(), {**record.run(), "flags": {"throttled": "hot"}})
     publish(record, store)
     tags = store.client.get_run(run_id).data.tags
     assert "epochmeter.energy_lost" not in tags

@@ -111,7 +111,7 @@ def build_run_info(
             **({"host": run["host"]} if run.get("host") else {}),
             **platform_info(host, run.get("training") or {}),
         },
-        "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
+        "disturbed": {name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
         "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in steady_epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }

@@ -78,7 +78,7 @@ def collect_notes(windows: Sequence[WindowLine]) -> list[str]:
 
 def collect_flags(windows: Sequence[WindowLine]) -> dict[str, str]:
     """Return the disturbances of the windows by tag; of each tag the first text."""
-    return {mark: text for window in reversed(windows) for mark, text in window.get("marks", {}).items()}
+    return {flag: text for window in reversed(windows) for flag, text in window.get("flags", {}).items()}
 
 
 def step_percentiles(steps: array) -> dict[str, float]:

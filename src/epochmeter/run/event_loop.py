@@ -65,7 +65,7 @@ def run_event_loop(
                 window = build_window(opened, message, before, after, panel, plan.record)
                 said = notes_and_flags(window, prepared, holding.drift_messages())
                 plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **said})
-                plan.mark(said.get("marks", {}))
+                plan.set_flags(said.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
                 publish.flush()
@@ -78,13 +78,13 @@ def run_event_loop(
 
 def notes_and_flags(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
     """What the line of a window holds beside what was measured: what there is to say of it, as it was prepared and as
-    its knobs were found after it, and what its run is marked by; nothing where that is nothing.
+    its knobs were found after it, and the flags of its run; nothing where that is nothing.
 
     The line is what keeps it: of a run that goes on, or is closed by another process, nobody else knows.
     """
     notes = [*prepared, *window.notes, *drifted]
-    marks = {**window.flags, **({"knob_changed": " ".join(drifted)} if drifted else {})}
-    return {key: redact_tree(each) for key, each in {"notes": notes, "marks": marks}.items() if each}
+    flags = {**window.flags, **({"knob_changed": " ".join(drifted)} if drifted else {})}
+    return {key: redact_tree(each) for key, each in {"notes": notes, "flags": flags}.items() if each}
 
 
 def run_secondary_event_loop(

@@ -229,5 +229,5 @@ def check_idle(plan: Plan, panel: WindowInstruments, since_ns: int, outcome: Run
     if not found and load >= BUSY_FRACTION:
         found = [f"another process uses the GPU: the GPU was {load:.0%} busy before training began"]
         terminal.warn(f"warning: {found[0]}\n  hint: end that process; it affects the times and energy of this run")
-    plan.mark({"gpu_shared": "; ".join(found)})
+    plan.set_flags({"gpu_shared": "; ".join(found)})
     outcome.notes += [f"{text}." for text in found]

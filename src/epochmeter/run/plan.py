@@ -124,7 +124,7 @@ class Plan:
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
         self._queue(earlier.run["record_id"])
         kept = {key: earlier.run[key] for key in KEPT_KEYS}
-        self.describe(**kept, marks=collect_flags(self.record.windows()), resumed=starts)
+        self.describe(**kept, flags=collect_flags(self.record.windows()), resumed=starts)
 
     def _queue(self, record_id: str) -> None:
         """Notes that a run begins; what a node keeps that is not the first is no record."""
@@ -156,10 +156,10 @@ class Plan:
         if settings:
             self._describe_host()
 
-    def mark(self, marks: Mapping[str, str]) -> None:
-        """Marks the run by what went wrong in it; the first word on each stands."""
-        if new := {key: text for key, text in marks.items() if text and key not in self.run["marks"]}:
-            self.describe(marks={**self.run["marks"], **new})
+    def set_flags(self, flags: Mapping[str, str]) -> None:
+        """Set flags of the run; the first text of each flag is kept."""
+        if new := {key: text for key, text in flags.items() if text and key not in self.run["flags"]}:
+            self.describe(flags={**self.run["flags"], **new})
 
 
 def resolve_plan(order: RunRequest) -> Plan:
@@ -307,7 +307,7 @@ def _run_metadata(order: RunRequest, rehearsal: list[str], nodes: int, models: l
         "power_limit_w": None,
         "power_limit_max_w": None,
         "power_limit_devices": None,
-        "marks": {},
+        "flags": {},
         "dataset": None,
     }
 

@@ -10,7 +10,7 @@ from epochmeter.config.schema import Job
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, step_count
 
 KEPT_KEYS = ("record_id", "started", "clock")
-"""What stays of what is known of a run that goes on; its marks are those of the windows that stay."""
+"""What stays of what is known of a run that goes on; its flags are those of the windows that stay."""
 
 
 class ResumePoint(NamedTuple):

@@ -79,7 +79,7 @@ class WindowInstruments(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A closed window: its line in the record, what there is to say of it, and what its run is marked by."""
+    """A closed window: its line in the record, what there is to say of it, and the flags of its run."""
 
     line: dict[str, Any]
     notes: list[str]
@@ -139,7 +139,7 @@ def build_window(
         **told.extra,
     }
     title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
-    marks = {
+    flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
         "throttled": "; ".join(text for text in throttled if POWER_LIMIT_CAUSE not in text),
         "gpu_shared": "; ".join(others),
@@ -156,7 +156,7 @@ def build_window(
         *not_finite_notes(metrics),
     ]
     notes += [f"{why}{FLAG_CONSEQUENCES[flaw]}." for flaw, why in flaws.items() if why]
-    return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in marks.items() if text})
+    return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in flags.items() if text})
 
 
 def node_window(

@@ -56,7 +56,7 @@ def run_tags(record: Record) -> dict[str, str]:
         "medium": run.get("storage", {}).get("medium"),
         **{tag: run["energy"].get(key) for key, tag in ENERGY_TAGS.items()},
         "power_limit_applied": run["power_limit_applied"],
-        **run.get("marks", {}),
+        **run.get("flags", {}),
         "failure": failure.get("kind"),
     }
     mlflow = {

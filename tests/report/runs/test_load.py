@@ -200,5 +200,5 @@ def test_epochs_come_with_their_warm_up(tmp_path):
 def test_disturbances_of_a_run_are_read_from_its_marks(tmp_path):
     record = write(tmp_path, row(0, "warm", 2.5))
     marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
-    record.describe(record.job(), {**record.run(), "marks": marks})
+    record.describe(record.job(), {**record.run(), "flags": marks})
     assert read(tmp_path).runs[0].disturbed == {"gpu_shared": "process 7"}
