@@ -247,10 +247,10 @@ def test_a_device_that_this_machine_is_not_would_be_a_rehearsal(tmp_path, examin
 
 def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "nano")
-    desk = RestoreJournal(
+    journal = RestoreJournal(
         str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
     )
-    desk.update(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
+    journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
     left = examined(f"machine.root={tree.root}", "device=nano")["not restored: nvpmodel"]
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert "train.py device=nano" in left["why"]

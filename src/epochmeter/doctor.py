@@ -81,13 +81,13 @@ def examine_machine(asked: Examination, found: str) -> Iterator[Row]:
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
     gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
-    desk = RestoreJournal(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
+    journal = RestoreJournal(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
     yield device_row(device, found, here, gpus)
-    yield from unrestored_rows(desk)
+    yield from unrestored_rows(journal)
     with closing(open_meter(asked.meter.to_dict(), gpus=names, root=root)) as meter:
         yield from energy_rows(meter, asked.meter.name)
     yield knob_row("power limit", lambda: power_limit_knob(on_gpu, gpus, root), NO_KNOB_MESSAGES["power_limit"])
-    yield knob_row("clocks", lambda: open_jetson_clocks(root, desk.folder), NO_KNOB_MESSAGES["clocks"])
+    yield knob_row("clocks", lambda: open_jetson_clocks(root, journal.folder), NO_KNOB_MESSAGES["clocks"])
     yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
     yield from gauge_rows(names, root)
     folder = training_folder(asked.dataset.to_dict(), asked.storage.to_dict(), ROOT)
@@ -108,15 +108,15 @@ def device_row(device: Device, found: str, here: bool, gpus: list[Gpu]) -> Row:
     return Row("device", True, f"device={device.name}", covers=title)
 
 
-def unrestored_rows(desk: RestoreJournal) -> Iterator[Row]:
+def unrestored_rows(journal: RestoreJournal) -> Iterator[Row]:
     """The settings that killed runs did not restore."""
-    for number, text in enumerate(desk.damaged(), 1):
+    for number, text in enumerate(journal.damaged(), 1):
         why, _, remedy = text.partition("\nhint: ")
         yield Row(f"not restored ({number})", False, why=why, remedy=remedy)
-    for memo in desk.unrestored():
-        why = f"a killed run left it at {memo.ours or 'an unknown setting'} ({memo.when}: {memo.command})"
-        remedy = f"the next run restores {memo.was}; to restore it now: {memo.by_hand}"
-        yield Row(f"not restored: {memo.knob}", False, why=why, remedy=remedy)
+    for entry in journal.unrestored():
+        why = f"a killed run left it at {entry.ours or 'an unknown setting'} ({entry.when}: {entry.command})"
+        remedy = f"the next run restores {entry.was}; to restore it now: {entry.by_hand}"
+        yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
 
 
 def energy_rows(meter: Meter, name: str) -> Iterator[Row]:

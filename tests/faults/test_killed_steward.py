@@ -85,7 +85,7 @@ def board(tmp_path):
 
 
 @pytest.fixture
-def desk(board):
+def journal(board):
     return RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
 
 
@@ -102,44 +102,44 @@ def steward(board):
     process.communicate()
 
 
-def test_while_it_lives_what_it_holds_is_left_to_it(board, desk, steward):
-    restore_after_kill(desk, print)
+def test_while_it_lives_what_it_holds_is_left_to_it(board, journal, steward):
+    restore_after_kill(journal, print)
     assert board.read(LIMIT) == "65000000"
 
 
-def test_killed_it_puts_nothing_back_and_the_next_start_does(board, desk, steward):
+def test_killed_it_puts_nothing_back_and_the_next_start_does(board, journal, steward):
     steward.kill()
     steward.wait()
     assert board.read(LIMIT) == "65000000"
     said = []
-    restore_after_kill(desk, said.append)
+    restore_after_kill(journal, said.append)
     assert board.read(LIMIT) == "95000000"
     assert said[0].startswith("restored RAPL to 95 W")
     assert said[0].endswith("left it at 65 W")
     assert "the killed run" in said[0]
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
-def test_what_somebody_has_set_since_is_left_theirs(board, desk, steward):
+def test_what_somebody_has_set_since_is_left_theirs(board, journal, steward):
     steward.kill()
     steward.wait()
     board.put(**{LIMIT: 80_000_000})
     said = []
-    restore_after_kill(desk, said.append)
+    restore_after_kill(journal, said.append)
     assert board.read(LIMIT) == "80000000"
     assert "not restored to 95 W" in said[0]
     assert "changed it to 80 W" in said[0]
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
-def test_after_a_reboot_it_is_forgotten(board, desk, steward):
+def test_after_a_reboot_it_is_forgotten(board, journal, steward):
     steward.kill()
     steward.wait()
     board.put(**{LIMIT: 65_000_000})  # as its firmware has it, and not we
-    desk.boot_id = "the next boot"
-    restore_after_kill(desk, print)
+    journal.boot_id = "the next boot"
+    restore_after_kill(journal, print)
     assert board.read(LIMIT) == "65000000"
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 def deafened(monkeypatch):
@@ -149,20 +149,20 @@ def deafened(monkeypatch):
 
 
 def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_tried_again(
-    board, desk, steward, monkeypatch
+    board, journal, steward, monkeypatch
 ):
     steward.kill()
     steward.wait()
     deafened(monkeypatch)
     said = []
-    restore_after_kill(desk, said.append)
-    (memo,) = desk.unrestored()
-    assert memo.was == "95 W"
+    restore_after_kill(journal, said.append)
+    (entry,) = journal.unrestored()
+    assert entry.was == "95 W"
     assert said[0].startswith("warning: cannot restore RAPL to 95 W: ")
     assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in said[0]
     monkeypatch.undo()
-    restore_after_kill(desk, print)
-    assert (board.read(LIMIT), desk.unrestored()) == ("95000000", [])
+    restore_after_kill(journal, print)
+    assert (board.read(LIMIT), journal.unrestored()) == ("95000000", [])
 
 
 DIES = """
@@ -181,7 +181,7 @@ if instant == "before the change":
 if instant == "within the change":
     privilege.write_file = lambda file, text: (write(file, text), die())
 if instant == "before the change is journaled":
-    restore_journal.RestoreJournal.update = lambda self, memo: die() if memo.ours else keep(self, memo)
+    restore_journal.RestoreJournal.update = lambda self, entry: die() if entry.ours else keep(self, entry)
 journal = restore_journal.RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
 knob = open_rapl_limit(root)
 with applied_settings([(knob, knob.target_for(65))], journal, print):
@@ -197,17 +197,17 @@ with applied_settings([(knob, knob.target_for(65))], journal, print):
         ("before the change is journaled", ("65000000", "65000000")),
     ],
 )
-def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board, desk, instant, left_at):
+def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board, journal, instant, left_at):
     board.with_rapl(packages=2)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", DIES, str(board.root), instant], env=environment)
     limits = LIMIT, LIMIT.replace("rapl:0", "rapl:1")
     assert (done.returncode, tuple(map(board.read, limits))) == (-signal.SIGKILL, left_at)
-    (memo,) = desk.unrestored()
-    assert (memo.was, memo.ours) == ("95 W", None)
-    assert restore_after_kill(desk, print) == []
+    (entry,) = journal.unrestored()
+    assert (entry.was, entry.ours) == ("95 W", None)
+    assert restore_after_kill(journal, print) == []
     assert tuple(map(board.read, limits)) == ("95000000", "95000000")
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -224,18 +224,18 @@ def test_two_signals_at_once_leave_no_knob_turned(board):
     assert said == ""
 
 
-def test_of_two_that_start_at_once_the_second_waits_until_the_first_has_put_back(board, desk, steward):
+def test_of_two_that_start_at_once_the_second_waits_until_the_first_has_put_back(board, journal, steward):
     steward.kill()
     steward.wait()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with desk.locked():
+    with journal.locked():
         second = subprocess.Popen(
             [sys.executable, "-c", PUTS_BACK, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
         )
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(1.5)
         assert board.read(LIMIT) == "65000000"
-        (memo,) = desk.unrestored()
-        desk.remove(memo)  # the first is done, and 65 W is what somebody has set since
+        (entry,) = journal.unrestored()
+        journal.remove(entry)  # the first is done, and 65 W is what somebody has set since
     assert second.communicate(timeout=10) == ("", None)
     assert board.read(LIMIT) == "65000000"

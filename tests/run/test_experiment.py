@@ -250,7 +250,7 @@ def limited(order, terminal, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "check_interpreter", lambda python: None)
 
     def sets(plan, outcome, terminal, course):
-        with applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding:
+        with applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding:
             plan.applied(holding.applied)
 
     monkeypatch.setattr(experiment, "run_first_node", sets)

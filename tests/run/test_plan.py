@@ -467,7 +467,7 @@ def test_a_run_ran_on_what_its_knobs_have_made_of_the_machine(order, tmp_path, m
     settled = plan.resolve_plan(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
     settled.open_record()
     found = settled.record.host()["power_mode"]
-    with applied_settings(list(settled.targets.values()), settled.desk, print) as holding:
+    with applied_settings(list(settled.targets.values()), settled.journal, print) as holding:
         settled.applied(holding.applied)
     assert (found["id"], settled.record.host()["power_mode"]["id"]) == (5, 2)
 

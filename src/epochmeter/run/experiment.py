@@ -72,8 +72,8 @@ def run(order: RunRequest, terminal: Terminal, course: SweepProgress = SINGLE_RU
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), forecast)
             with device_lock.lock_devices(plan.devices, plan.job.machine.lock_dir, plan.holder, terminal.warn):
                 # Again: a run that held the device until now may have been killed.
-                unrestored = restore_after_kill(plan.desk, terminal.warn, unrestored)
-                refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.desk)
+                unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
+                refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
                 outcome.notes += [
                     f"{each.knob} could not be restored to its original {each.was}." for each in unrestored
                 ]
@@ -111,7 +111,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
         outcome.notes += publish.wait_for_previous(terminal.info)
         prepare(plan, outcome, terminal, course)
         with (
-            applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
+            applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
         ):
             plan.applied(holding.applied)
@@ -141,7 +141,7 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
     try:
         prepare(plan, outcome, terminal, course)
         with (
-            applied_settings(list(plan.targets.values()), plan.desk, terminal.warn) as holding,
+            applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
         ):
             plan.applied(holding.applied)

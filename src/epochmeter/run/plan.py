@@ -59,7 +59,7 @@ class Plan:
     """What is locked: the GPUs used, or the CPU."""
     targets: dict[str, tuple[Knob, SettingTarget]]
     """The knobs that are turned for it, and where to, by the keys that ask for it."""
-    desk: RestoreJournal
+    journal: RestoreJournal
     """Where what was there before they were turned is kept."""
     of_sweep: bool
     node: Node
@@ -190,14 +190,16 @@ def resolve_plan(order: RunRequest) -> Plan:
             f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
             f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
         )
-    desk = open_restore_journal(order)
+    journal = open_restore_journal(order)
     touched = fits and here.job.rehearse is not True
-    demands = requested_settings(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, desk=desk) if touched else None
+    demands = (
+        requested_settings(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, journal=journal) if touched else None
+    )
     # A GPU that no driver lists, as a Jetson's, is there all the same.
     fewer = missing_gpus(strategy, max(1, len(used)) if on_gpu else 0)
     rehearsal = rehearsal_reasons(order, None if fits else found, _medium_mismatch(here.job), demands, fewer)
     turns = [] if rehearsal else resolve_targets(demands or [])
-    refuse_unrestored([knob for knob, _ in turns], desk)
+    refuse_unrestored([knob for knob, _ in turns], journal)
     if strategy.ranks is None:  # all there are: how many that is tells one measurement from another
         here = replace(here, job=replace(here.job, strategy=replace(strategy, ranks=max(1, len(used)))))
     models = [gpu.get("model", "") for gpu in used]
@@ -210,7 +212,7 @@ def resolve_plan(order: RunRequest) -> Plan:
         models=models,
         devices=list(dict.fromkeys(_shared_devices(order, facts) + trained_on)),
         targets={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
-        desk=desk,
+        journal=journal,
         of_sweep=order.of_sweep,
         node=among,
     )

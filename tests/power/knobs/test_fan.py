@@ -71,14 +71,14 @@ def test_manual_command_restores_the_controller_of_the_fan(board, machine, setti
 
 def test_fan_service_is_restored_after_a_reboot(board):
     fan = open_fan(board.with_service_fan().root)
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.note("fan", [], fan.get(), fan.by_hand(fan.get()))
-    desk.update(memo._replace(ours="manual 255", boot_id="the boot before"))
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    entry = journal.note("fan", [], fan.get(), fan.by_hand(fan.get()))
+    journal.update(entry._replace(ours="manual 255", boot_id="the boot before"))
     board.put(**{DUTY: 91})
     messages = []
-    restore_after_kill(desk, messages.append)
+    restore_after_kill(journal, messages.append)
     assert [text.partition(":")[0] for text in messages] == ["restored fan to quiet 77"]
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 def test_machine_without_a_fan_has_no_knob(board):

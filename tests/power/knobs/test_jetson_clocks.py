@@ -96,8 +96,8 @@ def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, mon
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(jtop_control, "lock_clocks", lock)
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    knob = open_jetson_clocks(board.root, desk.folder)
-    with applied_settings([(knob, knob.target_for("locked"))], desk, print):
-        (memo,) = desk.unrestored()
-    assert memo.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    knob = open_jetson_clocks(board.root, journal.folder)
+    with applied_settings([(knob, knob.target_for("locked"))], journal, print):
+        (entry,) = journal.unrestored()
+    assert entry.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"

@@ -98,19 +98,19 @@ class Bench:
         self.case, self.board, self.monkeypatch = CASES[name], board, monkeypatch
         self.case.machine(board)
         monkeypatch.setenv("PATH", board.on_path())
-        self.desk = desk(board.root)
-        self.knob = self.case.opened(board.root, self.desk.folder)
+        self.journal = make_journal(board.root)
+        self.knob = self.case.opened(board.root, self.journal.folder)
         self.said: list[str] = []
 
     @contextmanager
     def held(self):
         with applied_settings(
-            [(self.knob, self.knob.target_for(self.case.requested))], self.desk, self.said.append
+            [(self.knob, self.knob.target_for(self.case.requested))], self.journal, self.said.append
         ) as holding:
             yield holding
 
-    def memos(self) -> list[dict]:
-        return [json.loads(file.read_text()) for file in self.desk.folder.glob("*.json")]
+    def entries(self) -> list[dict]:
+        return [json.loads(file.read_text()) for file in self.journal.folder.glob("*.json")]
 
     def at(self) -> str:
         """The current setting; the duty that a fan profile sets is ignored."""
@@ -139,7 +139,7 @@ class Bench:
                 os.seteuid(0)
 
 
-def desk(root: Path, boot_id: str = "this boot") -> RestoreJournal:
+def make_journal(root: Path, boot_id: str = "this boot") -> RestoreJournal:
     return RestoreJournal(str(root / "state"), root=str(root), boot_id=boot_id, command="python src/train.py")
 
 
@@ -163,9 +163,9 @@ def test_setting_is_changed_and_restored(bench):
 
 def test_original_setting_is_in_the_journal_while_changed(bench):
     with bench.held():
-        (memo,) = bench.memos()
-        assert (memo["was"], memo["ours"], memo["pid"]) == (bench.case.was, bench.case.turned, os.getpid())
-    assert bench.memos() == []
+        (entry,) = bench.entries()
+        assert (entry["was"], entry["ours"], entry["pid"]) == (bench.case.was, bench.case.turned, os.getpid())
+    assert bench.entries() == []
 
 
 @pytest.mark.parametrize("end", [ValueError, RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -173,13 +173,13 @@ def test_setting_is_restored_after_any_exception(bench, end):
     with pytest.raises(end), bench.held():
         raise end
     assert bench.at() == bench.case.was
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 def test_setting_already_in_place_is_not_changed(bench):
     bench.knob.set(bench.case.turned)
     with bench.held() as holding:
-        assert bench.memos() == []
+        assert bench.entries() == []
         assert holding.applied == {bench.knob.name: bench.case.turned}
     assert bench.knob.get() == bench.case.turned
 
@@ -196,14 +196,14 @@ def test_change_by_someone_else_is_reported_and_kept(bench):
         (message,) = bench.said
         assert message.startswith(f"{bench.knob.name} is not restored to {bench.case.was}")
         assert f"changed it to {theirs}" in message
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 def test_setting_without_effect_is_an_error_with_the_actual_setting(bench):
     bench.deafen()
     with pytest.raises(RuntimeError, match=r"^cannot set .* to .*: the device is at "), bench.held():
         pytest.fail("entered the block without the setting")
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 def test_missing_permission_is_an_error_with_a_remedy(bench):
@@ -211,7 +211,7 @@ def test_missing_permission_is_an_error_with_a_remedy(bench):
     with bench.forbidden(), remedy, bench.held():
         pytest.fail("entered the block without permission")
     assert bench.at() == bench.case.was
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 def test_invalid_value_is_refused_with_the_choices(bench):
@@ -223,11 +223,11 @@ def test_invalid_value_is_refused_with_the_choices(bench):
 def test_failed_restoration_is_an_error_with_the_command_and_stays_in_the_journal(bench):
     with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as error, bench.held():
         bench.deafen()
-    (memo,) = bench.memos()
-    (file,) = bench.desk.folder.glob("*.json")
+    (entry,) = bench.entries()
+    (file,) = bench.journal.folder.glob("*.json")
     assert bench.said == [str(error.value)]
-    assert str(error.value).endswith(f"\nhint: {memo['by_hand']} && rm {file}")
-    assert memo["by_hand"].count("sudo ") >= 1
+    assert str(error.value).endswith(f"\nhint: {entry['by_hand']} && rm {file}")
+    assert entry["by_hand"].count("sudo ") >= 1
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_signal_during_restoration_is_deferred(bench, ctrl_c):
         pass
     assert when == [bench.case.turned]
     assert bench.at() == bench.case.was
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError(), SystemExit(1), ValueError()])
@@ -261,7 +261,10 @@ def test_settings_are_restored_without_a_terminal(bench, error):
         raise error
 
     wish = bench.knob.target_for(bench.case.requested)
-    with pytest.raises(RuntimeError, match="cannot restore"), applied_settings([(bench.knob, wish)], bench.desk, gone):
+    with (
+        pytest.raises(RuntimeError, match="cannot restore"),
+        applied_settings([(bench.knob, wish)], bench.journal, gone),
+    ):
         bench.deafen()
 
 
@@ -273,17 +276,17 @@ def test_other_settings_are_restored_if_a_library_exits(tmp_path):
         raise SystemExit("of a library's")
 
     error = pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's")
-    with error, applied_settings([(knob, knob.target_for(65)) for knob in knobs], desk(tmp_path), print):
+    with error, applied_settings([(knob, knob.target_for(65)) for knob in knobs], make_journal(tmp_path), print):
         knobs[1].get = exits
     assert knobs[0].get() == "95 W"
 
 
 def test_interrupted_change_is_restored(bench):
-    memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-    bench.desk.update(memo._replace(began="0"))
-    restore_after_kill(bench.desk, bench.said.append)
+    entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
+    bench.journal.update(entry._replace(began="0"))
+    restore_after_kill(bench.journal, bench.said.append)
     assert bench.at() == bench.case.was
-    assert bench.memos() == []
+    assert bench.entries() == []
 
 
 def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
@@ -293,9 +296,9 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
     late = [2]  # the mode that was requested
     monkeypatch.setattr(nvpmodel.jtop_control, "set_mode", lambda number, name: late.append(number) or "")
     monkeypatch.setattr(jtop_control.os, "geteuid", lambda: 1000)
-    journal, was = desk(board.root), open_nvpmodel(board.root).get()
-    memo = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")
-    journal.update(memo._replace(began="0"))
+    journal, was = make_journal(board.root), open_nvpmodel(board.root).get()
+    entry = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")
+    journal.update(entry._replace(began="0"))
     assert restore_after_kill(journal, print) == []
     assert late == [2, 5]
 
@@ -303,55 +306,55 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
 def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
     left_by_a_dead_run(bench)
     bench.deafen()
-    failed = restore_after_kill(bench.desk, bench.said.append)
-    (memo,) = bench.desk.unrestored()
-    assert failed == [memo]
-    assert (memo.was, bench.knob.get()) == (bench.case.was, bench.case.turned)
+    failed = restore_after_kill(bench.journal, bench.said.append)
+    (entry,) = bench.journal.unrestored()
+    assert failed == [entry]
+    assert (entry.was, bench.knob.get()) == (bench.case.was, bench.case.turned)
     assert bench.said[0].startswith(f"warning: cannot restore {bench.knob.name} to {bench.case.was}: ")
-    assert bench.said[0].endswith(f"\nhint: {memo.by_hand} && rm {bench.desk.file(memo)}")
-    assert restore_after_kill(bench.desk, pytest.fail, failed) == failed
+    assert bench.said[0].endswith(f"\nhint: {entry.by_hand} && rm {bench.journal.file(entry)}")
+    assert restore_after_kill(bench.journal, pytest.fail, failed) == failed
     with pytest.raises(RuntimeError, match=f"cannot set {bench.knob.name}: .* restored to"):
-        refuse_unrestored([bench.knob], bench.desk)
-    bench.desk.file(memo).unlink()
-    refuse_unrestored([bench.knob], bench.desk)
+        refuse_unrestored([bench.knob], bench.journal)
+    bench.journal.file(entry).unlink()
+    refuse_unrestored([bench.knob], bench.journal)
 
 
 def test_change_that_was_never_made_leaves_no_journal_entry(bench):
     """After a power cut between journal and change, for a user who has lost the permission."""
     with bench.forbidden():
-        memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-        bench.desk.update(memo._replace(began="0"))
-        assert restore_after_kill(bench.desk, bench.said.append) == []
-    assert bench.memos() == []
+        entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
+        bench.journal.update(entry._replace(began="0"))
+        assert restore_after_kill(bench.journal, bench.said.append) == []
+    assert bench.entries() == []
     assert bench.at() == bench.case.was
 
 
 def left_by_a_dead_run(bench, **changes):
     """Leave a changed setting and its journal entry, as a killed controller does."""
-    memo = bench.desk.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
+    entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
     bench.knob.set(bench.case.turned)
-    return bench.desk.update(memo._replace(ours=bench.knob.get(), began="0", **changes))
+    return bench.journal.update(entry._replace(ours=bench.knob.get(), began="0", **changes))
 
 
 def test_next_run_restores_the_setting_of_a_killed_run(bench):
     left_by_a_dead_run(bench)
-    restore_after_kill(bench.desk, bench.said.append)
+    restore_after_kill(bench.journal, bench.said.append)
     assert bench.at() == bench.case.was
-    assert bench.memos() == []
+    assert bench.entries() == []
     assert bench.said[0].startswith(f"restored {bench.knob.name} to {bench.case.was}")
 
 
 def test_run_killed_between_journal_and_change_is_restored(bench):
     left_by_a_dead_run(bench)
-    (memo,) = bench.desk.unrestored()
-    bench.desk.update(memo._replace(ours=None))
-    restore_after_kill(bench.desk, bench.said.append)
+    (entry,) = bench.journal.unrestored()
+    bench.journal.update(entry._replace(ours=None))
+    restore_after_kill(bench.journal, bench.said.append)
     assert bench.at() == bench.case.was
 
 
 def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     left_by_a_dead_run(bench, boot_id="the boot before")
-    restore_after_kill(bench.desk, bench.said.append)
+    restore_after_kill(bench.journal, bench.said.append)
     assert bench.at() == (bench.case.was if bench.knob.name in PERSISTENT_KNOBS else bench.case.turned)
-    assert bench.memos() == []
+    assert bench.entries() == []
     assert len(bench.said) == 1

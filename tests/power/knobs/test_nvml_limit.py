@@ -76,41 +76,41 @@ def test_manual_command_limits_every_gpu():
 
 
 @pytest.fixture
-def desk(tmp_path):
+def journal(tmp_path):
     return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="train.py")
 
 
-def test_late_limit_is_waited_for_and_restored(monkeypatch, desk):
+def test_late_limit_is_waited_for_and_restored(monkeypatch, journal):
     monkeypatch.setenv("STUB", "late")
     knob = open_nvml_limit(GPUS)
-    with applied_settings([(knob, knob.target_for(150))], desk, pytest.fail) as holding:
+    with applied_settings([(knob, knob.target_for(150))], journal, pytest.fail) as holding:
         assert holding.applied == {"NVML": "150 W"}
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
     time.sleep(0.3)
     assert knob.get() == "250 W"
 
 
-def test_late_limits_are_restored_after_a_refusal(monkeypatch, desk):
+def test_late_limits_are_restored_after_a_refusal(monkeypatch, journal):
     monkeypatch.setenv("STUB", "late,only0")
     knob = open_nvml_limit(GPUS)
     refused = pytest.raises(RuntimeError, match="GPU-bbbb to 150 W: Insufficient Permissions")
-    with refused, applied_settings([(knob, knob.target_for(150))], desk, pytest.fail):
+    with refused, applied_settings([(knob, knob.target_for(150))], journal, pytest.fail):
         pytest.fail("held a limit that one GPU does not have")
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
     time.sleep(0.3)
     assert knob.get() == "250 W"
 
 
-def test_limit_without_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, desk):
+def test_limit_without_effect_is_refused_and_leaves_no_journal_entry(monkeypatch, journal):
     monkeypatch.setenv("STUB", "deaf")
     monkeypatch.setattr(settling, "SETTLE_LIMIT_S", 0.3)
     knob = open_nvml_limit(GPUS)
     began_s = time.monotonic()
     refused = pytest.raises(RuntimeError, match=r"NVML to 150 W: the device is at 250 W")
-    with refused, applied_settings([(knob, knob.target_for(150))], desk, pytest.fail):
+    with refused, applied_settings([(knob, knob.target_for(150))], journal, pytest.fail):
         pytest.fail("held a limit that no GPU has")
     assert time.monotonic() - began_s >= 0.3
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 class Daemon(BaseHTTPRequestHandler):

@@ -217,10 +217,13 @@ def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     modes_set = []
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(jtop_control, "set_mode", lambda number, name: modes_set.append(number) or "")
-    knob, desk = knob_of("nx"), RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="", command="")
+    knob, journal = (
+        knob_of("nx"),
+        RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="", command=""),
+    )
     with (
         pytest.raises(RuntimeError, match="the device is at"),
-        applied_settings([(knob, knob.target_for("id:0"))], desk, print),
+        applied_settings([(knob, knob.target_for("id:0"))], journal, print),
     ):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]

@@ -190,7 +190,7 @@ def test_refusal_by_sudo_suggests_a_rule_for_that_command(knob, board, user):
     (board.root / LIMIT.format(0)).parent.mkdir(parents=True)
     limits = knob("RAPL")
     with pytest.raises(RuntimeError, match="needs root, and sudo refuses it") as refused:
-        privilege.run_as_root("tee", str(limits.files[0]), typed="65000000")
+        privilege.run_as_root("tee", str(limits.files[0]), stdin="65000000")
     path = str(limits.files[0]).replace(":", r"\:")
     assert suggested(str(refused.value)).endswith(f"NOPASSWD: {shutil.which('tee')} {path}")
 

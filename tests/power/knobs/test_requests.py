@@ -27,9 +27,9 @@ def requested(board):
     """Function of (trains_on_gpu, gpus, overrides): the device settings that a job requests on the board."""
 
     def of(trains_on_gpu=False, gpus=(), **overrides):
-        desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+        journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
         return requested_settings(
-            job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), desk=desk
+            job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal
         )
 
     return of
@@ -101,61 +101,61 @@ def test_settings_left_by_a_killed_run_are_restored_newest_first(board, no_jtop,
     """The power mode cannot change while the clocks are locked, so the clocks are restored first."""
     board.with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", f"{board.on_path()}:/usr/bin:/bin")
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     job = job_of(power_limit="id:0", clocks="locked")
     for knob, wish in resolve_targets(
-        requested_settings(job, trains_on_gpu=True, gpus=[], root=str(board.root), desk=desk)
+        requested_settings(job, trains_on_gpu=True, gpus=[], root=str(board.root), journal=journal)
     ):
-        memo = desk.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
+        entry = journal.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)
-        desk.update(memo._replace(ours=wish.setting, began="0"))
+        journal.update(entry._replace(ours=wish.setting, began="0"))
     messages = []
-    restore_after_kill(desk, messages.append)
+    restore_after_kill(journal, messages.append)
     assert [text.split()[:2] for text in messages] == [["restored", "jetson_clocks"], ["restored", "nvpmodel"]]
     assert board.mode() == 5
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(board):
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
-    desk.update(memo._replace(ours="150 W", boot_id="the boot before"))
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    entry = journal.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
+    journal.update(entry._replace(ours="150 W", boot_id="the boot before"))
     messages = []
-    assert restore_after_kill(desk, messages.append) == []
+    assert restore_after_kill(journal, messages.append) == []
     assert "a reboot has reset it" in messages[0]
-    assert desk.unrestored() == []
+    assert journal.unrestored() == []
 
 
 def test_failed_restoration_names_the_journal_file(board):
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.update(desk.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    entry = journal.update(journal.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
     messages = []
-    assert restore_after_kill(desk, messages.append) == [memo]
-    assert messages[0].endswith(f"\nhint: by hand && rm {desk.file(memo)}")
+    assert restore_after_kill(journal, messages.append) == [entry]
+    assert messages[0].endswith(f"\nhint: by hand && rm {journal.file(entry)}")
 
 
 def test_journal_that_cannot_be_locked_is_a_warning(board):
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    memo = desk.update(desk.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
-    (desk.folder / "lock").mkdir()
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
+    (journal.folder / "lock").mkdir()
     messages = []
-    assert restore_after_kill(desk, messages.append) == [memo]
+    assert restore_after_kill(journal, messages.append) == [entry]
     assert messages[0].startswith(
-        f"warning: settings that an earlier run changed are not restored: cannot lock {desk.folder}"
+        f"warning: settings that an earlier run changed are not restored: cannot lock {journal.folder}"
     )
 
 
 def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, monkeypatch):
     """The programs and jtop's service act on this machine, whatever the root."""
     board.with_modes("nano").put(jtop_socket="")
-    desk = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    desk.update(desk.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
+    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+    journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
     monkeypatch.setattr(requests, "JETSON_FILES", (str(board.root / "jtop_socket"),))
     with pytest.raises(RuntimeError, match="is a recorded board"):
         requested(power_limit=5)
     messages = []
-    (memo,) = restore_after_kill(desk, messages.append)
-    assert (memo.knob, board.mode()) == ("nvpmodel", 0)
+    (entry,) = restore_after_kill(journal, messages.append)
+    assert (entry.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
     assert requested() == []
 

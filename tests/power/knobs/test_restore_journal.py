@@ -10,7 +10,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
-def desk(tmp_path):
+def journal(tmp_path):
     return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="python src/train.py")
 
 
@@ -32,85 +32,85 @@ def test_default_journal_is_in_the_xdg_state_folder(monkeypatch, tmp_path):
     assert RestoreJournal(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
 
 
-def test_journals_of_machines_that_share_a_home_are_separate(desk, monkeypatch, tmp_path):
-    desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
+def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
+    journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert RestoreJournal(str(tmp_path), root="/", boot_id="", command="").unrestored() == []
 
 
-def test_entries_are_separate_per_gpu(desk):
+def test_entries_are_separate_per_gpu(journal):
     for gpu in ("GPU-aaaa", "GPU-bbbb"):
-        desk.note("NVML", [gpu], "250 W", "by hand")
-    assert sorted(memo.devices for memo in desk.unrestored()) == [["GPU-aaaa"], ["GPU-bbbb"]]
+        journal.note("NVML", [gpu], "250 W", "by hand")
+    assert sorted(entry.devices for entry in journal.unrestored()) == [["GPU-aaaa"], ["GPU-bbbb"]]
 
 
-def test_entry_of_16_gpus_can_be_written(desk):
+def test_entry_of_16_gpus_can_be_written(journal):
     gpus = [f"GPU-{uuid.UUID(int=number)}" for number in range(16)]
-    memo = desk.note("NVML", gpus, "250 W", "by hand")
-    assert desk.unrestored() == [memo]
-    desk.remove(memo)
-    assert desk.unrestored() == []
+    entry = journal.note("NVML", gpus, "250 W", "by hand")
+    assert journal.unrestored() == [entry]
+    journal.remove(entry)
+    assert journal.unrestored() == []
 
 
-def test_entry_of_a_running_process_is_not_pending(desk, other):
-    memo = desk.note("RAPL", [], "95 W", "by hand")
-    desk.update(memo._replace(pid=other.pid, began=start_ticks(other.pid)))
-    assert desk.unrestored() == []
+def test_entry_of_a_running_process_is_not_pending(journal, other):
+    entry = journal.note("RAPL", [], "95 W", "by hand")
+    journal.update(entry._replace(pid=other.pid, began=start_ticks(other.pid)))
+    assert journal.unrestored() == []
 
 
 @pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_entry_of_an_ended_process_is_pending(desk, other, changes):
+def test_entry_of_an_ended_process_is_pending(journal, other, changes):
     """The process has ended, its pid is used by another process, or the machine was rebooted."""
-    memo = desk.note("RAPL", [], "95 W", "by hand")
-    left = desk.update(memo._replace(pid=other.pid, began=start_ticks(other.pid))._replace(**changes))
-    assert desk.unrestored() == [left]
+    entry = journal.note("RAPL", [], "95 W", "by hand")
+    left = journal.update(entry._replace(pid=other.pid, began=start_ticks(other.pid))._replace(**changes))
+    assert journal.unrestored() == [left]
 
 
-def test_entry_of_an_earlier_run_of_this_process_is_pending(desk):
-    memo = desk.note("RAPL", [], "95 W", "by hand")
-    assert desk.unrestored() == [memo]
+def test_entry_of_an_earlier_run_of_this_process_is_pending(journal):
+    entry = journal.note("RAPL", [], "95 W", "by hand")
+    assert journal.unrestored() == [entry]
 
 
-def test_original_setting_is_never_overwritten(desk):
-    desk.note("RAPL", [], "95 W", "echo 95000000")
+def test_original_setting_is_never_overwritten(journal):
+    journal.note("RAPL", [], "95 W", "echo 95000000")
     with pytest.raises(RuntimeError, match=rf"(?s)pid {os.getpid()} .*restore 95 W: echo 95000000 && rm "):
-        desk.note("RAPL", [], "65 W", "echo 65000000")
-    (memo,) = desk.unrestored()
-    assert memo.was == "95 W"
+        journal.note("RAPL", [], "65 W", "echo 65000000")
+    (entry,) = journal.unrestored()
+    assert entry.was == "95 W"
 
 
 def test_no_setting_is_changed_without_a_journal(tmp_path):
     (tmp_path / "file").touch()
-    desk = RestoreJournal(str(tmp_path / "file"), root="/", boot_id="", command="")
+    journal = RestoreJournal(str(tmp_path / "file"), root="/", boot_id="", command="")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
-        desk.note("RAPL", [], "95 W", "by hand")
+        journal.note("RAPL", [], "95 W", "by hand")
 
 
-def test_damaged_entry_is_an_error_with_its_file(desk):
-    desk.note("RAPL", [], "95 W", "by hand")
-    (file,) = desk.folder.iterdir()
+def test_damaged_entry_is_an_error_with_its_file(journal):
+    journal.note("RAPL", [], "95 W", "by hand")
+    (file,) = journal.folder.iterdir()
     file.write_text('{"knob": "RAPL"}')
-    gpu = desk.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
-    assert desk.unrestored() == [gpu]
-    (message,) = desk.damaged()
+    gpu = journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
+    assert journal.unrestored() == [gpu]
+    (message,) = journal.damaged()
     assert message.startswith(f"cannot read {file}, ")
     assert message.endswith(f": rm {file}")
-    assert desk.blocking("NVML", ["GPU-bbbb"]) is None
-    assert desk.blocking("NVML", ["GPU-aaaa", "GPU-bbbb"]) == gpu
+    assert journal.blocking("NVML", ["GPU-bbbb"]) is None
+    assert journal.blocking("NVML", ["GPU-aaaa", "GPU-bbbb"]) == gpu
     with pytest.raises(RuntimeError, match=f"cannot read {file}"):
-        desk.blocking("RAPL", [])
+        journal.blocking("RAPL", [])
 
 
-def test_entry_deleted_by_another_process_is_ignored(desk):
-    memo = desk.note("RAPL", [], "95 W", "by hand")
-    gone = desk.folder / "NVML-0.json"
+def test_entry_deleted_by_another_process_is_ignored(journal):
+    entry = journal.note("RAPL", [], "95 W", "by hand")
+    gone = journal.folder / "NVML-0.json"
     gone.symlink_to("dropped")  # listed, but missing when it is read
-    assert desk.unrestored() == [memo]
+    assert journal.unrestored() == [entry]
 
 
-def test_entry_of_another_container_is_pending_after_a_reboot(desk):
-    memo = desk.note("RAPL", [], "95 W", "by hand")
-    inside = desk.update(memo._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
-    assert desk.unrestored() == []
-    desk.boot_id = "the next boot"
-    assert desk.unrestored() == [inside]
+def test_entry_of_another_container_is_pending_after_a_reboot(journal):
+    entry = journal.note("RAPL", [], "95 W", "by hand")
+    inside = journal.update(entry._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
+    assert journal.unrestored() == []
+    journal.boot_id = "the next boot"
+    assert journal.unrestored() == [inside]

@@ -24,9 +24,9 @@ def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
         boards = {board_card(bus, cards) for bus in buses}
     except OSError:
         return None
-    dials = {}
+    limits = {}
     for board in sorted(boards):
         for cap in sorted(board.folder.glob("hwmon/hwmon*/power1_cap")):
             low_w, high_w = (read_bound(cap.with_name(f"power1_cap_{which}")) for which in ("min", "max"))
-            dials[board.bus] = file_limit(cap, low_w=low_w, high_w=high_w)
-    return WattLimit("amdgpu", dials) if len(dials) == len(boards) and dials else None
+            limits[board.bus] = file_limit(cap, low_w=low_w, high_w=high_w)
+    return WattLimit("amdgpu", limits) if len(limits) == len(boards) and limits else None

@@ -81,14 +81,14 @@ class AppliedSettings:
     """Device settings that are changed for the duration of a run.
 
     Args:
-        desk: The journal of original settings.
+        journal: The journal of original settings.
         say: Prints a message.
     """
 
-    def __init__(self, desk: RestoreJournal, say: Notify) -> None:
+    def __init__(self, journal: RestoreJournal, say: Notify) -> None:
         self.applied: dict[str, str] = {}
         """The settings as read back after the change, by knob."""
-        self._journal, self._say = desk, say
+        self._journal, self._say = journal, say
         self._knobs: dict[str, Knob] = {}
         self._saved_settings: dict[str, SavedSetting] = {}
 
@@ -97,10 +97,12 @@ class AppliedSettings:
         now = was = knob.get()
         self._knobs[knob.name] = knob
         if was != setting:
-            memo = self._saved_settings[knob.name] = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
+            entry = self._saved_settings[knob.name] = self._journal.note(
+                knob.name, knob.devices, was, knob.by_hand(was)
+            )
             knob.set(setting)
             now = knob.get()
-            self._saved_settings[knob.name] = self._journal.update(memo._replace(ours=now, by_hand=knob.by_hand(was)))
+            self._saved_settings[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(was)))
         self.applied[knob.name] = now
 
     def drift_messages(self) -> list[str]:
@@ -112,11 +114,11 @@ class AppliedSettings:
     def restore_all(self) -> list[str]:
         """Restore all settings in reverse order; returns one message per setting that could not be restored."""
         messages, failures = [], []
-        for name, memo in reversed(self._saved_settings.items()):
+        for name, entry in reversed(self._saved_settings.items()):
             try:
-                messages.append(restore_setting(self._knobs[name], memo, self._journal))
+                messages.append(restore_setting(self._knobs[name], entry, self._journal))
             except (Exception, SystemExit) as error:  # the other settings are restored anyway
-                failures.append(restore_error(memo, error, self._journal))
+                failures.append(restore_error(entry, error, self._journal))
         for text in filter(None, [*messages, *failures]):
             with suppress(Exception, SystemExit):  # the terminal may be gone
                 self._say(text)
@@ -129,16 +131,16 @@ class SettingsContext:
     A generator would not be safe: a signal may end it before its `finally` block.
     """
 
-    def __init__(self, turns: Sequence[tuple[Knob, SettingTarget]], desk: RestoreJournal, say: Notify) -> None:
-        self._targets, self._applied_settings = turns, AppliedSettings(desk, say)
+    def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
+        self._targets, self._applied_settings = targets, AppliedSettings(journal, say)
         self._signal_deferral = SignalDeferral(SettingsContext.__exit__.__code__)
 
     def __enter__(self) -> AppliedSettings:
         self._signal_deferral.install()
         try:
-            for knob, wish in self._targets:
+            for knob, target in self._targets:
                 with uninterruptible():
-                    self._applied_settings.apply(knob, wish.setting)
+                    self._applied_settings.apply(knob, target.setting)
         except BaseException as error:
             self.__exit__(error)
             raise
@@ -154,21 +156,23 @@ class SettingsContext:
             raise RuntimeError(" ".join(failures))
 
 
-def applied_settings(turns: Sequence[tuple[Knob, SettingTarget]], desk: RestoreJournal, say: Notify) -> SettingsContext:
+def applied_settings(
+    targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify
+) -> SettingsContext:
     """Change device settings for the duration of a `with` block and restore them in reverse order.
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
     restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start.
 
     Args:
-        turns: The settings in the order of change.
-        desk: The journal of original settings.
+        targets: The settings in the order of change.
+        journal: The journal of original settings.
         say: Prints a message.
 
     Raises:
         RuntimeError: At exit, a setting could not be restored and no other exception ends the block.
     """
-    return SettingsContext(turns, desk, say)
+    return SettingsContext(targets, journal, say)
 
 
 def drift_message(knob: Knob, applied: str) -> str | None:
@@ -182,20 +186,20 @@ def drift_message(knob: Knob, applied: str) -> str | None:
     )
 
 
-def restore_setting(knob: Knob, memo: SavedSetting, desk: RestoreJournal) -> str | None:
+def restore_setting(knob: Knob, entry: SavedSetting, journal: RestoreJournal) -> str | None:
     """Restore a setting and delete its journal entry; returns a message if someone else's change is kept instead."""
     now = knob.get()
     message = None
-    if memo.ours is None:
-        undo_incomplete(knob, memo.was)
-    elif knob.is_equal(now, memo.ours):
-        knob.set(memo.was)
-    elif not knob.is_equal(now, memo.was):
+    if entry.ours is None:
+        undo_incomplete(knob, entry.was)
+    elif knob.is_equal(now, entry.ours):
+        knob.set(entry.was)
+    elif not knob.is_equal(now, entry.was):
         message = (
-            f"{knob.name} is not restored to {memo.was}: the run set it to {memo.ours}, but something changed it to "
+            f"{knob.name} is not restored to {entry.was}: the run set it to {entry.ours}, but something changed it to "
             f"{now}, which is kept."
         )
-    desk.remove(memo)
+    journal.remove(entry)
     return message
 
 
@@ -245,11 +249,11 @@ def poll_until(reached: Callable[[], bool]) -> bool:
     return True
 
 
-def restore_error(memo: SavedSetting, error: BaseException, desk: RestoreJournal) -> str:
+def restore_error(entry: SavedSetting, error: BaseException, journal: RestoreJournal) -> str:
     """The message for a setting that cannot be restored, with the command that does it by hand."""
-    return f"cannot restore {memo.knob} to {memo.was}: {error}\nhint: {manual_restore_command(memo, desk)}"
+    return f"cannot restore {entry.knob} to {entry.was}: {error}\nhint: {manual_restore_command(entry, journal)}"
 
 
-def manual_restore_command(memo: SavedSetting, desk: RestoreJournal) -> str:
+def manual_restore_command(entry: SavedSetting, journal: RestoreJournal) -> str:
     """The command to paste that restores a setting and deletes its journal entry."""
-    return f"{memo.by_hand} && rm {shlex.quote(str(desk.file(memo)))}"
+    return f"{entry.by_hand} && rm {shlex.quote(str(journal.file(entry)))}"

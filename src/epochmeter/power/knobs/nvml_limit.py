@@ -38,12 +38,12 @@ def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
         ) from error
     try:
         pynvml.nvmlInit()
-        dials = {uuid: gpu_limit(uuid) for uuid in gpus}
+        limits = {uuid: gpu_limit(uuid) for uuid in gpus}
     except pynvml.NVMLError_NotSupported:
         return None
     except (pynvml.NVMLError, ZeusBaseGPUError) as error:
         raise RuntimeError(f"cannot read the power limit of {', '.join(gpus)}: {error}") from error
-    return WattLimit("NVML", dials) if dials else None
+    return WattLimit("NVML", limits) if limits else None
 
 
 def gpu_limit(uuid: str) -> DeviceLimit:

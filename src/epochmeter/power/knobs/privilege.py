@@ -35,14 +35,14 @@ REFUSAL = re.compile(
 """sudo's messages when it does not run a program; other messages, such as an unknown host, are only warnings."""
 
 
-def run_program(*command: str, typed: str | None = None) -> str:
+def run_program(*command: str, stdin: str | None = None) -> str:
     """Run a program and return its output, standard error included.
 
     The exit code is ignored, since the vendors' programs exit with 0 even if they have done nothing.
 
     Args:
         command: The program and its arguments.
-        typed: The program's standard input; empty by default.
+        stdin: The program's standard input; empty by default.
 
     Raises:
         RuntimeError: There is no such program, or it does not end within `LIMIT_S` seconds.
@@ -53,7 +53,7 @@ def run_program(*command: str, typed: str | None = None) -> str:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -65,7 +65,7 @@ def run_program(*command: str, typed: str | None = None) -> str:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
-        return process.communicate(typed, timeout=LIMIT_S)[0]
+        return process.communicate(stdin, timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired as error:
         with suppress(PermissionError, subprocess.TimeoutExpired):  # a user may not kill root's process
             process.kill()
@@ -76,12 +76,12 @@ def run_program(*command: str, typed: str | None = None) -> str:
         raise RuntimeError(f"`{shlex.join(command)}` did not end within {LIMIT_S} s") from error
 
 
-def run_as_root(*command: str, typed: str | None = None, allow: str | None = None) -> str:
+def run_as_root(*command: str, stdin: str | None = None, allow: str | None = None) -> str:
     """Run a program that needs root: directly as root, else by `sudo -n`.
 
     Args:
         command: The program and its arguments.
-        typed: The program's standard input; none by default.
+        stdin: The program's standard input; none by default.
         allow: How to allow it, for the error; by default a sudoers rule for exactly this command.
 
     Returns:
@@ -91,10 +91,10 @@ def run_as_root(*command: str, typed: str | None = None, allow: str | None = Non
         RuntimeError: This user may not run it.
     """
     if os.geteuid() == 0:
-        return run_program(*command, typed=typed)
+        return run_program(*command, stdin=stdin)
     text = shlex.join(command)
     try:
-        output = run_program("sudo", "-n", *command, typed=typed)
+        output = run_program("sudo", "-n", *command, stdin=stdin)
     except RuntimeError as error:
         raise RuntimeError(f"`{text}` needs root: {error}") from error
     if refusal := REFUSAL.search(output):
@@ -172,7 +172,7 @@ def write_file(file: Path, text: str) -> None:
     try:
         file.write_text(text)
     except PermissionError:
-        output = run_as_root("tee", str(file), typed=text)
+        output = run_as_root("tee", str(file), stdin=text)
         if refused := TEE_ERROR.search(output):
             raise RuntimeError(
                 f"the kernel refused to write {text}: {refused[1]}\nhint: {NO_PRIVILEGE_REMEDY}"

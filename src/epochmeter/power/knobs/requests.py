@@ -58,7 +58,7 @@ class SettingRequest(NamedTuple):
 
 
 def requested_settings(
-    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, desk: RestoreJournal
+    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, journal: RestoreJournal
 ) -> list[SettingRequest]:
     """List the device settings that a job requests, in the order in which they are changed.
 
@@ -67,7 +67,7 @@ def requested_settings(
         trains_on_gpu: Whether the training device is a GPU.
         gpus: The GPUs used, as `host.describe` returns them.
         root: The root of the machine's files.
-        desk: The journal of original settings.
+        journal: The journal of original settings.
 
     Raises:
         RuntimeError: The machine has the setting, but it cannot be read.
@@ -78,7 +78,7 @@ def requested_settings(
     if job.power_limit is not None:
         requested.append(SettingRequest("power_limit", job.power_limit, power_limit_knob(trains_on_gpu, gpus, root)))
     if job.clocks is not Clocks.keep:
-        requested.append(SettingRequest("clocks", job.clocks.name, open_jetson_clocks(root, desk.folder)))
+        requested.append(SettingRequest("clocks", job.clocks.name, open_jetson_clocks(root, journal.folder)))
     if job.fan is not Fan.keep:
         requested.append(SettingRequest("fan", job.fan.name, open_fan(root)))
     return requested
@@ -129,23 +129,23 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
     )
 
 
-def resolve_targets(demands: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
+def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
     """Return the setting to apply to each knob that this machine has.
 
     Raises:
         ValueError: A value is out of range.
         RuntimeError: A change needs a reboot.
     """
-    return [(demand.knob, demand.knob.target_for(demand.requested)) for demand in demands if demand.knob]
+    return [(request.knob, request.knob.target_for(request.requested)) for request in requests if request.knob]
 
 
-def restore_after_kill(desk: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:
+def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:
     """Restore the settings that killed runs left changed, unless a person or a reboot has changed them since.
 
     A setting that cannot be restored causes a warning; runs that do not need the setting continue.
 
     Args:
-        desk: The journal of settings to restore.
+        journal: The journal of settings to restore.
         say: Prints a message.
         tried: Entries that an earlier call could not restore; they are not tried again.
 
@@ -153,75 +153,75 @@ def restore_after_kill(desk: RestoreJournal, say: Notify, tried: Sequence[SavedS
         The entries whose settings could not be restored, `tried` included.
     """
     failed = list(tried)
-    messages = [] if tried else [f"warning: {text}" for text in desk.damaged()]
-    if any(memo not in failed for memo in desk.unrestored()):
+    messages = [] if tried else [f"warning: {text}" for text in journal.damaged()]
+    if any(entry not in failed for entry in journal.unrestored()):
         try:
-            with desk.locked():
-                for memo in (memo for memo in desk.unrestored() if memo not in failed):
+            with journal.locked():
+                for entry in (entry for entry in journal.unrestored() if entry not in failed):
                     with uninterruptible():
                         try:
-                            messages.append(restore_one(memo, desk))
+                            messages.append(restore_one(entry, journal))
                         except (Exception, SystemExit) as error:  # the other settings are restored anyway
-                            failed.append(memo)
-                            messages.append(f"warning: {restore_error(memo, error, desk)}")
+                            failed.append(entry)
+                            messages.append(f"warning: {restore_error(entry, error, journal)}")
         except RuntimeError as error:
             messages.append(f"warning: {error}")
-            failed += [memo for memo in desk.unrestored() if memo not in failed]
+            failed += [entry for entry in journal.unrestored() if entry not in failed]
     for text in messages:
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
     return failed
 
 
-def refuse_unrestored(knobs: Sequence[Knob], desk: RestoreJournal) -> None:
+def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
     """Refuse to change a setting that an earlier run left changed; RuntimeError, with the command that restores it.
 
     Call it after `restore_after_kill`. Another change would lose the original value.
     """
     for knob in knobs:
-        if memo := desk.blocking(knob.name, knob.devices):
+        if entry := journal.blocking(knob.name, knob.devices):
             raise RuntimeError(
-                f"cannot set {knob.name}: an earlier run ({memo.when}: {memo.command}) changed it, and it could not be "
-                f"restored to {memo.was}\nhint: {manual_restore_command(memo, desk)}"
+                f"cannot set {knob.name}: an earlier run ({entry.when}: {entry.command}) changed it, and it could not be "
+                f"restored to {entry.was}\nhint: {manual_restore_command(entry, journal)}"
             )
 
 
-def restore_one(memo: SavedSetting, desk: RestoreJournal) -> str:
+def restore_one(entry: SavedSetting, journal: RestoreJournal) -> str:
     """Restore the setting of a journal entry and delete the entry.
 
     Returns:
         A message that says what was restored, or why nothing had to be.
     """
-    rebooted = memo.boot_id != desk.boot_id and memo.knob not in PERSISTENT_KNOBS
+    rebooted = entry.boot_id != journal.boot_id and entry.knob not in PERSISTENT_KNOBS
     if not rebooted:
-        refuse_replay(memo.root)
-    knob = None if rebooted else reopen_knob(memo, desk)
-    setting = memo.ours or "another setting"
+        refuse_replay(entry.root)
+    knob = None if rebooted else reopen_knob(entry, journal)
+    setting = entry.ours or "another setting"
     if knob is None:
-        desk.remove(memo)
+        journal.remove(entry)
         reason = "a reboot has reset it" if rebooted else "the device no longer exists"
-        return f"{memo.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
-    run = f"pid {memo.pid}, {memo.when}: {memo.command}"
+        return f"{entry.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
+    run = f"pid {entry.pid}, {entry.when}: {entry.command}"
     return (
-        restore_setting(knob, memo, desk)
-        or f"restored {memo.knob} to {memo.was}: a killed run ({run}) left it at {setting}"
+        restore_setting(knob, entry, journal)
+        or f"restored {entry.knob} to {entry.was}: a killed run ({run}) left it at {setting}"
     )
 
 
-def reopen_knob(memo: SavedSetting, desk: RestoreJournal) -> Knob | None:
+def reopen_knob(entry: SavedSetting, journal: RestoreJournal) -> Knob | None:
     """Return the knob of a journal entry; None if the machine no longer has it."""
-    match memo.knob:
+    match entry.knob:
         case "nvpmodel":
-            return open_nvpmodel(memo.root)
+            return open_nvpmodel(entry.root)
         case "jetson_clocks":
-            return open_jetson_clocks(memo.root, desk.folder)
+            return open_jetson_clocks(entry.root, journal.folder)
         case "fan":
-            return open_fan(memo.root)
+            return open_fan(entry.root)
         case "NVML":
-            return open_nvml_limit(memo.devices)
+            return open_nvml_limit(entry.devices)
         case "amdgpu":
-            return open_amd_cap(memo.devices, memo.root)
+            return open_amd_cap(entry.devices, entry.root)
         case "RAPL":
-            return open_rapl_limit(memo.root)
+            return open_rapl_limit(entry.root)
         case _:
-            raise RuntimeError(f"unknown device setting {memo.knob}")
+            raise RuntimeError(f"unknown device setting {entry.knob}")

@@ -72,40 +72,40 @@ class RestoreJournal:
         pid = os.getpid()
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (pid, start_ticks(pid), self.boot_id, when, self.command, pid_namespace())
-        memo = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
-        if earlier := self._read(self.file(memo)):
+        entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
+        if earlier := self._read(self.file(entry)):
             raise RuntimeError(
                 f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
                 f"hint: wait for that run; if it no longer exists, restore {earlier.was}: "
-                f"{earlier.by_hand} && rm {self.file(memo)}"
+                f"{earlier.by_hand} && rm {self.file(entry)}"
             )
-        return self.update(memo)
+        return self.update(entry)
 
-    def update(self, memo: SavedSetting) -> SavedSetting:
+    def update(self, entry: SavedSetting) -> SavedSetting:
         """Write an entry durably."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.file(memo), memo._asdict())
+            write_json(self.file(entry), entry._asdict())
             fsync_folder(self.folder)
         except OSError as error:
             raise RuntimeError(
                 f"cannot write the journal of original device settings, so none is changed: {error}\n"
                 "hint: name a writable folder: machine.state_dir="
             ) from error
-        return memo
+        return entry
 
-    def remove(self, memo: SavedSetting) -> None:
+    def remove(self, entry: SavedSetting) -> None:
         """Delete an entry."""
-        self.file(memo).unlink(missing_ok=True)
+        self.file(entry).unlink(missing_ok=True)
 
     def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
-        memos = []
+        entries = []
         for file in self.folder.glob("*.json"):
             with suppress(RuntimeError):
-                memos.append(self._read(file))
-        abandoned = (memo for memo in filter(None, memos) if not self._is_in_use(memo))
-        return sorted(abandoned, key=lambda memo: memo.when, reverse=True)
+                entries.append(self._read(file))
+        abandoned = (entry for entry in filter(None, entries) if not self._is_in_use(entry))
+        return sorted(abandoned, key=lambda entry: entry.when, reverse=True)
 
     def damaged(self) -> list[str]:
         """A message for each entry that cannot be read."""
@@ -120,8 +120,8 @@ class RestoreJournal:
     def blocking(self, knob: str, devices: Sequence[str]) -> SavedSetting | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
         self._read(self._file(knob, devices))
-        entries = (memo for memo in self.unrestored() if memo.knob == knob)
-        return next((memo for memo in entries if not devices or set(devices) & set(memo.devices)), None)
+        entries = (entry for entry in self.unrestored() if entry.knob == knob)
+        return next((entry for entry in entries if not devices or set(devices) & set(entry.devices)), None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -137,17 +137,17 @@ class RestoreJournal:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _is_in_use(self, memo: SavedSetting) -> bool:
+    def _is_in_use(self, entry: SavedSetting) -> bool:
         """Whether the process of an entry may still be running; this process holds none when it calls this."""
-        if memo.boot_id != self.boot_id:
+        if entry.boot_id != self.boot_id:
             return False
-        if memo.numbers not in (None, pid_namespace()):
+        if entry.numbers not in (None, pid_namespace()):
             return True
-        return memo.began is not None and start_ticks(memo.pid) == memo.began and memo.pid != os.getpid()
+        return entry.began is not None and start_ticks(entry.pid) == entry.began and entry.pid != os.getpid()
 
-    def file(self, memo: SavedSetting) -> Path:
+    def file(self, entry: SavedSetting) -> Path:
         """The file of an entry. Devices are hashed, since their names together may exceed the length of a file name."""
-        return self._file(memo.knob, memo.devices)
+        return self._file(entry.knob, entry.devices)
 
     def _file(self, knob: str, devices: Sequence[str]) -> Path:
         digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]

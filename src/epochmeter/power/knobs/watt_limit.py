@@ -43,20 +43,20 @@ class WattLimit:
 
     Args:
         name: The name of the knob.
-        dials: The limits by device.
+        limits: The limits by device.
     """
 
     pending = False
 
-    def __init__(self, name: str, dials: Mapping[str, DeviceLimit]) -> None:
+    def __init__(self, name: str, limits: Mapping[str, DeviceLimit]) -> None:
         self.name = name
-        self.devices: Sequence[str] = list(dials)
-        self._device_limits = list(dials.values())
-        self.files: Sequence[Path] = [dial.file for dial in self._device_limits if dial.file]
+        self.devices: Sequence[str] = list(limits)
+        self._device_limits = list(limits.values())
+        self.files: Sequence[Path] = [limit.file for limit in self._device_limits if limit.file]
         self.commands: Sequence[Sequence[str]] = [("tee", str(file)) for file in self.files]
 
     def get(self) -> str:
-        limits = [format_watts(dial.read()) for dial in self._device_limits]
+        limits = [format_watts(limit.read()) for limit in self._device_limits]
         return ", ".join(limits if len(set(limits)) > 1 else limits[:1])
 
     def set(self, setting: str) -> None:
@@ -71,14 +71,14 @@ class WattLimit:
             RuntimeError: A device refused the limit, or does not have it after `knob.SETTLES_S` seconds.
         """
         written, refusals = [], []
-        for dial, watts in zip(self._device_limits, self._limits(setting), strict=True):
+        for limit, watts in zip(self._device_limits, self._limits(setting), strict=True):
             try:
-                dial.write(watts)
-                written.append((dial, watts))
+                limit.write(watts)
+                written.append((limit, watts))
             except RuntimeError as error:
                 refusals.append(str(error))
         self.pending = bool(written)
-        reached = poll_until(lambda: all(is_close(dial.read(), watts) for dial, watts in written))
+        reached = poll_until(lambda: all(is_close(limit.read(), watts) for limit, watts in written))
         self.pending = not reached
         if refusals:
             raise RuntimeError("\n".join(refusals))
@@ -91,10 +91,12 @@ class WattLimit:
 
     def choices(self) -> str:
         """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
-        for dial in self._device_limits:
-            dial.check()
+        for limit in self._device_limits:
+            limit.check()
         low, high = self._bounds()
-        source = next((dial.low_source for dial in self._device_limits if dial.low_w == low and dial.low_source), "")
+        source = next(
+            (limit.low_source for limit in self._device_limits if limit.low_w == low and limit.low_source), ""
+        )
         if low is None:
             upper = f"up to {high:g} W" if high else "watts"
             return f"{upper} (lowest limit unknown{source and f': {source}'})"
@@ -114,7 +116,7 @@ class WattLimit:
 
     def by_hand(self, setting: str) -> str:
         limits = zip(self._device_limits, self._limits(setting), strict=True)
-        return " && ".join(dial.by_hand(watts) for dial, watts in limits)
+        return " && ".join(limit.by_hand(watts) for limit, watts in limits)
 
     def _limits(self, setting: str) -> list[float]:
         limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
@@ -122,8 +124,8 @@ class WattLimit:
 
     def _bounds(self) -> tuple[float | None, float | None]:
         """The common range of all devices in watts."""
-        lows = [dial.low_w for dial in self._device_limits if dial.low_w]
-        highs = [dial.high_w for dial in self._device_limits if dial.high_w]
+        lows = [limit.low_w for limit in self._device_limits if limit.low_w]
+        highs = [limit.high_w for limit in self._device_limits if limit.high_w]
         return max(lows, default=None), min(highs, default=None)
 
 
