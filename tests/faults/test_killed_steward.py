@@ -17,13 +17,13 @@ LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 HOLDS = """
 import sys, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 root = sys.argv[1]
 knob = open_rapl_limit(root)
 journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
-with applied_settings([(knob, knob.target_for(65))], journal, print):
+with AppliedSettings([(knob, knob.target_for(65))], journal, print):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -31,7 +31,7 @@ with applied_settings([(knob, knob.target_for(65))], journal, print):
 STOPPED = """
 import os, signal, sys, threading, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def stop(number, frame):
@@ -42,7 +42,7 @@ def hold():
     signal.signal(signal.SIGTERM, stop)
     threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
     journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="stopped")
-    with applied_settings([(knob, knob.target_for(65))], journal, print):
+    with AppliedSettings([(knob, knob.target_for(65))], journal, print):
         os.write(write, b".")
         while True:
             len(".")
@@ -168,7 +168,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_trie
 DIES = """
 import os, signal, sys
 from epochmeter.power.knobs import privilege, restore_journal
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 
 def die(*_, **__):
@@ -184,7 +184,7 @@ if instant == "before the change is journaled":
     restore_journal.RestoreJournal.update = lambda self, entry: die() if entry.ours else keep(self, entry)
 journal = restore_journal.RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
 knob = open_rapl_limit(root)
-with applied_settings([(knob, knob.target_for(65))], journal, print):
+with AppliedSettings([(knob, knob.target_for(65))], journal, print):
     pass
 """
 

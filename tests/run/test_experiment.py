@@ -13,7 +13,7 @@ from rich.console import Console
 
 from epochmeter.console.console import Terminal
 from epochmeter.power.knobs import privilege
-from epochmeter.power.knobs.knob import AppliedSettings, applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import cooldown, experiment, launch, plan
 from epochmeter.run.cooldown import Cooldown
@@ -250,7 +250,7 @@ def limited(order, terminal, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "check_interpreter", lambda python: None)
 
     def sets(plan, outcome, terminal, course):
-        with applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding:
+        with AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as holding:
             plan.applied(holding.applied)
 
     monkeypatch.setattr(experiment, "run_first_node", sets)

@@ -10,7 +10,7 @@ import pytest
 from controls import Board
 
 from epochmeter.machine.disk import Disk
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.run import plan
 from epochmeter.run.nodes import Node
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
@@ -467,7 +467,7 @@ def test_a_run_ran_on_what_its_knobs_have_made_of_the_machine(order, tmp_path, m
     settled = plan.resolve_plan(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
     settled.open_record()
     found = settled.record.host()["power_mode"]
-    with applied_settings(list(settled.targets.values()), settled.journal, print) as holding:
+    with AppliedSettings(list(settled.targets.values()), settled.journal, print) as holding:
         settled.applied(holding.applied)
     assert (found["id"], settled.record.host()["power_mode"]["id"]) == (5, 2)
 

@@ -25,7 +25,7 @@ from epochmeter.machine import device_lock
 from epochmeter.machine.gpu_processes import open_gpu_monitor
 from epochmeter.machine.signals import prefer_stop
 from epochmeter.machine.utilization import open_gauges
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
 from epochmeter.power.meter import Meter, open_meter
 from epochmeter.power.window_energy import measure_idle
@@ -111,7 +111,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
         outcome.notes += publish.wait_for_previous(terminal.info)
         prepare(plan, outcome, terminal, course)
         with (
-            applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
+            AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
         ):
             plan.applied(holding.applied)
@@ -141,7 +141,7 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, course: S
     try:
         prepare(plan, outcome, terminal, course)
         with (
-            applied_settings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
+            AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as holding,
             open_instruments(plan, terminal) as panel,
         ):
             plan.applied(holding.applied)

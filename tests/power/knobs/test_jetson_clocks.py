@@ -6,7 +6,7 @@ from controls import CPU, GPU, Board
 
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
@@ -98,6 +98,6 @@ def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, mon
     monkeypatch.setattr(jtop_control, "lock_clocks", lock)
     journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     knob = open_jetson_clocks(board.root, journal.folder)
-    with applied_settings([(knob, knob.target_for("locked"))], journal, print):
+    with AppliedSettings([(knob, knob.target_for("locked"))], journal, print):
         (entry,) = journal.unrestored()
     assert entry.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"

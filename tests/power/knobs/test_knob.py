@@ -15,7 +15,7 @@ from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
 from epochmeter.power.knobs.amd_cap import open_amd_cap
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
@@ -29,11 +29,11 @@ class Case(NamedTuple):
     machine: Callable[[Board], Board]
     opened: Callable[[Path, Path], Any]
     requested: Any
-    was: str
-    turned: str
+    original: str
+    applied: str
     other: str
     """A setting by someone else during the run."""
-    wrong: Any
+    invalid: Any
     choices: str
 
 
@@ -100,24 +100,24 @@ class Bench:
         monkeypatch.setenv("PATH", board.on_path())
         self.journal = make_journal(board.root)
         self.knob = self.case.opened(board.root, self.journal.folder)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     @contextmanager
-    def held(self):
-        with applied_settings(
-            [(self.knob, self.knob.target_for(self.case.requested))], self.journal, self.said.append
+    def changed(self):
+        with AppliedSettings(
+            [(self.knob, self.knob.target_for(self.case.requested))], self.journal, self.messages.append
         ) as holding:
             yield holding
 
     def entries(self) -> list[dict]:
         return [json.loads(file.read_text()) for file in self.journal.folder.glob("*.json")]
 
-    def at(self) -> str:
+    def setting(self) -> str:
         """The current setting; the duty that a fan profile sets is ignored."""
         profile, _, duty = self.knob.get().partition(" ")
         return f"{profile} 77" if profile == "quiet" and duty == "80" else self.knob.get()
 
-    def deafen(self) -> None:
+    def ignore_changes(self) -> None:
         """Make the machine accept settings without effect."""
         self.board.put(deaf="")
         self.monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
@@ -151,81 +151,76 @@ def bench(request, open_folder, no_jtop, monkeypatch):
     return Bench(request.param, Board(open_folder), monkeypatch)
 
 
-def test_setting_is_changed_and_restored(bench):
-    assert bench.at() == bench.case.was
-    with bench.held() as holding:
-        assert holding.applied == {bench.knob.name: bench.case.turned}
-        assert bench.knob.get() == bench.case.turned
+def test_setting_is_changed_and_restored_and_its_original_is_in_the_journal_meanwhile(bench):
+    assert bench.setting() == bench.case.original
+    with bench.changed() as holding:
+        assert holding.applied == {bench.knob.name: bench.case.applied}
+        assert bench.knob.get() == bench.case.applied
         assert holding.drift_messages() == []
-    assert bench.at() == bench.case.was
-    assert bench.said == []
-
-
-def test_original_setting_is_in_the_journal_while_changed(bench):
-    with bench.held():
         (entry,) = bench.entries()
-        assert (entry["was"], entry["ours"], entry["pid"]) == (bench.case.was, bench.case.turned, os.getpid())
-    assert bench.entries() == []
+        assert (entry["was"], entry["ours"], entry["pid"]) == (bench.case.original, bench.case.applied, os.getpid())
+    assert bench.setting() == bench.case.original
+    assert (bench.entries(), bench.messages) == ([], [])
 
 
 @pytest.mark.parametrize("end", [ValueError, RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_setting_is_restored_after_any_exception(bench, end):
-    with pytest.raises(end), bench.held():
+    with pytest.raises(end), bench.changed():
         raise end
-    assert bench.at() == bench.case.was
+    assert bench.setting() == bench.case.original
     assert bench.entries() == []
 
 
 def test_setting_already_in_place_is_not_changed(bench):
-    bench.knob.set(bench.case.turned)
-    with bench.held() as holding:
+    bench.knob.set(bench.case.applied)
+    with bench.changed() as holding:
         assert bench.entries() == []
-        assert holding.applied == {bench.knob.name: bench.case.turned}
-    assert bench.knob.get() == bench.case.turned
+        assert holding.applied == {bench.knob.name: bench.case.applied}
+    assert bench.knob.get() == bench.case.applied
 
 
 def test_change_by_someone_else_is_reported_and_kept(bench):
-    with bench.held() as holding:
+    with bench.changed() as holding:
         bench.knob.set(bench.case.other)
         theirs = bench.knob.get()
         (drift,) = holding.drift_messages()
-    assert drift.startswith(f"{bench.knob.name} was set to {bench.case.turned}")
+    assert drift.startswith(f"{bench.knob.name} was set to {bench.case.applied}")
     assert drift.endswith(f" {theirs}.")
     assert bench.knob.get() == theirs
-    if theirs != bench.case.was:
-        (message,) = bench.said
-        assert message.startswith(f"{bench.knob.name} is not restored to {bench.case.was}")
+    if theirs != bench.case.original:
+        (message,) = bench.messages
+        assert message.startswith(f"{bench.knob.name} is not restored to {bench.case.original}")
         assert f"changed it to {theirs}" in message
     assert bench.entries() == []
 
 
 def test_setting_without_effect_is_an_error_with_the_actual_setting(bench):
-    bench.deafen()
-    with pytest.raises(RuntimeError, match=r"^cannot set .* to .*: the device is at "), bench.held():
+    bench.ignore_changes()
+    with pytest.raises(RuntimeError, match=r"^cannot set .* to .*: the device is at "), bench.changed():
         pytest.fail("entered the block without the setting")
     assert bench.entries() == []
 
 
 def test_missing_permission_is_an_error_with_a_remedy(bench):
     remedy = pytest.raises(RuntimeError, match=r"(?s)(needs root.*(NOPASSWD|-aG jtop))|zeusd")
-    with bench.forbidden(), remedy, bench.held():
+    with bench.forbidden(), remedy, bench.changed():
         pytest.fail("entered the block without permission")
-    assert bench.at() == bench.case.was
+    assert bench.setting() == bench.case.original
     assert bench.entries() == []
 
 
 def test_invalid_value_is_refused_with_the_choices(bench):
-    with pytest.raises(ValueError, match=f"={bench.case.wrong}") as error:
-        bench.knob.target_for(bench.case.wrong)
+    with pytest.raises(ValueError, match=f"={bench.case.invalid}") as error:
+        bench.knob.target_for(bench.case.invalid)
     assert bench.case.choices in str(error.value)
 
 
 def test_failed_restoration_is_an_error_with_the_command_and_stays_in_the_journal(bench):
-    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as error, bench.held():
-        bench.deafen()
+    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as error, bench.changed():
+        bench.ignore_changes()
     (entry,) = bench.entries()
     (file,) = bench.journal.folder.glob("*.json")
-    assert bench.said == [str(error.value)]
+    assert bench.messages == [str(error.value)]
     assert str(error.value).endswith(f"\nhint: {entry['by_hand']} && rm {file}")
     assert entry["by_hand"].count("sudo ") >= 1
 
@@ -242,16 +237,16 @@ def test_signal_during_restoration_is_deferred(bench, ctrl_c):
     turn, when = bench.knob.set, []
 
     def interrupted(setting):
-        if setting == bench.case.was:
+        if setting == bench.case.original:
             signal.raise_signal(signal.SIGINT)
             when.append(bench.knob.get())
         turn(setting)
 
     bench.monkeypatch.setattr(bench.knob, "set", interrupted)
-    with pytest.raises(KeyboardInterrupt), bench.held():
+    with pytest.raises(KeyboardInterrupt), bench.changed():
         pass
-    assert when == [bench.case.turned]
-    assert bench.at() == bench.case.was
+    assert when == [bench.case.applied]
+    assert bench.setting() == bench.case.original
     assert bench.entries() == []
 
 
@@ -260,12 +255,12 @@ def test_settings_are_restored_without_a_terminal(bench, error):
     def gone(text):
         raise error
 
-    wish = bench.knob.target_for(bench.case.requested)
+    target = bench.knob.target_for(bench.case.requested)
     with (
         pytest.raises(RuntimeError, match="cannot restore"),
-        applied_settings([(bench.knob, wish)], bench.journal, gone),
+        AppliedSettings([(bench.knob, target)], bench.journal, gone),
     ):
-        bench.deafen()
+        bench.ignore_changes()
 
 
 def test_other_settings_are_restored_if_a_library_exits(tmp_path):
@@ -276,17 +271,9 @@ def test_other_settings_are_restored_if_a_library_exits(tmp_path):
         raise SystemExit("of a library's")
 
     error = pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's")
-    with error, applied_settings([(knob, knob.target_for(65)) for knob in knobs], make_journal(tmp_path), print):
+    with error, AppliedSettings([(knob, knob.target_for(65)) for knob in knobs], make_journal(tmp_path), print):
         knobs[1].get = exits
     assert knobs[0].get() == "95 W"
-
-
-def test_interrupted_change_is_restored(bench):
-    entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-    bench.journal.update(entry._replace(began="0"))
-    restore_after_kill(bench.journal, bench.said.append)
-    assert bench.at() == bench.case.was
-    assert bench.entries() == []
 
 
 def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
@@ -305,13 +292,13 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
 
 def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
     left_by_a_dead_run(bench)
-    bench.deafen()
-    failed = restore_after_kill(bench.journal, bench.said.append)
+    bench.ignore_changes()
+    failed = restore_after_kill(bench.journal, bench.messages.append)
     (entry,) = bench.journal.unrestored()
     assert failed == [entry]
-    assert (entry.was, bench.knob.get()) == (bench.case.was, bench.case.turned)
-    assert bench.said[0].startswith(f"warning: cannot restore {bench.knob.name} to {bench.case.was}: ")
-    assert bench.said[0].endswith(f"\nhint: {entry.by_hand} && rm {bench.journal.file(entry)}")
+    assert (entry.was, bench.knob.get()) == (bench.case.original, bench.case.applied)
+    assert bench.messages[0].startswith(f"warning: cannot restore {bench.knob.name} to {bench.case.original}: ")
+    assert bench.messages[0].endswith(f"\nhint: {entry.by_hand} && rm {bench.journal.file(entry)}")
     assert restore_after_kill(bench.journal, pytest.fail, failed) == failed
     with pytest.raises(RuntimeError, match=f"cannot set {bench.knob.name}: .* restored to"):
         refuse_unrestored([bench.knob], bench.journal)
@@ -322,39 +309,42 @@ def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
 def test_change_that_was_never_made_leaves_no_journal_entry(bench):
     """After a power cut between journal and change, for a user who has lost the permission."""
     with bench.forbidden():
-        entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-        bench.journal.update(entry._replace(began="0"))
-        assert restore_after_kill(bench.journal, bench.said.append) == []
+        record_change(bench)
+        assert restore_after_kill(bench.journal, bench.messages.append) == []
     assert bench.entries() == []
-    assert bench.at() == bench.case.was
+    assert bench.setting() == bench.case.original
+
+
+def record_change(bench, **changes):
+    """Write the journal entry of a process that was killed before it changed the setting."""
+    original = bench.setting()
+    entry = bench.journal.note(bench.knob.name, bench.knob.devices, original, bench.knob.by_hand(original))
+    return bench.journal.update(entry._replace(began="0", **changes))
 
 
 def left_by_a_dead_run(bench, **changes):
     """Leave a changed setting and its journal entry, as a killed controller does."""
-    entry = bench.journal.note(bench.knob.name, bench.knob.devices, bench.at(), bench.knob.by_hand(bench.at()))
-    bench.knob.set(bench.case.turned)
-    return bench.journal.update(entry._replace(ours=bench.knob.get(), began="0", **changes))
+    entry = record_change(bench, **changes)
+    bench.knob.set(bench.case.applied)
+    return bench.journal.update(entry._replace(ours=bench.knob.get()))
 
 
-def test_next_run_restores_the_setting_of_a_killed_run(bench):
-    left_by_a_dead_run(bench)
-    restore_after_kill(bench.journal, bench.said.append)
-    assert bench.at() == bench.case.was
+@pytest.mark.parametrize("killed", ["before the change", "after the change", "after the journal was updated"])
+def test_next_run_restores_the_setting_of_a_killed_run(bench, killed):
+    if killed == "before the change":
+        record_change(bench)
+    else:
+        entry = left_by_a_dead_run(bench)
+        bench.journal.update(entry if "journal" in killed else entry._replace(ours=None))
+    assert restore_after_kill(bench.journal, bench.messages.append) == []
+    assert bench.setting() == bench.case.original
     assert bench.entries() == []
-    assert bench.said[0].startswith(f"restored {bench.knob.name} to {bench.case.was}")
-
-
-def test_run_killed_between_journal_and_change_is_restored(bench):
-    left_by_a_dead_run(bench)
-    (entry,) = bench.journal.unrestored()
-    bench.journal.update(entry._replace(ours=None))
-    restore_after_kill(bench.journal, bench.said.append)
-    assert bench.at() == bench.case.was
+    assert bench.messages[0].startswith(f"restored {bench.knob.name} to {bench.case.original}")
 
 
 def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     left_by_a_dead_run(bench, boot_id="the boot before")
-    restore_after_kill(bench.journal, bench.said.append)
-    assert bench.at() == (bench.case.was if bench.knob.name in PERSISTENT_KNOBS else bench.case.turned)
+    restore_after_kill(bench.journal, bench.messages.append)
+    assert bench.setting() == (bench.case.original if bench.knob.name in PERSISTENT_KNOBS else bench.case.applied)
     assert bench.entries() == []
-    assert len(bench.said) == 1
+    assert len(bench.messages) == 1

@@ -7,7 +7,7 @@ from controls import TABLES, Board, nvpmodel_conf
 
 from epochmeter.machine.power_modes import read_modes
 from epochmeter.power.knobs import jtop_control, knob, privilege
-from epochmeter.power.knobs.knob import applied_settings
+from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
@@ -223,7 +223,7 @@ def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     )
     with (
         pytest.raises(RuntimeError, match="the device is at"),
-        applied_settings([(knob, knob.target_for("id:0"))], journal, print),
+        AppliedSettings([(knob, knob.target_for("id:0"))], journal, print),
     ):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]

@@ -4,7 +4,7 @@ import pytest
 from controls import Board
 from default_jobs import job_of
 
-from epochmeter.power.knobs import requests
+from epochmeter.power.knobs import requests, restore_journal
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
@@ -134,10 +134,13 @@ def test_failed_restoration_names_the_journal_file(board):
     assert messages[0].endswith(f"\nhint: by hand && rm {journal.file(entry)}")
 
 
-def test_journal_that_cannot_be_locked_is_a_warning(board):
+def test_journal_that_cannot_be_locked_is_a_warning(board, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied")
+
     journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
-    (journal.folder / "lock").mkdir()
+    monkeypatch.setattr(restore_journal, "lock_folder", refuse)
     messages = []
     assert restore_after_kill(journal, messages.append) == [entry]
     assert messages[0].startswith(

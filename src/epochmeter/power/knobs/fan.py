@@ -11,7 +11,6 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from epochmeter.machine.jetson import fan_duty
 from epochmeter.power.knobs import jtop_control, privilege
@@ -65,7 +64,7 @@ class Fan:
     def choices(self) -> str:
         return "max"
 
-    def target_for(self, value: Any) -> SettingTarget:
+    def target_for(self, value: str | float) -> SettingTarget:
         if value != "max":
             raise ValueError(f"fan={value} is not valid\nhint: use keep or {self.choices()}")
         return SettingTarget(f"{MANUAL} {MAX_DUTY}")

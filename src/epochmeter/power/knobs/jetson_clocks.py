@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
-from typing import Any
 
 from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.power.knobs import jtop_control, privilege
@@ -71,7 +70,7 @@ class JetsonClocks:
     def choices(self) -> str:
         return LOCKED
 
-    def target_for(self, value: Any) -> SettingTarget:
+    def target_for(self, value: str | float) -> SettingTarget:
         if value != LOCKED:
             raise ValueError(f"clocks={value} is not valid\nhint: use keep or {self.choices()}")
         return SettingTarget(LOCKED)

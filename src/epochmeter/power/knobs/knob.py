@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from epochmeter.machine.signals import SignalDeferral, uninterruptible
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
@@ -70,7 +70,7 @@ class Knob(Protocol):
     def choices(self) -> str:
         """The possible settings, as text."""
 
-    def target_for(self, value: Any) -> SettingTarget:
+    def target_for(self, value: str | float) -> SettingTarget:
         """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
 
     def by_hand(self, setting: str) -> str:
@@ -78,28 +78,56 @@ class Knob(Protocol):
 
 
 class AppliedSettings:
-    """Device settings that are changed for the duration of a run.
+    """Change device settings for the duration of a `with` block and restore them in reverse order.
+
+    A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
+    restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
+    raises RuntimeError at exit unless another exception ends the block.
+
+    It is no generator: a signal may end one before its `finally` block.
 
     Args:
+        targets: The settings in the order of change.
         journal: The journal of original settings.
         say: Prints a message.
+
+    Attributes:
+        applied: The settings as read back after the change, by knob.
     """
 
-    def __init__(self, journal: RestoreJournal, say: Notify) -> None:
+    def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
         self.applied: dict[str, str] = {}
-        """The settings as read back after the change, by knob."""
-        self._journal, self._say = journal, say
-        self._knobs: dict[str, Knob] = {}
+        self._targets, self._journal, self._say = targets, journal, say
+        self._knobs = {knob.name: knob for knob, _ in targets}
         self._saved_settings: dict[str, SavedSetting] = {}
+        self._signal_deferral = SignalDeferral(AppliedSettings.__exit__.__code__)
 
-    def apply(self, knob: Knob, setting: str) -> None:
+    def __enter__(self) -> AppliedSettings:
+        self._signal_deferral.install()
+        try:
+            for knob, target in self._targets:
+                with uninterruptible():
+                    self._apply(knob, target.setting)
+        except BaseException as error:
+            self.__exit__(error)
+            raise
+        return self
+
+    def __exit__(self, *end: object) -> None:
+        self._signal_deferral.is_deferring = True
+        failures = self.restore_all()
+        self._signal_deferral.restore()
+        if self._signal_deferral.received:
+            signal.raise_signal(self._signal_deferral.received[0])
+        if failures and end[0] is None:
+            raise RuntimeError(" ".join(failures))
+
+    def _apply(self, knob: Knob, setting: str) -> None:
         """Change a setting unless it is set already; its original value is first written to the journal."""
         now = was = knob.get()
-        self._knobs[knob.name] = knob
         if was != setting:
-            entry = self._saved_settings[knob.name] = self._journal.note(
-                knob.name, knob.devices, was, knob.by_hand(was)
-            )
+            entry = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
+            self._saved_settings[knob.name] = entry
             knob.set(setting)
             now = knob.get()
             self._saved_settings[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(was)))
@@ -123,56 +151,6 @@ class AppliedSettings:
             with suppress(Exception, SystemExit):  # the terminal may be gone
                 self._say(text)
         return failures
-
-
-class SettingsContext:
-    """Context manager of `applied_settings`.
-
-    A generator would not be safe: a signal may end it before its `finally` block.
-    """
-
-    def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
-        self._targets, self._applied_settings = targets, AppliedSettings(journal, say)
-        self._signal_deferral = SignalDeferral(SettingsContext.__exit__.__code__)
-
-    def __enter__(self) -> AppliedSettings:
-        self._signal_deferral.install()
-        try:
-            for knob, target in self._targets:
-                with uninterruptible():
-                    self._applied_settings.apply(knob, target.setting)
-        except BaseException as error:
-            self.__exit__(error)
-            raise
-        return self._applied_settings
-
-    def __exit__(self, *end: object) -> None:
-        self._signal_deferral.is_deferring = True
-        failures = self._applied_settings.restore_all()
-        self._signal_deferral.restore()
-        if self._signal_deferral.received:
-            signal.raise_signal(self._signal_deferral.received[0])
-        if failures and end[0] is None:
-            raise RuntimeError(" ".join(failures))
-
-
-def applied_settings(
-    targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify
-) -> SettingsContext:
-    """Change device settings for the duration of a `with` block and restore them in reverse order.
-
-    A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
-    restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start.
-
-    Args:
-        targets: The settings in the order of change.
-        journal: The journal of original settings.
-        say: Prints a message.
-
-    Raises:
-        RuntimeError: At exit, a setting could not be restored and no other exception ends the block.
-    """
-    return SettingsContext(targets, journal, say)
 
 
 def drift_message(knob: Knob, applied: str) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from operator import eq
 from pathlib import Path
-from typing import Any
 
 from epochmeter.machine.jetson import LOCKED, clocks
 from epochmeter.machine.power_modes import CONF_FILE, Mode, current_mode, read_modes
@@ -67,7 +66,7 @@ class Nvpmodel:
                 return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
-    def target_for(self, value: Any) -> SettingTarget:
+    def target_for(self, value: str | float) -> SettingTarget:
         """Select a mode by name, `id:n` or watts.
 
         Raises:
@@ -96,7 +95,7 @@ class Nvpmodel:
         watts = [mode.watts for mode in self._modes.values()]
         return None if None in watts else max(filter(None, watts), default=None)
 
-    def _matching_modes(self, value: Any) -> tuple[list[Mode], str]:
+    def _matching_modes(self, value: str | float) -> tuple[list[Mode], str]:
         """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
         text = str(value).upper()
         modes = self._modes.values()

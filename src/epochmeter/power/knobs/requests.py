@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.config.schema import Clocks, Fan, Job
 from epochmeter.machine.signals import uninterruptible
@@ -29,7 +29,7 @@ from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.rapl_limit import open_rapl_limit
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-DEFAULTS: Mapping[str, Any] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
+DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
 """The keys that request a device setting, with the value that leaves the setting unchanged."""
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
@@ -48,7 +48,7 @@ class SettingRequest(NamedTuple):
     """
 
     key: str
-    requested: Any
+    requested: str | float
     knob: Knob | None
 
     @property
@@ -181,8 +181,8 @@ def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
     for knob in knobs:
         if entry := journal.blocking(knob.name, knob.devices):
             raise RuntimeError(
-                f"cannot set {knob.name}: an earlier run ({entry.when}: {entry.command}) changed it, and it could not be "
-                f"restored to {entry.was}\nhint: {manual_restore_command(entry, journal)}"
+                f"cannot set {knob.name}: an earlier run ({entry.when}: {entry.command}) changed it, and it could not "
+                f"be restored to {entry.was}\nhint: {manual_restore_command(entry, journal)}"
             )
 
 

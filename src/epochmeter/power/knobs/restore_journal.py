@@ -6,7 +6,6 @@ share a home folder.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.machine.process_identity import pid_namespace, start_ticks
-from epochmeter.shared.atomic_files import fsync_folder, read_json, write_json
+from epochmeter.shared.atomic_files import fsync_folder, lock_folder, read_json, write_json
 
 
 class SavedSetting(NamedTuple):
@@ -127,15 +126,16 @@ class RestoreJournal:
     def locked(self) -> Iterator[None]:
         """Lock the journal against other processes, so that two concurrent starts do not restore the same setting."""
         try:
-            file = (self.folder / "lock").open("w")
+            descriptor = lock_folder(self.folder)
         except OSError as error:
             raise RuntimeError(
                 f"settings that an earlier run changed are not restored: cannot lock {self.folder}: {error.strerror}\n"
                 f"hint: sudo chown -R $USER {self.folder}"
             ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
             yield
+        finally:
+            os.close(descriptor)
 
     def _is_in_use(self, entry: SavedSetting) -> bool:
         """Whether the process of an entry may still be running; this process holds none when it calls this."""

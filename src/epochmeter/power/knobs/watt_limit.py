@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.knob import SettingTarget, poll_until
@@ -102,7 +102,7 @@ class WattLimit:
             return f"{upper} (lowest limit unknown{source and f': {source}'})"
         return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
 
-    def target_for(self, value: Any) -> SettingTarget:
+    def target_for(self, value: str | float) -> SettingTarget:
         choices = self.choices()
         if isinstance(value, str):
             raise ValueError(
