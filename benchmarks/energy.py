@@ -15,7 +15,7 @@ from pathlib import Path
 from boards import Tree, write
 from output import print_table, sized
 from played import Curve, play, ramp, square
-from simulated import CASES, WAVES, Case, errors, simulated
+from simulated import CASES, WAVES, Case, errors, simulate
 from tools import Plan, Window
 
 from epochmeter.config.job import ROOT
@@ -78,8 +78,10 @@ def show_coverage(title: str, cases: Mapping[str, Case]) -> None:
     columns = [f"{window_s} s: {name}" for window_s in SIMULATED for name in ("95 % below", "stated", "covered")]
     rows = []
     for name, case in cases.items():
-        found = [simulated(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
-        rows.append([name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.held)))])
+        found = [simulate(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
+        rows.append(
+            [name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.covered)))]
+        )
     print_table(title, ["case", *columns], rows)
 
 
@@ -159,7 +161,7 @@ def cells(windows: Sequence[Window], last: int, energy_j: Callable[[int, int], f
         return ["no energy", "", ""]
     found = errors(known)
     states = any(window.uncertainty_j is not None for window, _ in rows)
-    return [signed(found.bias), percent(found.largest), tenths(found.held) if states else ""]
+    return [signed(found.bias), percent(found.largest), tenths(found.covered) if states else ""]
 
 
 def in_ns(seconds: float) -> int:

@@ -1,6 +1,6 @@
-"""A board's rails along a curve, in real time and in the files themselves: the power that meters are held to.
+"""Plays a power curve in the sensor files of a board, in real time.
 
-`python played.py` is the player.
+`python played.py` is the process that writes the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from boards import Tree
 
 Curve = Sequence[tuple[float, float]]
-"""(seconds since the begin, share of the board's watts from then on)"""
+"""(seconds since the start, fraction of the board's watts from then on)"""
 
 
 def constant() -> Curve:
@@ -30,18 +30,18 @@ def step(low: float, high: float, *, at_s: float) -> Curve:
 
 
 def ramp(low: float, high: float, *, seconds: float, every_s: float = 0.005) -> Curve:
-    """A straight line, in stairs that no sampling sees."""
+    """A linear change, in stairs that are finer than any sampling."""
     stairs = round(seconds / every_s)
     return [(stair * every_s, low + (high - low) * (stair + 0.5) / stairs) for stair in range(stairs)]
 
 
 def square(low: float, high: float, *, seconds: float, cycle_s: float = 0.12) -> Curve:
-    """High and low by turns, as the batches of a training are."""
+    """Alternating power, as of the batches of a training."""
     return [(half * cycle_s / 2, low if half % 2 else high) for half in range(round(2 * seconds / cycle_s))]
 
 
-class Told:
-    """The total that a played board told, and since when, by CLOCK_MONOTONIC: the truth that meters are held to."""
+class PlayedPower:
+    """The true total power of a played board: its changes, with their times by CLOCK_MONOTONIC."""
 
     def __init__(self) -> None:
         self.times_ns: list[int] = []
@@ -49,7 +49,7 @@ class Told:
         self.joules: list[float] = []
 
     def add(self, at_ns: int, watts: float) -> None:
-        """From this moment on it told so many watts."""
+        """Add a change of the power."""
         self.joules.append(self.joules_at(at_ns) if self.times_ns else 0.0)
         self.times_ns.append(at_ns)
         self.watts.append(watts)
@@ -61,15 +61,16 @@ class Told:
     def joules_at(self, at_ns: int) -> float:
         last = bisect_right(self.times_ns, at_ns) - 1
         if last < 0:
-            raise ValueError("Nothing was told before this moment.")
+            raise ValueError("no power is known before this moment")
         return self.joules[last] + (at_ns - self.times_ns[last]) * 1e-9 * self.watts[last]
 
 
 @contextmanager
-def play(tree: Tree, curve: Curve) -> Iterator[Told]:
-    """A process of its own rewrites the board's power files along the curve, in real time, until the block ends.
+def play(tree: Tree, curve: Curve) -> Iterator[PlayedPower]:
+    """Rewrite the board's power files along a curve, by another process, until the block ends.
 
-    What the block is given is filled then, with what was really written and when.
+    Yields:
+        The true power, filled at the end of the block with the written values and their times.
     """
     files = [path for _, some in tree.channels() for path in some]
     last = [""] * len(files)
@@ -79,22 +80,22 @@ def play(tree: Tree, curve: Curve) -> Iterator[Told]:
         changed = [(file, text) for file, text in enumerate(texts) if text != last[file]]
         changes.append((at_s, tree.board.total_w(share), changed))
         last = texts
-    told = Told()
+    played = PlayedPower()
     with subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as player:
         print(json.dumps([[str(path) for path in files], changes]), file=player.stdin, flush=True)
         player.stdout.readline()  # the first change is made
         try:
-            yield told
+            yield played
         finally:
-            said, _ = player.communicate()  # it ends when nobody speaks to it any more
-            for at_ns, watts in json.loads(said):
-                told.add(at_ns, watts)
+            output, _ = player.communicate()  # it ends when its input is closed
+            for at_ns, watts in json.loads(output):
+                played.add(at_ns, watts)
 
 
 def _rewrite(files: Sequence[str], changes: Sequence[tuple[float, float, Sequence[tuple[int, str]]]]) -> None:
-    """The player: makes each change at its time, and says at the end when that really was."""
+    """Make each change at its time, then print the actual times."""
     handles = [os.open(path, os.O_WRONLY) for path in files]
     made: list[tuple[int, float]] = []
     begun = time.monotonic()

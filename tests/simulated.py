@@ -1,4 +1,4 @@
-"""Power sensors simulated on a clock of their own, under loads of known energy: what the stated uncertainty must cover.
+"""Simulated power sensors under loads of known energy, which the stated uncertainty must cover.
 
 Used by a test and by `benchmarks/energy.py`.
 """
@@ -16,23 +16,24 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine.periodic_thread import jittered_intervals
 from epochmeter.power.meter import Counter, Domain, InstrumentMeter
-from epochmeter.power.power_series import PowerSeries, Sampling
+from epochmeter.power.power_series import PowerSeries
 from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import Response
+from epochmeter.results.summary import total_uncertainty_j
 from epochmeter.shared.units import NANOSECOND
 
 LOW_W, HIGH_W, SPIKE_W, CYCLE_S = 5.0, 15.0, 30.0, 0.12
 STEP_W = 0.04
 """Resolution of an INA3221 on 5 mOhm at 5 V."""
 LEAD_S, MEMORY_S = 5.0, 2.0
-"""Sampling begins this long before a window, as in a run; and the load this long before that."""
+"""Time from the start of sampling to the window, as in a run, and from the start of the load to that of sampling."""
 PERIOD_S, GPU_PERIOD_S = 0.01, 0.05
 """The configured sampling periods of boards and of GPUs."""
 HOLE_S = 0.3
 
 
 class Load:
-    """Power that is constant from each moment to the next."""
+    """Power that is constant between changes, given as (seconds, watts)."""
 
     def __init__(self, changes: Sequence[tuple[float, float]]) -> None:
         self.times_s, self._watts = [at_s for at_s, _ in changes], [watts for _, watts in changes]
@@ -44,13 +45,13 @@ class Load:
         return self._watts[max(0, bisect_right(self.times_s, at_s) - 1)]
 
     def joules(self, at_s: float) -> float:
-        """The energy up to a moment."""
+        """Energy up to a moment."""
         place = max(0, bisect_right(self.times_s, at_s) - 1)
         return self._joules[place] + (at_s - self.times_s[place]) * self._watts[place]
 
 
-Make = Callable[[float, Random], Load]
-"""Makes a load for a window of so many seconds, which begins at 0."""
+MakeLoad = Callable[[float, Random], Load]
+"""Makes a load for a window that begins at 0, given its duration in seconds."""
 BEGIN_S = -LEAD_S - MEMORY_S
 
 
@@ -59,12 +60,12 @@ def constant(window_s: float, chance: Random) -> Load:
 
 
 def step(window_s: float, chance: Random) -> Load:
-    """One step up or down in the window."""
+    """One step up or down within the window."""
     return _one_step(chance.uniform(0, window_s), chance)
 
 
 def step_near_a_border(window_s: float, chance: Random) -> Load:
-    """One step at most 0.5 s before or after the begin or the end."""
+    """One step at most 0.5 s before or after a border of the window."""
     return _one_step(chance.choice((0.0, window_s)) + chance.uniform(-0.5, 0.5), chance)
 
 
@@ -74,14 +75,14 @@ def _one_step(at_s: float, chance: Random) -> Load:
 
 
 def ramp(window_s: float, chance: Random) -> Load:
-    """From low to high over the window, in stairs that are finer than any sampling."""
+    """Linear increase over the window, in stairs that are finer than any sampling."""
     stairs = 1000
     rise = [(window_s * (at + 0.5) / stairs, LOW_W + (HIGH_W - LOW_W) * (at + 1) / stairs) for at in range(stairs)]
     return Load([(BEGIN_S, LOW_W), *rise])
 
 
 def square(window_s: float, chance: Random, cycle_s: float = CYCLE_S, duty: float = 0.5) -> Load:
-    """High and low in turn, as batches are, from anywhere in the cycle."""
+    """Alternating power, as of batches, with a random phase."""
     begin_s = BEGIN_S - chance.uniform(0, cycle_s)
     starts_s = (begin_s + cycle_s * cycle for cycle in range(math.ceil((window_s + 2 - begin_s) / cycle_s)))
     pairs = (((at_s, HIGH_W), (at_s + duty * cycle_s, LOW_W)) for at_s in starts_s)
@@ -99,7 +100,7 @@ def in_step(window_s: float, chance: Random) -> Load:
 
 
 def stall_and_compute(window_s: float, chance: Random) -> Load:
-    """Low and high in turn, for irregular times with a mean from 20 to 500 ms."""
+    """Alternating power with irregular durations, whose mean is between 20 and 500 ms."""
     mean_s = chance.uniform(0.02, 0.5)
     changes = [(BEGIN_S, LOW_W)]
     while changes[-1][0] < window_s + 2:
@@ -122,22 +123,22 @@ def short_spikes(window_s: float, chance: Random) -> Load:
 
 
 class Case(NamedTuple):
-    """A load, the sensor that sees it, and how it is sampled."""
+    """A load, the sensor that measures it, and how the sensor is sampled."""
 
-    load: Make
+    load: MakeLoad
     response: Response = Response()
-    """The sensor's, in truth."""
-    known: Response | None = None
-    """What is known of it; None: all."""
+    """The true response of the sensor."""
+    stated: Response | None = None
+    """The response in the device's table; None: the true one."""
     period_s: float = PERIOD_S
     read_s: float = 0.0
-    """How long one read takes."""
+    """Duration of a read."""
     hole: bool = False
-    """For 0.3 s of the window, no read succeeds."""
+    """Whether reads fail for 0.3 s of the window."""
     counter: bool = False
-    """The sensor's readings are added up by a counter, and its power is only sampled beside it."""
-    beside: Response | None = None
-    """The response of the power sampled beside the counter; None: the counter's sensor is the one that is sampled."""
+    """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
+    cross_check: Response | None = None
+    """The response of the sampled power if it is not that of the counter's sensor."""
 
 
 SLOW_READ_S = 0.02
@@ -164,59 +165,59 @@ CASES = {
     "A100 or H100, counter: stall and compute": Case(stall_and_compute, A100, counter=True, **GPU),
     "A100 or H100, counter: any square wave": Case(any_square, A100, counter=True, **GPU),
     "A100 or H100, counter: step near a border": Case(step_near_a_border, A100, counter=True, **GPU),
-    "H100, counter, power as a mean over 1 s": Case(stall_and_compute, A100, counter=True, beside=MEAN_1S, **GPU),
+    "H100, counter, power as a mean over 1 s": Case(stall_and_compute, A100, counter=True, cross_check=MEAN_1S, **GPU),
 }
-"""The cases in which a sensor does not tell the power of the moment, or sampling misses some of it."""
-WAVES: dict[str, Make] = {"constant": constant, "step": step, "ramp": ramp, "square": square}
+"""Cases in which a sensor does not report instantaneous power, or in which sampling misses some power."""
+WAVES: dict[str, MakeLoad] = {"constant": constant, "step": step, "ramp": ramp, "square": square}
 
 
 class Errors(NamedTuple):
-    """How far measured energies are from the true ones, as fractions of these."""
+    """Errors of measured energies, as fractions of the true ones."""
 
     bias: float
     p95: float
     largest: float
-    held: float
+    covered: float
     """The fraction of windows whose stated uncertainty covers their error."""
     stated: float
     """The median stated half-width."""
 
 
 class Reader:
-    """A sensor: its reading at a moment is the mean of the power that its response says, rounded."""
+    """A sensor whose reading is the mean of the power that its response defines."""
 
     def __init__(self, load: Load, response: Response, chance: Random) -> None:
         self._load, self._averaging_s, self._lag_s = load, response.averaging_s or 0.0, response.lag_s
         self._renewal_s, self._begun_s = response.renewal_s or 0.0, chance.uniform(0, response.renewal_s or 0.0)
 
     def watts(self, at_s: float) -> float:
-        seen_s = self.renewed_s(at_s) - self._lag_s
+        measured_s = self.renewed_s(at_s) - self._lag_s
         if not self._averaging_s:
-            return self._load.watts(seen_s)
-        joules = self._load.joules(seen_s) - self._load.joules(seen_s - self._averaging_s)
+            return self._load.watts(measured_s)
+        joules = self._load.joules(measured_s) - self._load.joules(measured_s - self._averaging_s)
         return joules / self._averaging_s
 
     def renewed_s(self, at_s: float) -> float:
-        """When the reading of a moment appeared."""
+        """The time at which the reading of a moment appeared."""
         if not self._renewal_s:
             return at_s
         return self._begun_s + math.floor((at_s - self._begun_s) / self._renewal_s) * self._renewal_s
 
     def counted_j(self, opened_s: float, closed_s: float) -> float:
-        """What a counter that adds up each reading, as it appears, went on by."""
+        """The difference of a counter that adds up each reading when it appears."""
         first, last = (round((self.renewed_s(at_s) - self._begun_s) / self._renewal_s) for at_s in (opened_s, closed_s))
         appeared_s = (self._begun_s + (place + 0.5) * self._renewal_s for place in range(first + 1, last + 1))
         return math.fsum(self.watts(at_s) * self._renewal_s for at_s in appeared_s)
 
 
-def moments(case: Case, window_s: float, until_s: float, chance: Random) -> Iterator[float]:
-    """When samples are taken: with jitter, and at both borders of the window, from 0 to `window_s`."""
+def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance: Random) -> Iterator[float]:
+    """Times of the samples: with jitter, and at the borders of windows."""
     pace_s = max(case.period_s, 1.5 * case.read_s)
-    hole_s = chance.uniform(0.0, window_s - HOLE_S) if case.hole else math.inf
-    next_s, borders_s = -LEAD_S, [0.0, window_s]
+    hole_s = chance.uniform(0.0, borders_s[-1] - HOLE_S) if case.hole else math.inf
+    next_s, remaining_s = -LEAD_S, list(borders_s)
     for pause_s in (next(jittered_intervals(pace_s, chance, took_s=case.read_s)) for _ in count()):
-        while borders_s and borders_s[0] <= next_s:
-            yield borders_s.pop(0)
+        while remaining_s and remaining_s[0] <= next_s:
+            yield remaining_s.pop(0)
         if next_s > until_s:
             return
         if not hole_s < next_s < hole_s + HOLE_S:
@@ -224,58 +225,98 @@ def moments(case: Case, window_s: float, until_s: float, chance: Random) -> Iter
         next_s += pause_s
 
 
-def sampled(case: Case, load: Load, window_s: float, chance: Random) -> tuple[float, float]:
-    """The measured energy of a window and its stated half-width, in joules."""
-    sensor = case.beside or case.response
-    known = sensor if case.known is None else case.known
-    responses, steps_w = {"rail": known}, {"rail": STEP_W}
-    made = PowerSeries(["rail"], total=["rail"], bridge_s=MAX_SILENCE_S, steps_w=steps_w, responses=responses)
-    reader, at_close_j, at_open_j = Reader(load, sensor, chance), 0.0, 0.0
+def measure(case: Case, load: Load, window_s: float, chance: Random) -> tuple[float, float]:
+    """Measured energy of a window and its stated half-width, in joules."""
+    power = power_series(case)
+    reader, at_close_j, at_open_j = Reader(load, case.cross_check or case.response, chance), 0.0, 0.0
     closed_ns = round(window_s / NANOSECOND)
-    until_s = window_s + made.settled_s + 1.5 * case.period_s
-    for at_s in moments(case, window_s, until_s, chance):
-        made.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
+    until_s = window_s + power.settled_s + 1.5 * case.period_s
+    for at_s in sample_times(case, (0.0, window_s), until_s, chance):
+        add_sample(power, reader, at_s)
         if at_s == 0.0:
-            at_open_j = made.joules(0)["rail"]
+            at_open_j = power.joules(0)["rail"]
         elif at_s == window_s:
-            at_close_j = made.joules(closed_ns)["rail"]
-    told = made.sampling(0, closed_ns)
+            at_close_j = power.joules(closed_ns)["rail"]
+    sampling = power.sampling(0, closed_ns)
     if case.counter:
-        return counted(case, Reader(load, case.response, chance) if case.beside else reader, window_s, told)
-    return at_close_j - at_open_j + told.correction_j["rail"], told.half_width_j
+        counted = Reader(load, case.response, chance) if case.cross_check else reader
+        joules = {"gpu0": counted.counted_j(0.0, window_s)}
+        return joules["gpu0"], counter_meter(case).half_width_j(joules, window_s, sampling)
+    return at_close_j - at_open_j + sampling.correction_j["rail"], sampling.half_width_j
 
 
-def counted(case: Case, reader: Reader, window_s: float, told: Sampling) -> tuple[float, float]:
-    """The same by a counter of the sensor's readings, beside which the power was sampled."""
+def power_series(case: Case) -> PowerSeries:
+    stated = case.stated or case.cross_check or case.response
+    return PowerSeries(
+        ["rail"], total=["rail"], bridge_s=MAX_SILENCE_S, steps_w={"rail": STEP_W}, responses={"rail": stated}
+    )
+
+
+def add_sample(power: PowerSeries, reader: Reader, at_s: float) -> None:
+    power.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
+
+
+def counter_meter(case: Case) -> InstrumentMeter:
+    """The meter of a counter that adds up a sensor's readings, with its cross-check."""
     renewal_s = case.response.renewal_s or 0.0
     domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response.averaging_s, case.response.lag_s)
-    joules = {"gpu0": reader.counted_j(0.0, window_s)}
-    meter = InstrumentMeter(
-        counters={"gpu0": Counter(domain, float)}, powers=beside(case), total=["gpu0"], covers="all"
-    )
-    return joules["gpu0"], meter.half_width_j(joules, window_s, told)
+    sampled = Domain("sampled", case.period_s, "GPU board", 0.001, *(case.cross_check or case.response))
+    powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
+    return InstrumentMeter(counters={"gpu0": Counter(domain, float)}, powers=powers, total=["gpu0"], covers="all")
 
 
-def beside(case: Case) -> Any:
-    """What tells an `Instruments` of the power sampled beside its counter."""
-    response = case.beside or case.response
-    return SimpleNamespace(domains={"gpu0_sampled": Domain("sampled", case.period_s, "GPU board", 0.001, *response)})
+def measure_total(
+    case: Case, load: Load, windows_s: Sequence[tuple[float, float]], chance: Random
+) -> tuple[float, float]:
+    """Energy of all windows together by a counter, and its stated half-width, in joules."""
+    power, reader, meter = power_series(case), Reader(load, case.response, chance), counter_meter(case)
+    borders_s = [at_s for window in windows_s for at_s in window]
+    for at_s in sample_times(case, borders_s, borders_s[-1] + 1.0, chance):
+        add_sample(power, reader, at_s)
+    terms = []
+    for opened_s, closed_s in windows_s:
+        sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND))
+        seconds, joules = closed_s - opened_s, {"gpu0": reader.counted_j(opened_s, closed_s)}
+        terms.append({
+            "energy_j": joules["gpu0"],
+            "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),
+            "unsampled_j": meter.unsampled_j(joules, seconds, sampling),
+            "period_s": case.response.renewal_s or 0.0,
+        })  # fmt: skip
+    total_j = math.fsum(term["energy_j"] for term in terms)
+    mean_w = total_j / math.fsum(closed_s - opened_s for opened_s, closed_s in windows_s)
+    return total_j, total_uncertainty_j(terms, mean_w)
 
 
-def simulated(name: str, case: Case, *, window_s: float, windows: int) -> Errors:
-    """The errors of so many windows of a case, the same ones each time."""
+def simulate(name: str, case: Case, *, window_s: float, windows: int) -> Errors:
+    """The errors of windows of a case, the same ones each time."""
     chance = Random(f"{name} {window_s} {case.period_s}")
     rows = []
     for _ in range(windows):
         load = case.load(window_s, chance)
-        rows.append((*sampled(case, load, window_s, chance), load.joules(window_s) - load.joules(0.0)))
+        rows.append((*measure(case, load, window_s, chance), load.joules(window_s) - load.joules(0.0)))
+    return errors(rows)
+
+
+def simulate_totals(name: str, case: Case, *, window_s: float, windows: int, runs: int) -> Errors:
+    """The errors of the total energy of runs with several windows, with pauses of up to 0.3 s between them."""
+    chance = Random(f"{name} {window_s} {windows}")
+    rows = []
+    for _ in range(runs):
+        windows_s, at_s = [], 0.0
+        for _ in range(windows):
+            windows_s.append((at_s, at_s + window_s))
+            at_s += window_s + chance.uniform(0.01, 0.3)
+        load = case.load(at_s, chance)
+        true_j = math.fsum(load.joules(closed_s) - load.joules(opened_s) for opened_s, closed_s in windows_s)
+        rows.append((*measure_total(case, load, windows_s, chance), true_j))
     return errors(rows)
 
 
 def errors(rows: Sequence[tuple[float, float, float]]) -> Errors:
-    """Of windows as (joules measured, uncertainty stated, joules in truth)."""
-    shares = [measured / true - 1 for measured, _, true in rows]
-    ordered = sorted(map(abs, shares))
-    held = statistics.fmean(abs(measured - true) <= uncertainty for measured, uncertainty, true in rows)
+    """Summarize windows, given as measured joules, stated uncertainty and true joules."""
+    relative = [measured / true - 1 for measured, _, true in rows]
+    ordered = sorted(map(abs, relative))
+    covered = statistics.fmean(abs(measured - true) <= uncertainty for measured, uncertainty, true in rows)
     stated = statistics.median(uncertainty / true for _, uncertainty, true in rows)
-    return Errors(statistics.mean(shares), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1], held, stated)
+    return Errors(statistics.mean(relative), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1], covered, stated)

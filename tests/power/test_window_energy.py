@@ -210,9 +210,9 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
     ("averaging_s", "structure_j", "half_width_j"),
     [
         pytest.param(0.0, 3.0, 1.0, id="continuous: one period"),
-        pytest.param(0.025, 3.0, 1.0 + 3.0, id="part-time, sampled: variation of the samples"),
-        pytest.param(0.025, None, 1.0 + 10 * (1.98 * math.sqrt(75) + 1.5) * 0.1, id="part-time, not sampled"),
-        pytest.param(None, None, 1.0 + 10 * (1.98 * 10 + 1.5) * 0.1, id="unknown averaging time"),
+        pytest.param(0.025, 3.0, math.hypot(1, 3), id="part-time, sampled: variation of the samples"),
+        pytest.param(0.025, None, math.hypot(1, 1.98 * math.sqrt(75) + 1.5), id="part-time, not sampled"),
+        pytest.param(None, None, math.hypot(1, 1.98 * 10 + 1.5), id="unknown averaging time"),
     ],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):

@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict
 
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
@@ -64,6 +64,31 @@ class Domain(NamedTuple):
         return Response(self.averaging_s, self.lag_s, self.period_s if self.source == "counter" else self.renewal_s)
 
 
+class EnergyScope(TypedDict):
+    """Several domains together: what they cover, and their names."""
+
+    covers: str | None
+    domains: list[str]
+
+
+class MeasuredTotal(EnergyScope):
+    """How the total is measured.
+
+    Attributes:
+        source: One of `SOURCES`, or `none`.
+        reason: Why there is no total, or less than was configured.
+    """
+
+    source: str
+    reason: str | None
+
+
+class EnergyInfo(MeasuredTotal, total=False):
+    """How the total is measured, and if the domains cover more than the total: `machine`, all of them."""
+
+    machine: EnergyScope
+
+
 class Counter(NamedTuple):
     """An energy counter of one domain.
 
@@ -93,13 +118,11 @@ class Meter(Protocol):
 
     Attributes:
         domains: The metered domains by name.
-        energy: How the total is measured: its `source` (counter, sampled, estimated, none), the scope that it `covers`,
-            the `domains` that it adds up, and the `reason` if there is none or less than was configured. If the domains
-            cover more than the total, `machine` has `covers` and `domains` of all of them.
+        energy: How the total is measured.
     """
 
     domains: dict[str, Domain]
-    energy: dict[str, Any]
+    energy: EnergyInfo
 
     def read(self) -> dict[str, float]:
         """Read the joules of each domain since an arbitrary moment."""
@@ -117,6 +140,12 @@ class Meter(Protocol):
             joules: Energy of the window by domain.
             seconds: Duration of the window.
             sampling: The window's sampling statistics, as `sampling` returned them.
+        """
+
+    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        """The part of `half_width_j` from power between the readings of a part-time sensor, whose energy is counted.
+
+        It is independent from window to window.
         """
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -151,7 +180,7 @@ class NullMeter:
 
     def __init__(self, reason: str) -> None:
         self.domains: dict[str, Domain] = {}
-        self.energy: dict[str, Any] = {"source": "none", "covers": None, "domains": [], "reason": reason}
+        self.energy: EnergyInfo = {"source": "none", "covers": None, "domains": [], "reason": reason}
 
     def read(self) -> dict[str, float]:
         return {}
@@ -163,6 +192,9 @@ class NullMeter:
         return None
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        return 0.0
+
+    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         return 0.0
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -208,7 +240,7 @@ class InstrumentMeter:
         # A sensor that only checks a counter must not delay a border when it hangs.
         self._samples_count = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index)
-        self.energy: dict[str, Any] = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
+        self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
     def read(self) -> dict[str, float]:
         joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}
@@ -230,29 +262,27 @@ class InstrumentMeter:
         return sampling._replace(peak_w=None) if self._in_part else sampling
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        counted = {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
+        counted = self._counted()
         total_j = sum(joules[name] for name in self._total)
         # A counter's reading is up to a period old at either end, where power may be at its peak.
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
-        half_width_j = sum(
-            joules[name] / seconds * over_mean * (domain.period_s + domain.lag_s) + domain.step
-            for name, domain in counted.items()
+        stale_j = sum(
+            joules[name] / seconds * over_mean * (domain.period_s + domain.lag_s) for name, domain in counted.items()
         )
-        if sampling and len(counted) < len(self._total):
-            half_width_j += sampling.half_width_j
-        part_time = {name: domain for name, domain in counted.items() if part_time_of(domain)}
-        return half_width_j + self._unmeasured_j(part_time, joules, seconds, sampling)
+        steps_j = sum(domain.step for domain in counted.values())
+        sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
+        # The age of a reading is independent of the power that the sensor missed within the window.
+        return sampled_j + steps_j + math.hypot(stale_j, self.unsampled_j(joules, seconds, sampling))
 
-    def _unmeasured_j(
-        self, part_time: Mapping[str, Domain], joules: Joules, seconds: float, sampling: Sampling | None
-    ) -> float:
+    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         """The error of counters that add up readings of a sensor which measures only part of the time.
 
         Sampled power of the same sensor shows how much the power varies; a mean over a longer time would hide it.
         Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
         mean.
         """
+        part_time = {name: domain for name, domain in self._counted().items() if part_time_of(domain)}
         if not part_time:
             return 0.0
         if sampling and sampling.samples > 1 and self._samples_all_of(part_time):
@@ -260,6 +290,10 @@ class InstrumentMeter:
         means_w = ((domain, joules[name] / seconds) for name, domain in part_time.items())
         extremes = ((domain, (0.0, watts, 2 * watts)) for domain, watts in means_w)
         return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
+
+    def _counted(self) -> dict[str, Domain]:
+        """The domains of the total that have a counter."""
+        return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
 
     def _samples_all_of(self, part_time: Mapping[str, Domain]) -> bool:
         """Whether the samples cover the total and are from the sensors whose readings these counters add up."""
@@ -275,8 +309,8 @@ class InstrumentMeter:
             self._close()
 
 
-def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
-    """Open the configured meter.
+def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
+    """Open the configured meter, by its function `_target_` with `gpus`, `root` and the group's options.
 
     Args:
         spec: The configuration group `meter`.
@@ -284,18 +318,17 @@ def open_meter(spec: Mapping[str, Any], *, gpus: Sequence[str], root: str | Path
         root: The root of the machine's files.
 
     Returns:
-        The meter. If the machine does not have it, an estimate or an `NullMeter` meter, with the reason.
+        The meter. If the machine does not have it, an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    return instantiate_spec(instrument, gpus=gpus, root=root)
+    meter: Meter = instantiate_spec(instrument, gpus=gpus, root=root)
+    return meter
 
 
 def open_null(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
     """Return the meter of a job that configures none.
 
     Args:
-        gpus: Not used.
-        root: Not used.
         reason: The reason to record.
     """
     return NullMeter(reason)

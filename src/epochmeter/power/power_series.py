@@ -159,12 +159,12 @@ class PowerSeries:
         with self._lock:
             self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             self._times_ns.append(at_ns)
-            for name, line in self._integrators.items():
+            for name, integrator in self._integrators.items():
                 self._watts[name].append(watts.get(name, math.nan))
                 if name in watts:
-                    line.add(at_ns, watts[name], self._bridge_ns)
+                    integrator.add(at_ns, watts[name], self._bridge_ns)
                 elif name in failed:
-                    line.reason = failed[name]
+                    integrator.reason = failed[name]
 
     def unavailable(self, at_ns: int) -> dict[str, str]:
         """Domains without a reading for longer than `bridge_s`, with the reason."""
@@ -172,47 +172,52 @@ class PowerSeries:
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             since_ns = {
-                name: begun_ns if line.at_ns is None else line.at_ns for name, line in self._integrators.items()
+                name: begun_ns if integrator.at_ns is None else integrator.at_ns
+                for name, integrator in self._integrators.items()
             }
-            return {name: line.reason for name, line in self._integrators.items() if since_ns[name] < oldest_ns}
+            return {
+                name: integrator.reason for name, integrator in self._integrators.items() if since_ns[name] < oldest_ns
+            }
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
         with self._lock:
             self._read_at_ns.append(at_ns)
-            energy = {name: line.joules_at(at_ns, self._bridge_ns) for name, line in self._integrators.items()}
+            energy = {
+                name: integrator.joules_at(at_ns, self._bridge_ns) for name, integrator in self._integrators.items()
+            }
         return {name: joules for name, joules in energy.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window, from the samples that are still kept."""
         with self._lock:
-            first, last = (bisect_left(self._times_ns, at_ns) for at_ns in (opened_ns, closed_ns + 1))
-            inside = {name: sum(map(math.isfinite, values[first:last])) for name, values in self._watts.items()}
             around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
-            times_s = np.array(self._times_ns[around]).astype(float) * NANOSECOND
+            times_ns = np.array(self._times_ns[around])
             watts = {name: np.array(values[around]) for name, values in self._watts.items()}
             reasons = {
-                name: line.unavailable(opened_ns, closed_ns, self._bridge_ns)
-                for name, line in self._integrators.items()
+                name: integrator.unavailable(opened_ns, closed_ns, self._bridge_ns)
+                for name, integrator in self._integrators.items()
             }
-            around = slice(max(0, first - 1), last + 1)
-            near_ns, near_w = self._times_ns[around], [self._watts[name][around] for name in self._total]
             read_s = [at_ns * NANOSECOND for at_ns in self._read_times(opened_ns, closed_ns)]
-        counts = sampling_stats(near_ns, map(sum, zip(*near_w, strict=True)), opened_ns, closed_ns)
+        within = (times_ns >= opened_ns) & (times_ns <= closed_ns)
+        per_domain = {name: int(np.isfinite(values[within]).sum()) for name, values in watts.items()}
         total_w = np.sum([watts[name] for name in self._total], axis=0)
-        borders_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        good = within & np.isfinite(total_w)
+        times_s = times_ns.astype(float) * NANOSECOND
         self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
-        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *borders_s)
+        half_width_j, structure_j = self._uncertainty_j(
+            times_s, total_w, opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        )
         return Sampling(
-            samples=counts.samples,
-            gap_max_s=counts.gap_max_ns * NANOSECOND,
-            failed=len(inside) * (last - first) - sum(inside.values()),
+            samples=int(good.sum()),
+            gap_max_s=int(np.diff([opened_ns, *times_ns[good], closed_ns]).max()) * NANOSECOND,
+            failed=len(watts) * int(within.sum()) - sum(per_domain.values()),
             unavailable={name: why for name, why in reasons.items() if why},
-            peak_w=counts.peak_w if counts.samples else None,
+            peak_w=float(total_w[good].max()) if good.any() else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
             correction_j={name: self._moved_j(name, times_s, watts[name], *read_s) for name in watts},
-            samples_per_domain=inside,
+            samples_per_domain=per_domain,
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
@@ -274,8 +279,8 @@ class PowerSeries:
             self._times_ns, self._popped_count = self._times_ns[old:], self._popped_count - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
             self._read_at_ns = self._read_at_ns[bisect_left(self._read_at_ns, before_ns) :]
-            for line in self._integrators.values():
-                line.gaps = [gap for gap in line.gaps if gap[1] > before_ns]
+            for integrator in self._integrators.values():
+                integrator.gaps = [gap for gap in integrator.gaps if gap[1] > before_ns]
         of_total = [watts[name] for name in self._total]
         total_w = array("d", map(sum, zip(*of_total, strict=True)))
         return PowerSamples(times_ns, watts, total_w, self._stated_response())
@@ -288,28 +293,3 @@ class PowerSeries:
     @property
     def _bridge_ns(self) -> int:
         return round(self.bridge_s / NANOSECOND)
-
-
-class SamplingStats(NamedTuple):
-    """Samples of the total in a window: their number, the longest gap and the largest power."""
-
-    samples: int
-    gap_max_ns: int
-    peak_w: float
-
-
-def sampling_stats(times_ns: Iterable[int], watts: Iterable[float], opened_ns: int, closed_ns: int) -> SamplingStats:
-    """Count the samples of a window.
-
-    Args:
-        times_ns: Times of the samples.
-        watts: Power of the total; NaN if it was not read.
-        opened_ns: Start of the window.
-        closed_ns: End of the window.
-    """
-    samples, gap_max_ns, last_ns, peak_w = 0, 0, opened_ns, -math.inf
-    for at_ns, now_w in zip(times_ns, watts, strict=True):
-        if opened_ns <= at_ns <= closed_ns and not math.isnan(now_w):
-            samples, peak_w = samples + 1, max(peak_w, now_w)
-            gap_max_ns, last_ns = max(gap_max_ns, at_ns - last_ns), at_ns
-    return SamplingStats(samples, max(gap_max_ns, closed_ns - last_ns), peak_w)

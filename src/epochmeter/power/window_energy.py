@@ -54,8 +54,9 @@ class WindowEnergy(NamedTuple):
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERM_KEYS`. For the slowest instrument of the total it also has `period_s`, the possible age
-    of a reading, and `shortest_s`, the shortest window that has an energy.
+    It has the available `TERM_KEYS`, and for the slowest instrument of the total `period_s`, the possible age of a
+    reading, and `shortest_s`, the shortest window that has an energy. `unsampled_j` is the part of the uncertainty that
+    is independent from window to window, if there is any.
     """
 
 
@@ -85,41 +86,45 @@ def energy_of_window(
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
     unread = sampling.unavailable if sampling else {}
-    lost = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
-    used = energy_between(before.joules, after.joules, meter.domains)
-    moved = sampling.correction_j if sampling else {}
-    used = {name: joules + moved.get(name, 0.0) * _is_sampled(meter, name) for name, joules in used.items()}
-    available = {name: used[name] for name in sorted(used) if name not in lost}
+    failed = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
     short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
+    used = energy_between(before.joules, after.joules, meter.domains)
+    for name, correction_j in sampling.correction_j.items() if sampling else ():
+        if name in used and _is_sampled(meter, name):
+            used[name] += correction_j
+    available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
-    still = {name: 0.0 for name in short.keys() - lost if before.joules.get(name, -1.0) == after.joules.get(name)}
-    measured = _total_metrics({**still, **available}, seconds, window_s, meter, sampling, idle_w)
-    machine = meter.energy.get("machine", {}).get("domains", ())
-    term = {
-        name: value
-        for name, value in (measured | _machine_metrics(machine, {**still, **available})).items()
-        if name in TERM_KEYS
-    }
+    idle = {name: 0.0 for name in short.keys() - failed if before.joules.get(name, -1.0) == after.joules.get(name)}
+    summable = {**idle, **available}
+    total = _total_metrics(summable, seconds, window_s, meter, sampling, idle_w)
+    machine = meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
+    term = {name: value for name, value in (total | _machine_metrics(machine, summable)).items() if name in TERM_KEYS}
     if term:
-        slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
-        # The delay of a power sensor is in the half-width of its samples, however short the window is.
-        period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
-        term |= {"period_s": period_s, "shortest_s": shortest_s(slowest)}
-    total_j = meter.total(joules)
-    metrics = {} if total_j is None else measured
-    metrics |= _machine_metrics(machine, joules)
+        term |= _instrument_limits(meter)
+    if unsampled_j := meter.unsampled_j(summable, seconds, sampling) if "energy_uncertainty_j" in term else 0.0:
+        term["unsampled_j"] = unsampled_j
+    has_total = meter.total(joules) is not None
+    metrics = (total if has_total else {}) | _machine_metrics(machine, joules)
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
-    needed = meter.domains if total_j is None else machine
-    missing = [name for name in meter.domains if name in lost or (name in needed and name not in joules)]
-    reasons = {name: _unavailable_reason(name, lost, short) for name in missing}
+    needed = machine if has_total else meter.domains
+    missing = [name for name in meter.domains if name in failed or (name in needed and name not in joules)]
+    reasons = {name: _unavailable_reason(name, failed, short) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
-    failures = {name: why for name, why in reasons.items() if total_j is None and (name in lost or name not in short)}
+    failures = {} if has_total else {name: reasons[name] for name in missing if name in failed or name not in short}
     return WindowEnergy(available, metrics, notes, failures, term)
+
+
+def _instrument_limits(meter: Meter) -> dict[str, float]:
+    """Period and shortest window of the slowest instrument of the total."""
+    slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
+    # The delay of a power sensor is in the half-width of its samples, however short the window is.
+    period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
+    return {"period_s": period_s, "shortest_s": shortest_s(slowest)}
 
 
 def _is_sampled(meter: Meter, name: str) -> bool:
@@ -193,10 +198,10 @@ def _machine_metrics(domains: Sequence[str], joules: Joules) -> dict[str, float]
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
 
 
-def _unavailable_reason(name: str, lost: Mapping[str, str], short: Mapping[str, str]) -> str:
+def _unavailable_reason(name: str, failed: Mapping[str, str], short: Mapping[str, str]) -> str:
     """Why a domain has no joules."""
-    if name in lost:
-        return f"{lost[name]}."
+    if name in failed:
+        return f"{failed[name]}."
     return short.get(name, "the counter could not be read, did not advance or ran backwards.")
 
 

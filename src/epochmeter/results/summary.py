@@ -121,14 +121,28 @@ def total_energy(windows: Sequence[WindowLine]) -> dict[str, float]:
     if not terms or _shortfall(windows):
         return {}
     names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
-    result = {name: math.fsum(term[name] for term in terms) for name in names}
+    result = {name: math.fsum(term[name] for term in terms) for name in names if name != "unsampled_j"}
     if "energy_uncertainty_j" in result:
-        # The uncertainty of a window is at least one period of the counter at the mean power of the run.
-        mean_w = result["energy_j"] / _energy_window_s(windows)
-        least_j = [mean_w * term.get("period_s", 0.0) for term in terms]
-        uncertain_j = [term["energy_uncertainty_j"] for term in terms]
-        result["energy_uncertainty_j"] = math.fsum(map(max, uncertain_j, least_j))
+        result["energy_uncertainty_j"] = total_uncertainty_j(terms, result["energy_j"] / _energy_window_s(windows))
     return result
+
+
+def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> float:
+    """Half-width of the 95 % confidence interval of a sum of windows, in joules.
+
+    Power that a part-time sensor missed is independent from window to window, so its squares are added. All other
+    uncertainties are added, since the same instrument may always err in the same direction.
+
+    Args:
+        terms: The windows' terms.
+        mean_w: Mean power of all windows: the uncertainty of a window is at least one period of the counter at it.
+    """
+    independent_j = [term.get("unsampled_j", 0.0) for term in terms]
+    others_j = [
+        max(math.sqrt(max(0.0, term["energy_uncertainty_j"] ** 2 - part_j**2)), mean_w * term.get("period_s", 0.0))
+        for term, part_j in zip(terms, independent_j, strict=True)
+    ]
+    return math.hypot(math.fsum(others_j), *independent_j)
 
 
 def no_total_note(windows: Sequence[WindowLine]) -> list[str]:

@@ -7,13 +7,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from os import PathLike
-from typing import Any
 
-from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
+from epochmeter.power.meter import EnergyInfo, Joules, Meter, NullMeter, open_meter
 from epochmeter.power.power_series import PowerSamples, Sampling
 
 
-def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, Any]]) -> Meter:
+def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, object]]) -> Meter:
     """Open several meters as one.
 
     Args:
@@ -42,7 +41,7 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
     return first
 
 
-def _no_machine_reason(energy: Mapping[str, Any]) -> str:
+def _no_machine_reason(energy: EnergyInfo) -> str:
     why = energy["reason"] or "It is estimated."
     return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
@@ -54,11 +53,11 @@ class SumMeter:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
         reasons = [meter.energy["reason"] for meter in meters]
-        self.energy: dict[str, Any] = {
+        self.energy: EnergyInfo = {
             **meters[0].energy,
             "reason": " ".join(reason for reason in reasons if reason) or None,
             "machine": {
-                "covers": " + ".join(meter.energy["covers"] for meter in meters),
+                "covers": " + ".join(meter.energy["covers"] or "" for meter in meters),
                 "domains": [name for meter in meters for name in meter.energy["domains"]],
             },
         }
@@ -86,6 +85,9 @@ class SumMeter:
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
+
+    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        return self._meters[0].unsampled_j(joules, seconds, sampling.parts[0] if sampling else None)
 
     def drain(self, before_ns: int) -> PowerSamples:
         """The samples of all parts in the order of time; the total is read when the first part is."""
