@@ -142,8 +142,8 @@ def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
 def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_stub):  # noqa: F811
     information = "Model: \t\t NVIDIA RTX A4000\nGPU UUID: \t GPU-aaaa\n"
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
-    if not find_spec("zeus"):
-        pytest.skip("no zeus in this environment, as on a board: NVML is read through it")
+    if not find_spec("pynvml"):
+        pytest.skip("no nvidia-ml-py in this environment, as on a board")
     told = rows(f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
     assert told["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
     assert told["energy"]["offered"]

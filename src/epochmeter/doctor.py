@@ -121,7 +121,7 @@ def unrestored_rows(journal: RestoreJournal) -> Iterator[Row]:
 
 def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     """The total energy and the power of each domain, from sampling the meter for a moment."""
-    source, covers, reason = (meter.energy[key] or "" for key in ("source", "covers", "reason"))
+    source, covers, reason = meter.energy["source"], meter.energy["covers"], meter.energy["reason"] or ""
     if source == "none":
         yield Row("energy", False, why=reason)
         return

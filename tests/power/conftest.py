@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.window_energy import Reading, energy_of_window
 
@@ -75,8 +76,8 @@ def nvml_stub(tmp_path_factory) -> Path:
 @pytest.fixture
 def with_nvml(nvml_stub):
     """Run a program with the NVML stub and return its standard output."""
-    if not find_spec("zeus"):
-        pytest.skip("zeus is not installed")
+    if not find_spec("pynvml"):
+        pytest.skip("nvidia-ml-py is not installed")
 
     def run(program: str, *arguments: str, stub: str = "", **environment: str) -> str:
         places = {"LD_LIBRARY_PATH": str(nvml_stub), "PYTHONPATH": str(SOURCE), "STUB": stub}
@@ -97,9 +98,10 @@ def open_folder():
 @pytest.fixture
 def nvml(nvml_stub, open_folder, monkeypatch):
     """The NVML stub below the real client library; the GPUs' power limit is 250 W."""
-    pytest.importorskip("zeus", reason="zeus is not installed")
     pynvml = pytest.importorskip("pynvml")
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml_stub / "libnvidia-ml.so.1")))
+    library = str(nvml_stub / "libnvidia-ml.so.1")
+    monkeypatch.setattr(nvml_client, "LIBRARY", library)
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setenv("STUB_LIMIT", str(open_folder / "limit"))
     monkeypatch.setenv("STUB", "")

@@ -1,7 +1,8 @@
-"""AMD GPUs by their driver, amdgpu, and which of them share a board."""
+"""AMD GPUs by their driver, amdgpu: in ROCm's order, and the driver's files of each card."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +21,14 @@ class Card(NamedTuple):
         number: Its index in PCI order.
         bus: Its PCI address.
         folder: The driver's files.
-        dual: Whether it is one of two dies of a board.
+        uuid: Its UUID in ROCm's format; `GPU-` if it has none.
+        is_dual_die: Whether it is one of two dies of a board.
     """
 
     number: int
     bus: str
     folder: Path
+    uuid: str
     is_dual_die: bool
 
 
@@ -37,9 +40,20 @@ def find_cards(root: Path) -> list[Card]:
         if properties.get("DRIVER") == "amdgpu":
             folders[properties.get("PCI_SLOT_NAME", "")] = file.parent
     return [
-        Card(number, bus, folders[bus], read_text(folders[bus] / "device") in DUAL_DIE_IDS)
+        Card(
+            number,
+            bus,
+            folders[bus],
+            f"GPU-{read_text(folders[bus] / 'unique_id')}",
+            read_text(folders[bus] / "device") in DUAL_DIE_IDS,
+        )
         for number, bus in enumerate(sorted(folders))
     ]
+
+
+def find_card(name: str, cards: Sequence[Card]) -> Card | None:
+    """Find a card by its UUID or PCI address."""
+    return next((card for card in cards if name in (card.uuid, card.bus)), None)
 
 
 def board_card(name: str, cards: Sequence[Card]) -> Card:
@@ -52,8 +66,29 @@ def board_card(name: str, cards: Sequence[Card]) -> Card:
     Raises:
         OSError: There is no such GPU.
     """
-    for card in cards:
-        if name in (card.bus, f"GPU-{read_text(card.folder / 'unique_id')}"):
-            dies = [candidate for candidate in cards if candidate.is_dual_die]
-            return dies[dies.index(card) // 2 * 2] if card.is_dual_die else card
-    raise OSError(f"amdgpu has no GPU {name}; it has {', '.join(card.bus for card in cards) or 'none'}.")
+    card = find_card(name, cards)
+    if card is None:
+        raise OSError(f"amdgpu has no GPU {name}; it has {', '.join(card.bus for card in cards) or 'none'}")
+    dies = [candidate for candidate in cards if candidate.is_dual_die]
+    return dies[dies.index(card) // 2 * 2] if card.is_dual_die else card
+
+
+def list_gpus(root: Path) -> list[dict[str, str]]:
+    """List the GPUs in the driver's order, which is ROCm's, as `machine.gpus` describes them."""
+    nodes = sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name))
+    return [gpu for node in nodes if (gpu := _describe(read_text(node / "name"), read_text(node / "properties")))]
+
+
+def _describe(model: str, properties: str) -> dict[str, str]:
+    """Describe a node of the driver's topology; empty for a node without SIMD units, which is a CPU."""
+    values = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", properties, re.MULTILINE)}
+    if not values.get("simd_count"):
+        return {}
+    location, unique = values.get("location_id", 0), values.get("unique_id", 0)
+    bus = f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+    return {
+        "vendor": "amd",
+        "model": model,
+        "bus": bus if location else "",
+        "uuid": f"GPU-{unique:016x}" if unique else "",  # ROCm's format
+    }

@@ -2,9 +2,8 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-from epochmeter.machine.sysfs import drop_empty, match_group, read_text, read_texts
+from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 ARM_CORES = {
     ("0x41", "0xd03"): "Cortex-A53",
@@ -23,13 +22,12 @@ ARM_CORES = {
 """Core names by implementer and part number, which ARM kernels report instead of a name."""
 
 
-def describe(root: Path) -> dict[str, Any]:
+def describe(root: Path) -> dict[str, str | int]:
     """The CPU's model and its number of cores."""
     listing = read_text(root / "proc/cpuinfo")
     cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
-    return drop_empty(
-        {"model": arm_cores(listing) or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing), "cores": cores}
-    )
+    model = arm_cores(listing) or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing)
+    return drop_empty({"model": model, "cores": cores})
 
 
 def arm_cores(listing: str) -> str:
@@ -40,7 +38,8 @@ def arm_cores(listing: str) -> str:
 
 def governors(root: Path) -> list[str]:
     """The frequency governors of the cores, each once."""
-    return sorted(set(read_texts(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")))
+    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    return sorted({read_text(file) for file in files} - {""})
 
 
 def power_limits_w(root: Path) -> dict[str, float]:

@@ -10,11 +10,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import psutil
 
 from epochmeter.machine.mounts import Mount, mount_of
+from epochmeter.machine.sysfs import read_text
 
 MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 NETWORK_FILESYSTEMS = {
@@ -43,6 +44,20 @@ class Disk(NamedTuple):
     filesystem: str
     reason: str | None = None
     """Why there is no device."""
+
+
+class DiskInfo(TypedDict, total=False):
+    """Description of a disk for the record; the lists have one entry per physical disk. Unknown values are missing."""
+
+    medium: str
+    filesystem: str
+    reason: str
+    devices: list[str]
+    disks: list[str]
+    model: list[str]
+    scheduler: list[str]
+    read_ahead_kb: list[int]
+    size_bytes: list[int]
 
 
 @dataclass(frozen=True)
@@ -107,22 +122,24 @@ def read_counters(disk: Disk) -> ReadCounters | None:
     )
 
 
-def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
-    """Describe a disk for the record; unknown properties are left out."""
-    facts: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
+def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> DiskInfo:
+    """Describe a disk for the record."""
+    info: DiskInfo = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
-        return {**facts, "reason": disk.reason}
+        return {**info, "reason": disk.reason}
     physical = sorted(
         {path for device in disk.devices for path in _physical_disks(_block_device(device, Path(root)), Path(root))}
     )
-    facts.update(devices=list(disk.devices), disks=[path.name for path in physical])
-    properties = {
-        "model": _texts(physical, "device/model") or _texts(physical, "device/name"),
-        "scheduler": [re.sub(r".*\[(.*)\].*", r"\1", text) for text in _texts(physical, "queue/scheduler")],
-        "read_ahead_kb": [int(text) for text in _texts(physical, "queue/read_ahead_kb")],
-        "size_bytes": [512 * int(text) for text in _texts(physical, "size")],
-    }
-    return {**facts, **{key: values for key, values in properties.items() if values}}
+    info |= {"devices": list(disk.devices), "disks": [path.name for path in physical]}
+    if models := _texts(physical, "device/model") or _texts(physical, "device/name"):
+        info["model"] = models
+    if schedulers := _texts(physical, "queue/scheduler"):
+        info["scheduler"] = [re.sub(r".*\[(.*)\].*", r"\1", text) for text in schedulers]
+    if read_aheads := _texts(physical, "queue/read_ahead_kb"):
+        info["read_ahead_kb"] = list(map(int, read_aheads))
+    if sectors := _texts(physical, "size"):
+        info["size_bytes"] = [512 * int(text) for text in sectors]
+    return info
 
 
 def _nearest_existing(folder: Path) -> Path:
@@ -176,25 +193,25 @@ def _physical_disks(block: Path, root: Path) -> list[Path]:
 def _medium(block: Path, root: Path) -> str:
     name = block.name
     if name.startswith("loop"):
-        backing = _text(block / "loop/backing_file")
+        backing = read_text(block / "loop/backing_file")
         return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
     if name.startswith("nvme"):
         return _nvme_medium(block / "device")
     if name.startswith("mmcblk"):
-        return {"SD": "sd", "MMC": "emmc"}.get(_text(block / "device/type") or "", "unknown")
+        return {"SD": "sd", "MMC": "emmc"}.get(read_text(block / "device/type"), "unknown")
     if name.startswith(("zram", "ram")):
         return "ram"
     if name.startswith(("nbd", "rbd", "drbd")):
         return "network"
-    if VIRTUAL_DISK.search(str(block)) or _text(block / "device/vendor") in HYPERVISORS:
+    if VIRTUAL_DISK.search(str(block)) or read_text(block / "device/vendor") in HYPERVISORS:
         return "virtual"
-    kind = {"0": "ssd", "1": "hdd"}.get(_text(block / "queue/rotational") or "", "")
+    kind = {"0": "ssd", "1": "hdd"}.get(read_text(block / "queue/rotational"), "")
     if not kind or not name.startswith("sd"):
         return "unknown"
     if not re.search(r"/usb\d+/", str(block)):
         return kind
     # A removable disk is a stick or a card reader, whose `rotational` flag means nothing.
-    return "unknown" if _text(block / "removable") == "1" else f"{kind}_usb"
+    return "unknown" if read_text(block / "removable") == "1" else f"{kind}_usb"
 
 
 def _nvme_medium(controller: Path) -> str:
@@ -202,7 +219,7 @@ def _nvme_medium(controller: Path) -> str:
     transports = _texts([controller, *controller.glob("nvme*")], "transport")
     if NVME_FABRICS & set(transports):
         return "network"
-    return "virtual" if VIRTUAL_NVME.search(_text(controller / "model") or "") else "nvme"
+    return "virtual" if VIRTUAL_NVME.search(read_text(controller / "model")) else "nvme"
 
 
 def _device_node(source: str, root: Path) -> str:
@@ -212,11 +229,4 @@ def _device_node(source: str, root: Path) -> str:
 
 
 def _texts(paths: list[Path], inside: str) -> list[str]:
-    return [text for path in paths if (text := _text(path / inside))]
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip() or None
-    except OSError:
-        return None
+    return [text for path in paths if (text := read_text(path / inside))]

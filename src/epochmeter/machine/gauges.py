@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.jetson import gpu_devfreqs
 from epochmeter.machine.sysfs import match_group, read_text
 
@@ -22,11 +23,6 @@ CONSTANT_ZONES = ("PMIC-Die",)
 PLAUSIBLE_C = range(-40, 127)
 THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"
 """Cooling devices that lower clocks, unlike fans."""
-
-POWER_LIMIT_CAUSE = "power-capped"
-"""Text for a device at its power limit, which is not a fault: a job may set the limit."""
-
-
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
 """Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
 OTHER_CAUSE = "elsewhere"
@@ -62,9 +58,9 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
     yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield from _temperatures(root)
-    for gpu, card in amd_cards(root).items():
-        if gpu in gpus:
-            yield from _amd(card)
+    cards = find_cards(root)
+    for card in filter(None, (find_card(gpu, cards) for gpu in gpus)):
+        yield from _amd(card.folder)
     yield from _jetson(root)
     yield from _throttling(root, OTHER_CAUSE if gpus else THERMAL)
 
@@ -88,20 +84,11 @@ def _jetson(root: Path) -> Iterator[Gauge]:
         yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"))
 
 
-def amd_cards(root: Path) -> dict[str, Path]:
-    """The driver's folder of each AMD GPU, by UUID and by PCI address."""
-    cards = {}
-    for busy in sorted(root.glob("sys/class/drm/card[0-9]*/device/gpu_busy_percent")):
-        cards[f"GPU-{read_text(busy.with_name('unique_id'))}"] = busy.parent
-        cards[match_group(r"^PCI_SLOT_NAME=(.+)", read_text(busy.with_name("uevent")))] = busy.parent
-    return cards
-
-
-def _amd(card: Path) -> Iterator[Gauge]:
-    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, card / "gpu_busy_percent", 100))
-    for sensor in sorted(card.glob("hwmon/hwmon*/temp*_input")):
+def _amd(folder: Path) -> Iterator[Gauge]:
+    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, folder / "gpu_busy_percent", 100))
+    for sensor in sorted(folder.glob("hwmon/hwmon*/temp*_input")):
         yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor))
-    for clock in sorted(card.glob("hwmon/hwmon*/freq1_input")):
+    for clock in sorted(folder.glob("hwmon/hwmon*/freq1_input")):
         yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(read_number, clock))
 
 

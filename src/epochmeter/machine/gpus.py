@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from epochmeter.machine import nvml
+from epochmeter.machine import amd, nvml
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 Gpu = Mapping[str, str]
@@ -28,9 +27,7 @@ def find_gpus(root: Path) -> list[Gpu]:
     ]
     if not nvidia and root == Path("/") and not _is_tegra(root):
         nvidia = [*nvml.list_gpus()]
-    nodes = sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name))
-    amd = [_amd(read_text(node / "name"), read_text(node / "properties")) for node in nodes]
-    return [drop_empty(gpu) for gpu in (*nvidia, *filter(None, amd))]
+    return [drop_empty(gpu) for gpu in (*nvidia, *amd.list_gpus(root))]
 
 
 def _nvidia(information: str, bus: str) -> dict[str, str]:
@@ -46,21 +43,6 @@ def _nvidia(information: str, bus: str) -> dict[str, str]:
 def _is_tegra(root: Path) -> bool:
     """Whether this is a Jetson, whose NVML lists the built-in GPU, unlike the driver."""
     return "nvidia,tegra" in read_text(root / "sys/firmware/devicetree/base/compatible")
-
-
-def _amd(model: str, properties: str) -> dict[str, str]:
-    """Describe a node of the driver's topology; empty for a node without SIMD units, which is a CPU."""
-    values = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", properties, re.MULTILINE)}
-    if not values.get("simd_count"):
-        return {}
-    location, unique = values.get("location_id", 0), values.get("unique_id", 0)
-    bus = f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
-    return {
-        "vendor": "amd",
-        "model": model,
-        "bus": bus if location else "",
-        "uuid": f"GPU-{unique:016x}" if unique else "",  # ROCm's format
-    }
 
 
 def can_open(gpu: Gpu) -> bool:

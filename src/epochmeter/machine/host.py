@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from epochmeter.machine import cpu, jetson
 from epochmeter.machine.gpus import find_gpus
@@ -20,7 +19,7 @@ PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-m
 GIT_LIMIT_S = 5
 
 
-def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, Any]:
+def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
     """Describe the host, for `host.json`.
 
     Args:
@@ -137,10 +136,11 @@ def _packages() -> dict[str, str]:
 @cache
 def git_commit(project: Path) -> str | None:
     """Return the git commit of a folder, read once per process; None if there is none."""
-    return _git(project).get("commit")
+    commit = _git(project).get("commit")
+    return str(commit) if commit else None
 
 
-def _git(project: Path) -> dict[str, Any]:
+def _git(project: Path) -> dict[str, str | bool]:
     try:
         commit = _run_git(project, "rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_run_git(project, "status", "--porcelain"))}

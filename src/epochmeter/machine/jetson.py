@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 from epochmeter.machine.power_modes import CONF_FILE, current_mode, read_modes
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
@@ -55,7 +54,7 @@ def jetpack(release: str) -> str:
     return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
 
 
-def power_mode(root: Path) -> dict[str, Any]:
+def power_mode(root: Path) -> dict[str, str | int]:
     """The current power mode: its id, and its name on this board."""
     number = current_mode(root)
     if number is None:
@@ -92,7 +91,7 @@ def fan_duty(root: Path) -> Path | None:
     return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *fans) if duty.exists()), None)
 
 
-def fan(root: Path) -> dict[str, Any]:
+def fan(root: Path) -> dict[str, str | int]:
     """The fan's duty, 0 to 255, and its profile, as far as they are available."""
     try:
         duty = fan_duty(root)

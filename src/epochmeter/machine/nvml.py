@@ -1,21 +1,173 @@
-"""NVML, the library of NVIDIA's driver, through nvidia-ml-py, which is imported only where the library exists."""
+"""NVML, the library of NVIDIA's driver; the only module that imports its Python client, nvidia-ml-py."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 LIBRARY = "libnvidia-ml.so.1"
+SUPERCHIPS = ("GH200", "Grace Hopper")
+POWER_LIMIT_REASON = "power-capped"
+"""Name of the clocks-event reason of a power limit, which is not a fault: a job may set the limit."""
+POWER_REASONS = {
+    "nvmlClocksThrottleReasonSwPowerCap": POWER_LIMIT_REASON,
+    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "HW power brake",
+}
+THERMAL_REASONS = {
+    "nvmlClocksThrottleReasonSwThermalSlowdown": "thermal throttling",
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "HW thermal throttling",
+}
+"""Names of NVML's clocks-event reasons, by cause."""
+
+
+class NotSupportedError(OSError):
+    """The GPU or its driver does not have this function."""
+
+
+class ProcessUtilization(NamedTuple):
+    """A sample of one process's use of a GPU: process ID, percent, and its time on NVML's clock."""
+
+    pid: int
+    percent: int
+    at_us: int
+
+
+class NvmlGpu:
+    """An NVIDIA GPU. Every method raises OSError if NVML does not report the value.
+
+    Args:
+        handle: NVML's handle.
+        name: Name for error messages until the index is known.
+    """
+
+    def __init__(self, handle: Any, name: str = "a GPU") -> None:
+        self._handle = handle
+        self.name = name
+        self.name = f"gpu{self.index()}"
+        """`gpu` and the index in PCI order."""
+
+    def index(self) -> int:
+        return int(self._call("nvmlDeviceGetIndex"))
+
+    def uuid(self) -> str:
+        return str(self._call("nvmlDeviceGetUUID"))
+
+    def model(self) -> str:
+        return str(self._call("nvmlDeviceGetName"))
+
+    def bus(self) -> str:
+        """PCI address as the kernel writes it, with four digits of the domain instead of NVML's eight."""
+        return str(self._call("nvmlDeviceGetPciInfo").busId.lower().removeprefix("0000"))
+
+    def minor(self) -> str:
+        return str(self._call("nvmlDeviceGetMinorNumber"))
+
+    def compute_capability(self) -> tuple[int, int]:
+        major, minor = self._call("nvmlDeviceGetCudaComputeCapability")
+        return major, minor
+
+    def is_in_mig_mode(self) -> bool:
+        """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
+        import pynvml
+
+        try:
+            return bool(self._call("nvmlDeviceGetMigMode")[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+        except OSError:
+            return False
+
+    @cached_property
+    def has_c2c_link(self) -> bool:
+        """Whether NVLink-C2C connects GPU and CPU to one module."""
+        try:
+            return bool(self._call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled)
+        except OSError:
+            return False
+
+    def is_superchip(self) -> bool:
+        """Whether counter and instantaneous power cover GPU and CPU, as of Grace Hopper: by its link or its name."""
+        if self.has_c2c_link:
+            return True
+        try:
+            return any(name in self.model() for name in SUPERCHIPS)
+        except OSError:
+            return False
+
+    def energy_j(self) -> float:
+        """Joules since the driver was loaded."""
+        return float(self._call("nvmlDeviceGetTotalEnergyConsumption")) / 1000
+
+    def power_w(self) -> float:
+        """Power in watts: the instantaneous power, or its mean over a second, depending on the architecture."""
+        return float(self._call("nvmlDeviceGetPowerUsage")) / 1000
+
+    def instant_power_w(self) -> float:
+        """Instantaneous power in watts, of the module of a superchip."""
+        import pynvml
+
+        scope = pynvml.NVML_POWER_SCOPE_MODULE if self.has_c2c_link else pynvml.NVML_POWER_SCOPE_GPU
+        (field,) = self._call("nvmlDeviceGetFieldValues", [(pynvml.NVML_FI_DEV_POWER_INSTANT, scope)])
+        if field.nvmlReturn != pynvml.NVML_SUCCESS:
+            raise OSError(f"instantaneous power of {self.name}: {pynvml.NVMLError(field.nvmlReturn)}")
+        return float(field.value.uiVal) / 1000
+
+    def power_limit_w(self) -> float:
+        return float(self._call("nvmlDeviceGetPowerManagementLimit")) / 1000
+
+    def power_limit_range_w(self) -> tuple[float, float]:
+        low_mw, high_mw = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
+        return low_mw / 1000, high_mw / 1000
+
+    def set_power_limit_w(self, watts: float) -> None:
+        """Set the power limit; PermissionError without CAP_SYS_ADMIN."""
+        self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1000))
+
+    def utilization(self) -> float:
+        """Fraction of time in which a kernel was running."""
+        return float(self._call("nvmlDeviceGetUtilizationRates").gpu) / 100
+
+    def clock_hz(self) -> float:
+        """Clock of the streaming multiprocessors."""
+        import pynvml
+
+        return float(self._call("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM)) * 1e6
+
+    def temperature_c(self) -> float:
+        import pynvml
+
+        return float(self._call("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU))
+
+    def throttle_reasons(self) -> tuple[list[str], list[str]]:
+        """Names of the reasons that lower the clocks now: those of power, and those of heat."""
+        import pynvml
+
+        active = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+        power, thermal = (
+            [name for constant, name in reasons.items() if active & getattr(pynvml, constant)]
+            for reasons in (POWER_REASONS, THERMAL_REASONS)
+        )
+        return power, thermal
+
+    def compute_processes(self) -> list[tuple[int, int | None]]:
+        """Process ID and memory in bytes (None: unknown) of each process with a compute context."""
+        return [(process.pid, process.usedGpuMemory) for process in self._call("nvmlDeviceGetComputeRunningProcesses")]
+
+    def process_utilization(self, since_us: int) -> list[ProcessUtilization]:
+        """Samples of the processes' utilization after a moment of NVML's clock."""
+        samples = self._call("nvmlDeviceGetProcessUtilization", since_us)
+        return [ProcessUtilization(sample.pid, sample.smUtil, sample.timeStamp) for sample in samples]
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        return _call(self.name, function, self._handle, *arguments)
 
 
 def start() -> Callable[[], None]:
     """Initialize NVML.
 
     Returns:
-        The function that shuts NVML down again.
+        The function that shuts NVML down again; calls may be nested.
 
     Raises:
         OSError: The library or its Python client is missing, or NVML does not start. The message says which.
@@ -27,7 +179,7 @@ def start() -> Callable[[], None]:
     try:
         import pynvml
     except ImportError as error:
-        raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install zeus") from error
+        raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -35,74 +187,48 @@ def start() -> Callable[[], None]:
     return pynvml.nvmlShutdown  # type: ignore[no-any-return]
 
 
-def call_nvml(gpu: str, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of NVML.
+def open_gpu(uuid: str) -> NvmlGpu:
+    """Find a GPU; OSError if NVML does not list it.
 
     Args:
-        gpu: The GPU's name, for the error message.
-        call: The function of `pynvml`.
-        arguments: Its arguments.
-
-    Raises:
-        OSError: NVML returned an error for this GPU.
+        uuid: Its UUID, with or without the prefix.
     """
-    import pynvml
-
-    try:
-        return call(*arguments)
-    except pynvml.NVMLError as error:
-        raise OSError(f"NVML does not report it for {gpu}: {error}.") from error
-
-
-def name_and_handle(uuid: str) -> tuple[str, Any]:
-    """Return the name of a GPU, such as `gpu0` by its number in PCI order, and its handle.
-
-    Args:
-        uuid: its UUID, with or without the prefix.
-
-    Raises:
-        OSError: NVML does not know it.
-    """
-    import pynvml
-
     full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    handle = call_nvml(uuid, pynvml.nvmlDeviceGetHandleByUUID, full)
-    return f"gpu{call_nvml(uuid, pynvml.nvmlDeviceGetIndex, handle)}", handle
+    return NvmlGpu(_call(full, "nvmlDeviceGetHandleByUUID", full), full)
 
 
 @cache  # starting NVML may take 0.1 s, and a run needs the list several times
 def list_gpus() -> Sequence[dict[str, str]]:
-    """Return the GPUs that NVML lists, in PCI order, as `machine.gpus` describes them; none without NVML."""
+    """List the GPUs in PCI order, as `machine.gpus` describes them; none without NVML."""
     try:
         shut_down = start()
     except OSError:
         return []
-    import pynvml
-
     try:
-        count = call_nvml("this machine", pynvml.nvmlDeviceGetCount)
-        return [
-            _describe_gpu(call_nvml(f"gpu{index}", pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)
-        ]
+        count = _call("this machine", "nvmlDeviceGetCount")
+        handles = [_call(f"gpu{index}", "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        return [_describe(NvmlGpu(handle)) for handle in handles]
     except OSError:
         return []
     finally:
         shut_down()
 
 
-def _describe_gpu(handle: Any) -> dict[str, str]:
-    """Return vendor, model, bus, minor number and UUID of a GPU, as far as NVML reports them."""
+def _describe(gpu: NvmlGpu) -> dict[str, str]:
+    """Vendor, model, bus, minor number and UUID of a GPU, as far as NVML reports them."""
+    facts = {"vendor": "nvidia"}
+    for key, read in {"model": gpu.model, "bus": gpu.bus, "minor": gpu.minor, "uuid": gpu.uuid}.items():
+        with suppress(OSError):
+            facts[key] = read()
+    return facts
+
+
+def _call(name: str, function: str, *arguments: Any) -> Any:
+    """Call a function of NVML; OSError with the function, the GPU's name and NVML's message if it fails."""
     import pynvml
 
-    calls = {
-        "model": pynvml.nvmlDeviceGetName,
-        # NVML gives eight digits of the domain, the kernel gives four.
-        "bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId.lower().removeprefix("0000"),
-        "minor": lambda gpu: str(pynvml.nvmlDeviceGetMinorNumber(gpu)),
-        "uuid": pynvml.nvmlDeviceGetUUID,
-    }
-    gpu = {"vendor": "nvidia"}
-    for key, call in calls.items():
-        with suppress(OSError):
-            gpu[key] = call_nvml("a GPU", call, handle)
-    return gpu
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError as error:
+        kinds = {pynvml.NVML_ERROR_NOT_SUPPORTED: NotSupportedError, pynvml.NVML_ERROR_NO_PERMISSION: PermissionError}
+        raise kinds.get(error.value, OSError)(f"{function} of {name}: {error}") from error

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
+
+from epochmeter.machine.sysfs import read_text
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ENDED_STATES = ("Z", "X")
@@ -38,10 +41,7 @@ def this_process() -> Process:
 
 def boot_id() -> str:
     """Identifier of the machine's current boot; empty if the kernel does not report it."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+    return read_text(BOOT_ID)
 
 
 def pid_namespace() -> str | None:
@@ -75,6 +75,23 @@ def is_alive(process: Process) -> bool:
     return stat[0] not in ENDED_STATES and process.began in (None, stat[19])
 
 
+def is_descendant(pid: int, ancestors: Collection[int]) -> bool:
+    """Whether a process is one of `ancestors` or descends from one; False if it is hidden."""
+    while pid > 1:
+        if pid in ancestors:
+            return True
+        try:
+            pid = int(_stat(pid)[1])
+        except OSError:
+            return False
+    return False
+
+
+def command_name(pid: int) -> str:
+    """Return the name of a process; empty if it is hidden."""
+    return read_text(Path(f"/proc/{pid}/comm"))
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()

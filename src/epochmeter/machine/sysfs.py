@@ -2,7 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def read_text(path: Path) -> str:
@@ -14,17 +16,12 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def read_texts(root: Path, pattern: str) -> list[str]:
-    """The texts of the files below `root` that match a glob pattern, without empty ones."""
-    return [content for path in sorted(root.glob(pattern)) if (content := read_text(path))]
-
-
 def match_group(pattern: str, content: str) -> str:
     """The first group of the first match of a regular expression in a text; empty if there is none."""
     match = re.search(pattern, content, re.MULTILINE)
     return match[1].strip() if match else ""
 
 
-def drop_empty(values: dict[str, Any]) -> dict[str, Any]:
+def drop_empty(values: dict[str, T]) -> dict[str, T]:
     """Drop empty values: empty text, 0 cores, no GPUs."""
     return {key: value for key, value in values.items() if value}

@@ -14,7 +14,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from epochmeter.machine import nvml_gauges
-from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, amd_cards, find_gauges
+from epochmeter.machine.amd import find_card, find_cards
+from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
@@ -200,9 +201,9 @@ def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gaug
         root: The root of the machine's files.
     """
     gauges = list(find_gauges(Path(root), gpus))
-    amd = amd_cards(Path(root))
+    cards = find_cards(Path(root))
     try:
-        nvidia, close = nvml_gauges.open_nvml_gauges([gpu for gpu in gpus if gpu not in amd])
+        nvidia, close = nvml_gauges.open_nvml_gauges([gpu for gpu in gpus if not find_card(gpu, cards)])
     except OSError as error:
         return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
     return Gauges([*gauges, *nvidia], close=close)

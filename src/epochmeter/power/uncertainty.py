@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,10 +82,13 @@ class Response(NamedTuple):
         return self.lag_s + self.memory_s
 
 
+Sensors = Mapping[str, Mapping[str, float | None]]
+"""The responses of a device's sensors by name (`sensors` in conf/device), with the fields of `Response`."""
+
 NONE, UNKNOWN = Response(), Response(None, 0.0, None)
 
 
-def response_of(sensors: Mapping[str, Any] | None, name: str, default: Response = NONE) -> Response:
+def response_of(sensors: Sensors | None, name: str, default: Response = NONE) -> Response:
     """The response of a sensor by the device's table (`sensors` in conf/device); the default without an entry.
 
     Raises:
@@ -97,10 +100,10 @@ def response_of(sensors: Mapping[str, Any] | None, name: str, default: Response 
     if odd := [key for key, value in entry.items() if key not in Response._fields or not _is_time(key, value)]:
         keys = ", ".join(Response._fields)
         raise ValueError(f"device.sensors.{name}.{odd[0]} is not valid; a sensor has {keys}, in seconds")
-    return Response(**entry)
+    return Response(entry.get("averaging_s", 0.0), entry.get("lag_s") or 0.0, entry.get("renewal_s", 0.0))
 
 
-def _is_time(key: str, value: Any) -> bool:
+def _is_time(key: str, value: object) -> bool:
     unknown = value is None and key != "lag_s"
     return unknown or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf)
 

@@ -38,7 +38,7 @@ class FileSource:
         self._residency = Residency(folder)
         self._before: float | None = None
         self._readings: list[ReadCounters | None] = []
-        self.metadata = describe(self._disk)
+        self.metadata = dict(describe(self._disk))
 
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:

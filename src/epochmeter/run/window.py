@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from epochmeter.machine.gauges import POWER_LIMIT_CAUSE
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
+from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.machine.utilization import Gauges
 from epochmeter.power.meter import Meter
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
@@ -141,7 +141,7 @@ def build_window(
     title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
     flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
-        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_CAUSE not in text),
+        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
         "gpu_shared": "; ".join(others),
         **{flaw: f"{title}: {why}" for flaw, why in flaws.items() if why},
     }
@@ -167,7 +167,7 @@ def node_window(
     panel.meter.drain(after.at_ns)
     panel.gauges.discard_before(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUM_KEYS if key in used.metrics}
-    why = " ".join(used.notes) or panel.meter.energy["reason"]
+    why = " ".join(used.notes) or panel.meter.energy["reason"] or ""
     return NodeWindow(name, metrics, dict(used.joules), dict(used.term), why, other_gpu_processes(panel))
 
 

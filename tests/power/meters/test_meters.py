@@ -3,7 +3,6 @@
 jtop's meter is tested in its own file, since its service and client need separate processes.
 """
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -89,17 +88,11 @@ def sum_of_two(machine) -> Meter:
     return SumMeter([rails(machine), counters(machine)])
 
 
-@pytest.fixture
-def driver(nvml, monkeypatch) -> None:
-    """The NVML stub with counters that advance; its library is loaded already."""
-    monkeypatch.setenv("STUB", "ticks")
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
-
-
 @pytest.fixture(params=METERS)
-def meter(request, machine) -> Iterator[Meter]:
+def meter(request, machine, monkeypatch) -> Iterator[Meter]:
     if request.param == "nvml":
-        request.getfixturevalue("driver")
+        request.getfixturevalue("nvml")
+        monkeypatch.setenv("STUB", "ticks")
     made = METERS[request.param](machine)
     yield made
     made.close()
@@ -112,35 +105,28 @@ def parts(meter) -> set[str]:
     return {name for name in meter.domains if meter.total({**everything, name: 1.5}) != meter.total(everything)}
 
 
-def test_only_the_absent_meter_has_no_source(request, meter):
-    absent = "absent" in request.node.callspec.id
-    assert (meter.energy["source"] == "none") == absent == (not meter.domains)
-
-
-def test_meter_describes_source_scope_and_domains_of_its_total(meter, parts):
-    assert meter.energy.keys() - {"machine"} == {"source", "covers", "domains", "reason"}
-    assert set(meter.energy["domains"]) == parts
-    assert len(meter.energy["domains"]) == len(parts)
-    if meter.energy["source"] == "none":
-        assert meter.energy["reason"]
-        assert not meter.domains
-    else:
-        assert meter.energy["source"] in SOURCES
-        assert meter.energy["covers"]
-
-
-def test_source_of_the_total_is_that_of_its_least_accurate_domain(meter, parts):
+def test_meter_describes_its_total_and_domains(request, meter, parts):
+    energy, is_absent = meter.energy, "absent" in request.node.callspec.id
+    assert energy.keys() - {"machine"} == {"source", "covers", "domains", "reason"}
+    assert sorted(energy["domains"]) == sorted(parts)
     sources = [meter.domains[name].source for name in parts]
-    assert meter.energy["source"] == max(sources, key=SOURCES.index, default="none")
-
-
-def test_every_domain_describes_its_measurement(meter):
+    assert energy["source"] == max(sources, key=SOURCES.index, default="none"), "that of the least accurate domain"
+    assert (energy["source"] == "none") == is_absent == (not meter.domains)
+    assert energy["reason"] if is_absent else energy["covers"]
     for domain in meter.domains.values():
         assert domain.source in SOURCES
         assert domain.period_s > 0
         assert domain.covers
         assert domain.step >= 0
         assert all(value is None or value >= 0 for value in domain.response)
+
+
+def test_total_is_the_sum_of_its_domains_or_none(meter, parts):
+    joules = {name: float(2**number) for number, name in enumerate(meter.domains)}
+    assert meter.total(joules) == (sum(joules[name] for name in parts) if parts else None)
+    assert meter.total(dict.fromkeys(parts, 1.0)) == (len(parts) or None), "domains outside the total may be missing"
+    for name in parts:
+        assert meter.total({other: value for other, value in joules.items() if other != name}) is None
 
 
 def test_readings_have_all_domains_and_never_decrease(meter):
@@ -152,19 +138,7 @@ def test_readings_have_all_domains_and_never_decrease(meter):
     assert all(after[name] >= before[name] for name in before)
 
 
-def test_total_is_the_sum_of_its_domains_or_none(meter, parts):
-    joules = {name: float(2**number) for number, name in enumerate(meter.domains)}
-    assert meter.total(joules) == (sum(joules[name] for name in parts) if parts else None)
-    for name in parts:
-        assert meter.total({other: value for other, value in joules.items() if other != name}) is None
-
-
-def test_domain_outside_the_total_may_be_missing(meter, parts):
-    joules = dict.fromkeys(parts, 1.0)
-    assert meter.total(joules) == (len(parts) or None)
-
-
-def test_sampling_statistics_exist_if_there_are_samples(meter):
+def test_samples_have_statistics_and_are_drained_once(meter):
     opened_ns = time.monotonic_ns()
     meter.read()
     time.sleep(0.1)  # a counter's power is sampled only between its readings
@@ -181,16 +155,7 @@ def test_sampling_statistics_exist_if_there_are_samples(meter):
         assert 0 < sampling.gap_max_s <= (closed_ns - opened_ns) * 1e-9
         assert sampling.half_width_j >= 0
         assert (sampling.failed, sampling.unavailable) == (0, {})
-
-
-def test_samples_are_drained_once(meter):
-    meter.read()
-    first = meter.drain(time.monotonic_ns())
-    second = meter.drain(time.monotonic_ns())
-    assert not set(first.times_ns) & set(second.times_ns)
-
-
-def test_close_may_be_called_twice(meter):
+    assert not set(powers.times_ns) & set(meter.drain(time.monotonic_ns()).times_ns)
     meter.close()
     meter.close()
 

@@ -136,12 +136,12 @@ def test_mean_power_has_a_response_of_one_second_and_instantaneous_power_that_of
 @pytest.mark.parametrize(
     ("gpus", "stub", "reason"),
     [
-        (["GPU-aaaa"], "unsupported", "cannot read the power: Not Supported."),
-        (["GPU-aaaa"], "zero,nopower", "cannot read the energy counter: it is 0."),
+        (["GPU-aaaa"], "unsupported", "nvmlDeviceGetPowerUsage of gpu0: Not Supported."),
+        (["GPU-aaaa"], "zero,nopower", "the energy counter of gpu0 is 0."),
         (["GPU-aaaa"], "silent", "Driver Not Loaded."),
-        (["GPU-aaaa", "GPU-cccc"], "", "GPU-cccc: not known to NVML"),
+        (["GPU-aaaa", "GPU-cccc"], "", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found."),
         (["MIG-aaaa"], "", f"MIG-aaaa: {SLICE_REASON}."),
-        (["GPU-bbbb"], "mig", f"GPU-bbbb is in MIG mode: {SLICE_REASON}."),
+        (["GPU-bbbb"], "mig", f"gpu1 is in MIG mode: {SLICE_REASON}."),
         ([], "", "no GPU with a known UUID"),
     ],
 )
@@ -165,11 +165,11 @@ def test_gpu_lost_during_a_run_has_no_energy(window_of):
 def test_sampled_gpu_lost_during_a_run_is_reported_within_a_second(second_of):
     second = second_of("GPU-aaaa", stub="nocounter,lost")
     assert second["watts"] == {}
-    assert "GPU-aaaa: cannot read the power: GPU is lost." in second["lost"]["gpu0"]
+    assert "nvmlDeviceGetPowerUsage of gpu0: GPU is lost" in second["lost"]["gpu0"]
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is an NVIDIA driver here")
-def test_zeus_is_not_imported_without_a_driver():
+def test_no_client_library_is_imported_without_a_driver():
     environment = {"PYTHONPATH": str(SOURCE)}
     output = subprocess.check_output([sys.executable, "-c", IMPORTED], text=True, env=environment)
-    assert output == "No NVIDIA driver: cannot load libnvidia-ml.so.1. set()\n"
+    assert output == "no NVIDIA driver: cannot load libnvidia-ml.so.1. set()\n"

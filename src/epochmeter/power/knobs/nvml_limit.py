@@ -1,27 +1,30 @@
-"""The power limit of NVIDIA GPUs, set through zeus and its privileged service zeusd if there is one."""
+"""The power limit of NVIDIA GPUs, through NVML, or through zeus's privileged service zeusd if one is configured."""
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
+from epochmeter.machine import nvml
 from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
-REMEDY = (
+ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
+"""The environment variables that name zeus's service."""
+PERMISSION_HINT = (
     "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus, on the host and set "
-    "ZEUSD_SOCK_PATH or ZEUSD_HOST_PORT"
+    + " or ".join(ZEUSD_VARIABLES)
 )
 
 
-def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
+def open_nvml_limit(uuids: Sequence[str]) -> WattLimit | None:
     """Open the power limit of GPUs.
 
     NVML stays initialized until this process ends: without persistence mode, a limit is reset as soon as no process
     uses the driver.
 
     Args:
-        gpus: UUIDs of the GPUs.
+        uuids: UUIDs of the GPUs.
 
     Returns:
         The limit; None if a GPU has none, as some laptops.
@@ -30,64 +33,55 @@ def open_nvml_limit(gpus: Sequence[str]) -> WattLimit | None:
         RuntimeError: The GPUs cannot be read.
     """
     try:
-        import pynvml
-        from zeus.device.exception import ZeusBaseGPUError
-    except ImportError as error:
-        raise RuntimeError(
-            f"cannot set power_limit: cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'"
-        ) from error
-    try:
-        pynvml.nvmlInit()
-        limits = {uuid: gpu_limit(uuid) for uuid in gpus}
-    except pynvml.NVMLError_NotSupported:
+        nvml.start()
+        limits = {uuid: gpu_limit(uuid, nvml.open_gpu(uuid)) for uuid in uuids}
+    except nvml.NotSupportedError:
         return None
-    except (pynvml.NVMLError, ZeusBaseGPUError) as error:
-        raise RuntimeError(f"cannot read the power limit of {', '.join(gpus)}: {error}") from error
+    except OSError as error:
+        raise RuntimeError(f"cannot read the power limit of {', '.join(uuids)}: {error}") from error
     return WattLimit("NVML", limits) if limits else None
 
 
-def gpu_limit(uuid: str) -> DeviceLimit:
-    """Open one GPU's limit; NVMLError_NotSupported if it has none."""
-    import pynvml
-    from zeus.device.gpu.nvidia import NVIDIAGPU, ZeusdNVIDIAGPU
-    from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
-
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    low_mw, high_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
+    """Open the limit of one GPU; NotSupportedError if it has none."""
+    low_w, high_w = gpu.power_limit_range_w()
 
     def read() -> float:
-        with as_runtime_error(f"cannot read the power limit of GPU {uuid}"):
-            return pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000
+        try:
+            return gpu.power_limit_w()
+        except OSError as error:
+            raise RuntimeError(f"cannot read the power limit of GPU {uuid}: {error}") from error
 
     def write(watts: float) -> None:
-        with as_runtime_error(f"cannot set the power limit of GPU {uuid} to {watts:g} W", REMEDY):
-            # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
-            index, daemon = pynvml.nvmlDeviceGetIndex(handle), ZeusdConfig.from_env()
-            gpu = ZeusdNVIDIAGPU(index, ZeusdClient(daemon)) if daemon else NVIDIAGPU(index)
-            gpu.set_power_management_limit(round(watts * 1000))
+        failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W"
+        try:
+            if any(name in os.environ for name in ZEUSD_VARIABLES):
+                set_by_zeusd(gpu.index(), watts)
+            else:
+                gpu.set_power_limit_w(watts)
+        except PermissionError as error:
+            raise RuntimeError(f"{failure}: {error}\nhint: {PERMISSION_HINT}") from error
+        except OSError as error:
+            raise RuntimeError(f"{failure}: {error}") from error
 
-    return DeviceLimit(
-        low_mw / 1000, high_mw / 1000, read, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}"
-    )
+    return DeviceLimit(low_w, high_w, read, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}")
 
 
-@contextmanager
-def as_runtime_error(what: str, remedy: str = "") -> Iterator[None]:
-    """Convert errors of NVML and zeus to RuntimeError; zeus's warning about root is part of the message.
-
-    Args:
-        what: The beginning of the message.
-        remedy: The hint if permission is denied.
-    """
-    import pynvml
-    from zeus.device.gpu.common import ZeusGPUNoPermissionError
-    from zeus.exception import ZeusBaseError
-
+def set_by_zeusd(index: int, watts: float) -> None:
+    """Set the limit of a GPU, by its index in PCI order, through zeusd; OSError if that fails."""
+    try:
+        from zeus.device.gpu.common import ZeusGPUNoPermissionError
+        from zeus.device.gpu.nvidia import ZeusdNVIDIAGPU
+        from zeus.exception import ZeusBaseError
+        from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
+    except ImportError as error:
+        raise OSError(f"cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except (pynvml.NVMLError_NoPermission, ZeusGPUNoPermissionError) as error:
-        raise RuntimeError(f"{what}: {error}\nhint: {remedy}") from error
-    except (pynvml.NVMLError, ZeusBaseError) as error:
-        raise RuntimeError(f"{what}: {error}") from error
+            warnings.simplefilter("ignore")  # its warning about root is part of the error
+            # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
+            ZeusdNVIDIAGPU(index, ZeusdClient(ZeusdConfig.from_env())).set_power_management_limit(round(watts * 1000))
+    except ZeusGPUNoPermissionError as error:
+        raise PermissionError(str(error)) from error
+    except ZeusBaseError as error:
+        raise OSError(str(error)) from error

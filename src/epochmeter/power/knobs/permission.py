@@ -7,12 +7,11 @@ from importlib.util import find_spec
 from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
+from epochmeter.power.knobs.nvml_limit import ZEUSD_VARIABLES
 from epochmeter.power.knobs.nvpmodel import QUERY_COMMAND
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
-ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
-"""The environment variables that name zeus's service."""
 JTOP_KNOBS = ("nvpmodel", "jetson_clocks", "fan")
 """The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"

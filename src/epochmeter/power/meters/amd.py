@@ -7,7 +7,7 @@ variables change.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from os import PathLike
@@ -17,7 +17,7 @@ from typing import Any
 from epochmeter.machine.amd import Card, board_card, find_cards
 from epochmeter.power.meter import Counter, Domain, Meter, NullMeter, Power
 from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
-from epochmeter.power.uncertainty import UNKNOWN, response_of
+from epochmeter.power.uncertainty import UNKNOWN, Sensors, response_of
 
 COUNTER_PERIOD_S = 0.001
 """Approximate update period of the GPU's counter."""
@@ -33,7 +33,7 @@ def open_amd(
     root: str | PathLike[str],
     period_s: float = 0.05,
     cross_check: bool = True,
-    sensors: Mapping[str, Any] | None = None,
+    sensors: Sensors | None = None,
 ) -> Meter:
     """Open the meter of the GPUs used.
 
@@ -45,7 +45,7 @@ def open_amd(
         sensors: The device's table of sensor responses, by the name of the driver's file.
 
     Returns:
-        The meter; an `Absent` one, with the reason, unless each GPU has a counter or a power sensor.
+        The meter; a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus:
         return NullMeter("meter=amd: the run uses no AMD GPU.")
@@ -56,7 +56,7 @@ def open_amd(
             for card in boards
         ]
     except (OSError, ValueError) as error:
-        return NullMeter(str(error))
+        return NullMeter(f"{error}.")
     both = ", both dies of each" if any(card.is_dual_die for card in boards) else ""
     return gpu_meter(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
 
@@ -66,7 +66,7 @@ def scope_of(card: Card) -> str:
     return f"{BOARD_SCOPE}, both its dies" if card.is_dual_die else BOARD_SCOPE
 
 
-def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = None) -> Power:
+def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Power:
     """Find the GPU's power sensor: instantaneous power if the driver reports it, else the mean.
 
     Args:
@@ -84,7 +84,7 @@ def power_of(card: Card, period_s: float, sensors: Mapping[str, Any] | None = No
             with suppress(OSError, ValueError):  # unreadable, or not a number
                 if read() > 0:
                     return Power(Domain("sampled", period_s, scope_of(card), 0.0, *response), read)
-    raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon.")
+    raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon")
 
 
 def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
@@ -94,20 +94,20 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
         OSError: The GPU has no counter, or it contradicts the power.
     """
     if Path(root) != Path("/"):
-        raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}.")
+        raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
     amdsmi = load_amdsmi()
 
     def read() -> float:
         try:
             count = amdsmi.amdsmi_get_energy_count(handle)
         except amdsmi.AmdSmiException as error:
-            raise OSError(f"GPU {card.bus}: cannot read the energy counter: {_line(error)}.") from error
+            raise OSError(f"GPU {card.bus}: cannot read the energy counter: {_line(error)}") from error
         return count["energy_accumulator"] * count["counter_resolution"] / 1e6
 
     try:
         handle = amdsmi.amdsmi_get_processor_handle_from_bdf(card.bus)
     except amdsmi.AmdSmiException as error:
-        raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}.") from error
+        raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}") from error
     check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
     return Counter(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
 
@@ -123,7 +123,7 @@ def check_counter(card: Card, joules: Callable[[], float], watts: Callable[[], f
     counted_w, driver_w = (joules() - begun_j) / (time.monotonic() - begun_s), watts()
     if not driver_w / MAX_POWER_RATIO < counted_w < driver_w * MAX_POWER_RATIO:
         raise OSError(
-            f"GPU {card.bus}: the energy counter is wrong: {counted_w:.3g} W, but the driver reports {driver_w:.3g} W."
+            f"GPU {card.bus}: the energy counter is wrong: {counted_w:.3g} W, but the driver reports {driver_w:.3g} W"
         )
 
 
@@ -134,11 +134,11 @@ def load_amdsmi() -> Any:
         with redirect_stdout(None):  # it prints a message if there is no ROCm
             import amdsmi
     except (ImportError, OSError, KeyError, AttributeError) as error:
-        raise OSError(f"No energy counter: cannot import ROCm's amdsmi ({error}).") from error
+        raise OSError(f"no energy counter: cannot import ROCm's amdsmi ({error})") from error
     try:
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
     except amdsmi.AmdSmiException as error:
-        raise OSError(f"No energy counter: cannot initialize ROCm's amdsmi: {_line(error)}.") from error
+        raise OSError(f"no energy counter: cannot initialize ROCm's amdsmi: {_line(error)}") from error
     return amdsmi
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
 """NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
 ALL_RAILS = "sum of all rails"
 NO_RAIL_TABLE = "No rail table for this board"
+
+
+class RailTable(TypedDict, total=False):
+    """A board's table (`device.rails`); its other keys name a rail's scope, such as `gpu: VDD_GPU_SOC`.
+
+    Attributes:
+        total: The rails that add up to the total.
+        covers: The scope of the total; by default the module.
+        shunt_ohm: The shunts' resistance in ohms, for drivers that do not report it.
+    """
+
+    total: list[str]
+    covers: str
+    shunt_ohm: float
 
 
 class Total(NamedTuple):
@@ -26,12 +40,12 @@ class Total(NamedTuple):
     reason: str | None
 
 
-def total_of(available: Sequence[str], table: Mapping[str, Any]) -> Total:
+def total_of(available: Sequence[str], table: RailTable) -> Total:
     """Select the rails of the total: from the board's table, else the input rail, else all rails.
 
     Args:
         available: The rails that the board has.
-        table: The board's table (`device.rails`); empty for an unknown board.
+        table: The board's table; empty for an unknown board.
     """
     if table.get("total"):
         return Total(list(table["total"]), table.get("covers", MODULE), None)
@@ -42,7 +56,7 @@ def total_of(available: Sequence[str], table: Mapping[str, Any]) -> Total:
     return Total(list(available), ALL_RAILS, f"{rule}. Name the rails of the total: device.rails.total=[...]")
 
 
-def rail_scope(name: str, total: Total, table: Mapping[str, Any]) -> str:
+def rail_scope(name: str, total: Total, table: RailTable) -> str:
     """The scope of a rail, from the board's table."""
     if [name] == total.rails:
         return total.covers

@@ -22,9 +22,8 @@ def open_estimate(
     """Open the estimate: busy time of all cores / number of cores x `tdp_w`.
 
     Args:
-        gpus: Not used.
         root: The root of the machine's files.
-        tdp_w: The CPU's rated power in watts; without it the meter is `Absent`.
+        tdp_w: The CPU's rated power in watts; without it it is a `NullMeter`.
         because: Why nothing is measured.
 
     Raises:

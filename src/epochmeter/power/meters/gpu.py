@@ -54,10 +54,10 @@ def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Powe
         power_sensor = power()
     except OSError as error:
         if not energy_counter:
-            raise OSError(f"{no_counter} {error}") from error
+            raise OSError(f"{no_counter}. {error}") from error
         power_sensor = None
     return GpuInstruments(
-        name, energy_counter, power_sensor, no_counter and f"{no_counter} Its power is sampled instead."
+        name, energy_counter, power_sensor, no_counter and f"{no_counter}. Its power is sampled instead."
     )
 
 

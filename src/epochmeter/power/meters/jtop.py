@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.managers import BaseProxy
 from os import PathLike
@@ -19,7 +19,7 @@ from typing import Any
 
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter
-from epochmeter.power.meters.board_total import rail_scope, total_of
+from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
 from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
@@ -107,18 +107,17 @@ def service_error(error: Exception) -> str:
 
 
 def open_jtop(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.5, rails: Mapping[str, Any] | None = None
+    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.5, rails: RailTable | None = None
 ) -> Meter:
     """Open the meter of a board's rails, sampled by jtop's service.
 
     Args:
-        gpus: Not used.
         root: The root of the machine's files; the service measures only this machine.
         period_s: Requested sampling period in seconds; if another client is connected, its period applies.
         rails: The board's table, as in `open_rails`.
 
     Returns:
-        The meter; an `Absent` one, with the reason, if the service is not available.
+        The meter; a `NullMeter`, with the reason, if the service is not available.
     """
     if others := sharing_reason(os.environ):
         return NullMeter(others)
@@ -129,10 +128,15 @@ def open_jtop(
             client = opened.enter_context(connect_client(period_s))
         except RuntimeError as error:
             return NullMeter(str(error))
-        power_w, table = rail_watts(client.power), rails or {}
+        power_w, table = rail_watts(client.power), rails or RailTable()
         total = total_of(list(power_w), table)
-        if reason := unsuitable_reason(power_w, total.rails):
-            return NullMeter(reason)
+        if not power_w:
+            return NullMeter("jtop's service finds no power sensor on this board.")
+        if missing := set(total.rails) - power_w.keys():
+            return NullMeter(
+                f"jtop's service does not report {', '.join(sorted(missing))}, which the total needs. "
+                f"It reports {', '.join(power_w)}."
+            )
         held_s = client.interval  # a reading is constant until the service's next sample
         domains = {
             name: Domain("sampled", held_s, rail_scope(name, total, table), renewal_s=held_s) for name in power_w
@@ -144,21 +148,6 @@ def open_jtop(
             reason=total.reason,
             close=opened.pop_all().close,
         )
-
-
-def unsuitable_reason(available: Iterable[str], total: Sequence[str]) -> str | None:
-    """Why the service's samples do not measure the total; None if they do.
-
-    Args:
-        available: The rails that the service reports.
-        total: The rails of the total.
-    """
-    if not available:
-        return "jtop's service finds no power sensor on this board."
-    if missing := set(total) - set(available):
-        names = ", ".join(sorted(missing))
-        return f"jtop's service does not report {names}, which the total needs. It reports {', '.join(available)}."
-    return None
 
 
 def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:

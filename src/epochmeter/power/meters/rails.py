@@ -7,20 +7,21 @@ input of its carrier board), not wall power: carrier board, drives and USB are n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.machine.slurm import sharing_reason
+from epochmeter.machine.sysfs import read_text
 from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
-from epochmeter.power.meters.board_total import rail_scope, total_of
+from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
 from epochmeter.power.meters.jtop import open_jtop
 from epochmeter.power.sampler import Sampler
-from epochmeter.power.uncertainty import Response, response_of
+from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6
 """Resolution of the INA3221's shunt voltage, and thus of the current: 40 uV."""
@@ -53,15 +54,14 @@ def open_rails(
     gpus: Sequence[str],
     root: str | PathLike[str],
     period_s: float,
-    rails: Mapping[str, Any] | None = None,
-    sensors: Mapping[str, Any] | None = None,
+    rails: RailTable | None = None,
+    sensors: Sensors | None = None,
 ) -> Meter:
     """Open the meter of a board's rails, one domain per rail.
 
     A board without sensor files is measured through jtop's service.
 
     Args:
-        gpus: Not used.
         root: The root of the machine's files.
         period_s: Sampling period in seconds.
         rails: The board's table: `total`, the rails that add up to the total; `covers`, its scope (default: the
@@ -70,12 +70,12 @@ def open_rails(
         sensors: The device's table of sensor responses by chip name, for drivers that do not report them.
 
     Returns:
-        The meter; an `Absent` one, with the reason, if there is none.
+        The meter; a `NullMeter`, with the reason, if there is none.
     """
     if others := sharing_reason(os.environ):
         return NullMeter(others)
     try:
-        board = {rail.name: rail for rail in find_rails(Path(root), (rails or {}).get("shunt_ohm"), sensors)}
+        board = {rail.name: rail for rail in find_rails(Path(root), (rails or RailTable()).get("shunt_ohm"), sensors)}
     except ValueError as error:  # from the table of sensors
         return NullMeter(str(error))
     if not board:
@@ -83,7 +83,7 @@ def open_rails(
         reason = f"No INA3221 or INA238 power sensor below {root}."
         by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
         return by_jtop
-    table = rails or {}
+    table = rails or RailTable()
     total = total_of(list(board), table)
     if missing := set(total.rails) - board.keys():
         return NullMeter(
@@ -102,7 +102,7 @@ def open_rails(
     )
 
 
-def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str, Any] | None = None) -> Iterator[Rail]:
+def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | None = None) -> Iterator[Rail]:
     """Find every rail that a sensor below `root` measures.
 
     Args:
@@ -111,7 +111,7 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str,
         sensors: the responses of chips by name, for drivers that do not report them.
     """
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
-        kind = _text(sensor / "name")
+        kind = read_text(sensor / "name")
         response = response_of(sensors, kind)
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
@@ -126,7 +126,7 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Mapping[str,
 def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
     """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts."""
     for channel in range(3):
-        name = _text(folder / f"rail_name_{channel}")
+        name = read_text(folder / f"rail_name_{channel}")
         milliwatts = str(folder / f"in_power{channel}_input")
         if name and name != "NC" and os.path.exists(milliwatts):
             step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
@@ -136,8 +136,8 @@ def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Ite
 def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     for channel in range(1, 4):
-        name = _text(folder / f"in{channel}_label")
-        if name and name != "NC" and _text(folder / f"in{channel}_enable") != "0":
+        name = read_text(folder / f"in{channel}_label")
+        if name and name != "NC" and read_text(folder / f"in{channel}_enable") != "0":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
             step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
             yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
@@ -145,7 +145,7 @@ def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
 
 def _ina238_rail(folder: Path, response: Response) -> Rail:
     """The input rail of Thor's carrier board, in microwatts."""
-    name, read = _text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
+    name, read = read_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
     return Rail(name, read, response=response)
 
 
@@ -171,7 +171,7 @@ def _shunt_ohm(folder: Path, channel: int) -> float | None:
 
 def _channels(folder: Path) -> int:
     """Return the number of enabled channels of an INA3221, which are converted one after another."""
-    return sum(_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
+    return sum(read_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
 
 
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
@@ -213,10 +213,3 @@ def _number(file: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{file} is not a number: {text.decode(errors='replace').strip()!r}") from None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip("\0\n ")
-    except OSError:
-        return ""

@@ -35,14 +35,13 @@ def open_rapl(
     """Open the counters of all CPU packages and their DRAM.
 
     Args:
-        gpus: Not used.
         root: The root of the machine's files.
         period_s: Reading period in seconds, for power and to detect counter overflow. It is at least three times
             `MIN_INTERVAL_S`, since the intervals have jitter.
         tdp_w: The CPU's rated power in watts, for an estimate if there is no counter.
 
     Returns:
-        The meter; without counters an estimate, or an `Absent` one, with the reason.
+        The meter; without counters an estimate, or a `NullMeter`, with the reason.
     """
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)
     if others := sharing_reason(os.environ):

@@ -7,15 +7,14 @@ import math
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
-from epochmeter.power.meters.board_total import total_of
+from epochmeter.power.meters.board_total import RailTable, total_of
 from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
 
@@ -28,19 +27,17 @@ def open_replay(
     root: str | PathLike[str],
     file: str | None,
     period_s: float,
-    rails: Mapping[str, Any] | None = None,
+    rails: RailTable | None = None,
 ) -> Meter:
     """Open a recording, replayed from its beginning and repeated.
 
     Args:
-        gpus: Not used.
-        root: Not used.
         file: A `power.csv` of a run.
         period_s: Sampling period in seconds.
         rails: The board's table, as in `open_rails`; `total` names the rails that add up to the total.
 
     Returns:
-        The meter; an `Absent` one, with the reason, if the file is not a recording.
+        The meter; a `NullMeter`, with the reason, if the file is not a recording.
     """
     if not file:
         return NullMeter("meter=replay: no recording given. Add meter.file=multirun/.../power.csv")
@@ -48,7 +45,7 @@ def open_replay(
         times_s, watts = load_recording(Path(file))
     except (OSError, ValueError) as error:
         return NullMeter(f"Cannot replay meter.file={file}: {error}")
-    total = total_of(list(watts), rails or {}).rails
+    total = total_of(list(watts), rails or RailTable()).rails
     if missing := set(total) - watts.keys():
         return NullMeter(f"{file} has no {', '.join(sorted(missing))} for the total. It has {', '.join(watts)}.")
     begun_s = time.monotonic()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.shared.units import NANOSECOND
 
@@ -63,7 +63,7 @@ class PhaseEnergy(NamedTuple):
     lag_s: float | None = None
     reason: str | None = None
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, object]:
         """The fields that the record keeps in addition to the joules."""
         return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
 
