@@ -125,12 +125,14 @@ def print_sweep(outcomes: "list[RunResult]", last_words: "Sequence[str]" = ()) -
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
-        supplied = {outcome.folder.parent for outcome in outcomes if "supply" in outcome.keys and outcome.folder}
+        stall_sweeps = {
+            outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder
+        }
         recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
-        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in supplied)]
+        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in stall_sweeps)]
         terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         for folder in folders:
-            if folder in supplied:
+            if folder in stall_sweeps:
                 terminal.console.print()
                 tell(folder, terminal.console)
             else:

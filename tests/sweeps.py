@@ -6,15 +6,15 @@ from epochmeter.report.runs.run import Run
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
-SUPPLIES = {
-    "tensors": {"synthetic_batches": True, "cache": "cold"},
-    "warm": {"synthetic_batches": False, "cache": "warm"},
-    "cold": {"synthetic_batches": False, "cache": "cold_each_epoch"},
+DATA_SOURCES = {
+    "synthetic": {"synthetic_batches": True, "cache": "cold"},
+    "cached": {"synthetic_batches": False, "cache": "warm"},
+    "storage": {"synthetic_batches": False, "cache": "cold_each_epoch"},
 }
-SHARES = {"tensors": {}, "warm": {"cached_share_before": 1.0}, "cold": {"cached_share_before": 0.0}}
+SHARES = {"synthetic": {}, "cached": {"cached_share_before": 1.0}, "storage": {"cached_share_before": 0.0}}
 
 
-def job(supply="cold", layout="files", **keys):
+def job(data_source="storage", layout="files", **keys):
     return {
         "model": {"name": "resnet18"},
         "dataset": {"name": "jpeg", "layout": layout},
@@ -23,20 +23,20 @@ def job(supply="cold", layout="files", **keys):
         "batch": 64,
         "workers": 4,
         "repeat": 0,
-        **SUPPLIES[supply],
+        **DATA_SOURCES[data_source],
         **keys,
     }
 
 
-def row(number, supply, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
+def row(number, data_source, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
     """A run that was completed."""
-    known = {"e2e_s": e2e_s, "samples": samples, **SHARES[supply], **(steady or {})}
+    known = {"e2e_s": e2e_s, "samples": samples, **SHARES[data_source], **(steady or {})}
     metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
     metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
     joules = "energy_j" in known
     told = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
-    keys = {"supply": supply, **(typed or {})}
-    return Run(number, job(supply, **(job_keys or {})), keys, metrics, "completed", **{**told, **more})
+    keys = {"data_source": data_source, **(typed or {})}
+    return Run(number, job(data_source, **(job_keys or {})), keys, metrics, "completed", **{**told, **more})
 
 
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
@@ -61,9 +61,9 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
                epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
 
 
-def rows(tensors, warm, cold, **each):
+def rows(synthetic, cached, storage, **each):
     """The rows of a stall sweep: the seconds of each condition's runs."""
-    seconds = {"tensors": tensors, "warm": warm, "cold": cold}
+    seconds = {"synthetic": synthetic, "cached": cached, "storage": storage}
     named = [(name, value) for name, values in seconds.items() for value in values]
     return [row(number, name, value, **each) for number, (name, value) in enumerate(named)]
 

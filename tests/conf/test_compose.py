@@ -31,7 +31,7 @@ def choice(path: Path) -> tuple[str, str]:
 
 CHOICES = [choice(path) for path in FILES]
 DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
-SETTING = ("experiment", "supply")
+SETTING = ("experiment", "data_source")
 """Groups whose files set keys of the job, and are no part of it themselves."""
 EXPERIMENTS = [path for path in FILES if choice(path)[0] in SETTING]
 GIVEN = {

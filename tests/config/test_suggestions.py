@@ -60,7 +60,7 @@ def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
 
 def test_valid_keys_groups_and_flags_need_no_hint():
     typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
-    assert lines(*typed, "supply=null", "experiment=glob(edge/*)", "model=choice(lenet,vgg11)") == []
+    assert lines(*typed, "data_source=null", "experiment=glob(edge/*)", "model=choice(lenet,vgg11)") == []
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_report_accepts_any_study_name():
 def test_known_keys_are_those_of_the_schema():
     groups, keys = entry_keys("train")
     assert {*groups, *keys} == TOP_LEVEL_KEYS
-    assert {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"} == TOP_LEVEL_KEYS
+    assert {*(entry.name for entry in fields(Schema)), "experiment", "data_source", "hydra"} == TOP_LEVEL_KEYS
 
 
 def check(asked):

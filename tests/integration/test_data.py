@@ -79,12 +79,12 @@ def test_the_stall_analysis_takes_its_three_kinds_of_run_in_turn_and_says_what_b
     done = project.run("train", *(text for text in asked if not text.startswith("cache=")))
     assert done.returncode == 0, done.stdout + done.stderr
     runs = [record.run()["overrides"] for record in project.records()]
-    assert [next(text for text in typed if text.startswith("supply=")) for typed in runs] == [
-        "supply=tensors", "supply=warm", "supply=cold",
+    assert [next(text for text in typed if text.startswith("data_source=")) for typed in runs] == [
+        "data_source=synthetic", "data_source=cached", "data_source=storage",
     ] * 2  # fmt: skip
     (sweep,) = project.sweeps()
     (told,) = json.loads((sweep / "stalls.json").read_text())
-    t1, t3, t2 = (told["times_s"][name]["value"] for name in ("tensors", "warm", "cold"))
+    t1, t3, t2 = (told["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
     assert t1 < t3
     assert told["fetch"]["value"] == pytest.approx(t2 - t3)
     assert told["preprocessing"]["value"] == pytest.approx(t3 - t1)

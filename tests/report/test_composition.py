@@ -72,10 +72,10 @@ def test_what_is_asked_of_the_best_is_told():
 
 
 def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else():
-    rehearsed = row(0, "cold", 1.0, rehearsal=["rehearse=true"])
+    rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
     told = compose(sweep(rehearsed), Asked())
     assert told.banner == ["REHEARSAL, no result of what was asked: rehearse=true."]
-    told = compose(sweep(rehearsed, row(1, "cold", 1.0)), Asked())
+    told = compose(sweep(rehearsed, row(1, "storage", 1.0)), Asked())
     assert told.banner == []
     assert told.notes == ["Left out: 1 of 2 runs: a rehearsal (rehearse=true)."]
 
@@ -93,10 +93,10 @@ def test_a_result_is_no_rehearsal_for_one_that_an_analysis_tells_of_beside_it_an
 
 def test_what_must_be_known_of_two_sweeps_is_said_once_where_it_is_the_same_of_both():
     said = "REHEARSAL, no result of what was asked: rehearse=true."
-    before, same = ([row(0, "cold", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
+    before, same = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
     told = compose(sweep(*same), Asked(), sweep(*before))
     assert (told.banner, told.notes) == ([f"Of both: {said}"], [])
-    result = [row(0, "cold", 1.0, sweep="after")]
+    result = [row(0, "storage", 1.0, sweep="after")]
     assert compose(sweep(*result), Asked(), sweep(*before)).banner == [f"before: {said}"]
 
 

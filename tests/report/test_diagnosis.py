@@ -53,9 +53,9 @@ def test_one_run_of_each_tells_no_interval_and_says_so():
 def test_what_would_help_most_is_the_least_that_helps_as_much():
     said = best(one(rows(T1, T3, T2, steady={"steps": 1000.0})))
     assert said == "Most would help: 100 % of the dataset in memory, for 3.80 s per epoch instead of 9.10 s."
-    timed = {"tensors": {}, "warm": {"steady/loader_read_s": 0.0}, "cold": {"steady/loader_read_s": 28.0}}
+    timed = {"synthetic": {}, "cached": {"steady/loader_read_s": 0.0}, "storage": {"steady/loader_read_s": 28.0}}
     hidden = [
-        replace(each, metrics={**each.metrics, **timed[each.keys["supply"]], "steady/loader_preprocess_s": 8.0})
+        replace(each, metrics={**each.metrics, **timed[each.keys["data_source"]], "steady/loader_preprocess_s": 8.0})
         for each in rows([4.0], [4.01], [9.0], steady={"steps": 1000.0})
     ]
     assert best(one(hidden)) == (
@@ -136,9 +136,10 @@ def test_why_there_is_no_energy_is_said_once():
 
 
 def test_energy_is_told_with_what_it_covers():
-    joules = {"tensors": 500.0, "warm": 550.0, "cold": 850.0}
+    joules = {"synthetic": 500.0, "cached": 550.0, "storage": 850.0}
     found = one([
-        replace(each, energy_covers="gpu0", metrics={**each.metrics, "steady/energy_j": joules[each.keys["supply"]]})
+        replace(each, energy_covers="gpu0",
+                metrics={**each.metrics, "steady/energy_j": joules[each.keys["data_source"]]})
         for each in rows(T1, T3, T2)
     ])  # fmt: skip
     assert "Energy (gpu0): of 850 J an epoch, 300 J (300 to 300) for storage, 50 J (50 to 50) for preprocessing." in (
@@ -156,13 +157,13 @@ def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
     assert values["verdict"]["parts"] == ["fetch_stall"]
     page = (tmp_path / "stalls.md").read_text()
     assert page.startswith(f"# Stalls: {tmp_path.name}\n\n**resnet18 on jpeg")
-    assert "| cold | none in the page cache | 6, 7, 8 | 9.10 (8.85 to 9.35) | - |" in page
+    assert "| storage | none in the page cache | 6, 7, 8 | 9.10 (8.85 to 9.35) | - |" in page
 
 
 def test_a_plain_sweep_is_a_table_and_what_to_run(tmp_path):
-    found = [row(n, "warm", 2.0 + n, job_keys={"cache": "keep"}, typed={"batch": str(n)}) for n in range(2)]
+    found = [row(n, "cached", 2.0 + n, job_keys={"cache": "keep"}, typed={"batch": str(n)}) for n in range(2)]
     text = printed(sweep(tmp_path, found))
-    assert "No stall analysis: it takes completed runs of supply=tensors, warm and cold. Run:" in text
+    assert "it takes completed runs of data_source=synthetic, cached and storage. Run:" in " ".join(text.split())
     assert "experiment=stalls" in text
     lines = text.splitlines()
     assert lines[1].split()[:3] == ["run", "batch", "state"]
@@ -179,7 +180,7 @@ def test_what_is_left_out_is_counted_and_rehearsals_decide_nothing(tmp_path):
 
 def test_a_condition_that_is_missing_is_named(tmp_path):
     text = printed(sweep(tmp_path, rows([], T3, T2)))
-    assert "no completed run of supply=tensors" in " ".join(text.split())
+    assert "no completed run of data_source=synthetic" in " ".join(text.split())
     assert not (tmp_path / "stalls.md").exists()
 
 
@@ -187,11 +188,12 @@ def test_a_condition_that_ran_on_another_host_is_missing_on_this_and_said_to_be_
     other, *found = [replace(each, host="h1") for each in rows([1.0], T3, T2)]
     here, there = analyses([*found, replace(other, host="h2")])
     assert incomplete(here).startswith(
-        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no completed run of supply=tensors on that "
-        "host, beside which no other's stands (tensors ran on h2). Run: "
+        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no completed run of data_source=synthetic on that "
+        "host, beside which no other's stands (synthetic ran on h2). Run: "
     )
-    assert "supply=warm, cold on that host, beside which no other's stands (warm ran on h1; cold ran on h1)" in (
-        incomplete(there)
+    assert (
+        "data_source=cached, storage on that host, beside which no other's stands (cached ran on h1; storage ran on h1)"
+        in (incomplete(there))
     )
 
 

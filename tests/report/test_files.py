@@ -146,7 +146,7 @@ def test_a_second_report_waits_for_the_first_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rows", [[row(0, "cold", 1.0)], [row(0, "cold", None)], [trained(0, 100.0, steady={"e2e_s": None})]]
+    "rows", [[row(0, "storage", 1.0)], [row(0, "storage", None)], [trained(0, 100.0, steady={"e2e_s": None})]]
 )
 def test_one_run_and_one_that_says_little_have_a_report_too(tmp_path, rows):
     written, _ = left(report(*rows), tmp_path)

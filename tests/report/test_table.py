@@ -49,14 +49,14 @@ def awkward():
     ],
 )
 def test_no_text_is_a_formula_and_what_is_empty_is_not_absent(tmp_path, told, cell):
-    rows = [replace(row(0, "cold", 1.0), job={"key": told}), replace(row(1, "cold", 1.0), job={})]
+    rows = [replace(row(0, "storage", 1.0), job={"key": told}), replace(row(1, "storage", 1.0), job={})]
     (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["key"] for line in csv.DictReader(file)] == [cell, ""]
 
 
 def test_a_column_that_looks_like_a_formula_is_none(tmp_path):
-    rows = [replace(row(0, "cold", 1.0), job={"=1+1": 2})]
+    rows = [replace(row(0, "storage", 1.0), job={"=1+1": 2})]
     (tmp_path / "report.csv").write_text(table.text(rows))
     assert not [line for line in (tmp_path / "report.csv").read_text().split(",") if line.startswith("=")]
 
@@ -73,7 +73,7 @@ def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
 
 
 def test_what_is_absent_is_an_empty_cell_and_never_a_zero(tmp_path):
-    rows = [row(0, "cold", 1.0, steady={"energy_j": 5.0}), row(1, "cold", 1.0)]
+    rows = [row(0, "storage", 1.0, steady={"energy_j": 5.0}), row(1, "storage", 1.0)]
     (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["steady/energy_j"] for line in csv.DictReader(file)] == ["5.0", ""]
@@ -89,7 +89,7 @@ def test_people_read_in_what_the_runs_differ_and_what_was_measured():
 
 
 def test_several_sweeps_are_told_apart():
-    rows = [replace(row(number, "cold", 1.0), sweep=name) for number, name in enumerate("ab")]
+    rows = [replace(row(number, "storage", 1.0), sweep=name) for number, name in enumerate("ab")]
     assert table.varied(rows) == ["sweep"]
 
 
@@ -105,7 +105,7 @@ def test_a_key_that_was_not_typed_is_what_it_stood_at():
 
 
 def test_markdown_takes_no_text_for_markup():
-    rows = [row(number, "cold", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
+    rows = [row(number, "storage", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
     page = table.markdown(rows, "some")
     assert "| 0 | &lt;script&gt;alert(1)&lt;/script&gt; |" in page
     assert r"| 1 | a \| b<br>c |" in page
@@ -114,7 +114,7 @@ def test_markdown_takes_no_text_for_markup():
 def test_the_page_takes_no_text_for_markup_and_links_runs_alone():
     safe, unsafe = "https://mlflow.example/#/runs/a?b=1&c=2", "javascript:alert(1)"
     rows = [
-        replace(row(number, "cold", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(number)}), link=link)
+        replace(row(number, "storage", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(number)}), link=link)
         for number, link in enumerate([safe, unsafe])
     ]
     page = table.html(rows)
@@ -126,13 +126,15 @@ def test_the_page_takes_no_text_for_markup_and_links_runs_alone():
 
 
 def test_the_page_has_all_rows_as_numbers_that_can_be_sorted():
-    page = table.html([row(number, "cold", 1.0 + number / 3, typed={"batch": str(number)}) for number in range(2000)])
+    page = table.html(
+        [row(number, "storage", 1.0 + number / 3, typed={"batch": str(number)}) for number in range(2000)]
+    )
     assert "667.3" in page
     assert "downsampl" not in page.rpartition("let dt_args")[2], "none is left out"
 
 
 def test_hosts_that_differ_are_put_side_by_side():
-    rows = [replace(row(n, "cold", 1.0), platform={"CPU": "Xeon", "torch": f"2.{n // 6}"}) for n in range(7)]
+    rows = [replace(row(n, "storage", 1.0), platform={"CPU": "Xeon", "torch": f"2.{n // 6}"}) for n in range(7)]
     told = table.platform_differences(rows)
     assert told.rows == [["torch", "2.0", "6", "0, 1, 2, 3, 4, ..."], ["torch", "2.1", "1", "6"]]
     assert table.platform_differences(rows[:6]) is None

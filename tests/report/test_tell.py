@@ -39,7 +39,7 @@ def reached(number, time_s, energy_j, **keys):
 def test_answer_is_one_line_and_the_reports_command_another(tmp_path):
     for number, (e2e_s, joules) in enumerate([(2.0, 30.0), (1.0, 40.0), (4.0, 20.0)]):
         batch = 8 * (number + 1)
-        write(tmp_path / "sweep", row(number, "cold", e2e_s, steady={"energy_j": joules}, job_keys={"batch": batch},
+        write(tmp_path / "sweep", row(number, "storage", e2e_s, steady={"energy_j": joules}, job_keys={"batch": batch},
               typed={"batch": str(batch)}), energy={"source": "counter", "covers": "gpu0", "reason": None})  # fmt: skip
     said, report = answer(tmp_path / "sweep")
     assert "Fastest: " in said

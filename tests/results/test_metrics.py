@@ -99,7 +99,7 @@ def loader():
 
 
 class Files:
-    """A supply of which all is known."""
+    """A data source of which all is known."""
 
     def window(self, name, seconds):
         names = ["read_bytes"]

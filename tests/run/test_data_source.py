@@ -29,7 +29,7 @@ def said():
 
 @pytest.fixture
 def files(folder, said, monkeypatch):
-    """files(*counters, cache=) -> the supply from that folder, whose disk's counters are scripted."""
+    """files(*counters, cache=) -> the data source from that folder, whose disk's counters are scripted."""
 
     def made(*counters, cache="keep", reason=None):
         told = iter(counters)

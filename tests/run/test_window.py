@@ -33,7 +33,7 @@ class Scripted:
 
 
 class Shelf:
-    """A supply that tells one thing of each kind of window."""
+    """A data source that tells one thing of each kind of window."""
 
     def __init__(self, **metrics):
         self.metrics = metrics
@@ -64,8 +64,8 @@ def record(tmp_path):
 def close(record):
     """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
 
-    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, supply=None, idle_w=None):
-        panel = WindowInstruments(meter, gauges or Scripted(), supply or Shelf(), idle_w)
+    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, data_source=None, idle_w=None):
+        panel = WindowInstruments(meter, gauges or Scripted(), data_source or Shelf(), idle_w)
         return build_window(opened, WindowMeasured([measured], []), before, after, panel, record)
 
     return made
@@ -281,12 +281,12 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
     }
 
 
-def test_what_the_supply_tells_stands_beside_the_workers_parts(metrics):
-    found = metrics(at(99.99), at(104.01), NullMeter("none"), supply=Shelf(read_bytes=80, read_bytes_per_s=80))
+def test_what_the_data_source_tells_stands_beside_the_workers_parts(metrics):
+    found = metrics(at(99.99), at(104.01), NullMeter("none"), data_source=Shelf(read_bytes=80, read_bytes_per_s=80))
     assert (found["epoch/read_bytes"], found["epoch/read_bytes_per_s"]) == (80, 20), "by the window's own 4 s"
 
 
-def test_what_the_supply_does_not_know_is_absent(metrics):
+def test_what_the_data_source_does_not_know_is_absent(metrics):
     assert not [
         name for name in metrics(at(99.99), at(104.01), NullMeter("none")) if "read" in name or "cached" in name
     ]

@@ -64,12 +64,12 @@ def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
 
 
 def test_an_epochs_metrics_tell_the_same(dataset):
-    supply = FileSource(dataset, "cold", False, print)
-    supply.prepare(0)
-    supply.mark()
+    source = FileSource(dataset, "cold", False, print)
+    source.prepare(0)
+    source.mark()
     read_into_cache(iter_files(dataset))
-    supply.mark()
-    found = supply.window("epoch", 2.0)
+    source.mark()
+    found = source.window("epoch", 2.0)
     assert found["read_bytes"] >= 0.98 * allocated(dataset)
     assert found["read_bytes_per_s"] == found["read_bytes"] / 2
     assert found["read_iops"] > 0

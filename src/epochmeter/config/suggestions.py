@@ -19,7 +19,7 @@ from epochmeter.config.errors import InputError, Problem
 from epochmeter.config.schema import Schema
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
-TOP_LEVEL_KEYS = {*(entry.name for entry in fields(Schema)), "experiment", "supply", "hydra"}
+TOP_LEVEL_KEYS = {*(entry.name for entry in fields(Schema)), "experiment", "data_source", "hydra"}
 """First names of keys in a training configuration."""
 INTERNAL_KEYS = ("_target_", "name", "defaults")
 """Keys in the files of groups that suggestions leave out, since overrides rarely set them."""

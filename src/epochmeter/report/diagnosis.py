@@ -14,7 +14,11 @@ from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 
 NAME: Name = "stalls"
 WHAT_TO_RUN = "python src/train.py -m experiment=stalls model=... dataset=..."
-SUPPLIES = {"tensors": "ready tensors", "warm": "all in the page cache", "cold": "none in the page cache"}
+DATA_SOURCES = {
+    "synthetic": "synthetic batches",
+    "cached": "all in the page cache",
+    "storage": "none in the page cache",
+}
 
 
 def page(found: Sequence[Analysis | Incomplete]) -> Page | None:
@@ -47,7 +51,7 @@ def sentences(told: Analysis) -> list[str]:
     if told.energy.reason:
         said.append(f"No energy of the stalls: {told.energy.reason.rstrip('.')}.")
     elif told.energy.fetch and told.energy.preprocessing:
-        joules = told.energy.cold_j or 0.0
+        joules = told.energy.storage_j or 0.0
         fetch = "" if told.lives_in_memory else f"{interval(told.energy.fetch, joules, unit='J')} for storage, "
         said.append(
             f"Energy ({told.energy.covers}): of {number(joules, joules)} J an epoch, {fetch}"
@@ -118,22 +122,22 @@ def incomplete(told: Incomplete) -> str:
     missing = ", ".join(told.missing)
     there = "; ".join(f"{name} ran on {', '.join(hosts)}" for name, hosts in told.elsewhere.items())
     here = f" on that host, beside which no other's stands ({there})" if there else ""
-    return f"{told.title}: no stall analysis: no completed run of supply={missing}{here}. Run: {WHAT_TO_RUN}"
+    return f"{told.title}: no stall analysis: no completed run of data_source={missing}{here}. Run: {WHAT_TO_RUN}"
 
 
 def _times(told: Analysis) -> Grid:
-    joules = {"tensors": told.energy.tensors_j, "warm": told.energy.warm_j, "cold": told.energy.cold_j}
+    joules = {"synthetic": told.energy.synthetic_j, "cached": told.energy.cached_j, "storage": told.energy.storage_j}
     epoch = told.times_s[FROM_STORAGE].value
     rows = []
     for name in CONDITIONS:
         runs = ", ".join(map(str, told.numbers[name]))
-        rows.append([name, SUPPLIES[name], runs, spread(told.times_s[name], epoch), number(joules[name])])
-    return Grid("Epochs", ["supply", "samples come from", "runs", "s an epoch (95 %)", "J"], rows)
+        rows.append([name, DATA_SOURCES[name], runs, spread(told.times_s[name], epoch), number(joules[name])])
+    return Grid("Epochs", ["data source", "samples come from", "runs", "s an epoch (95 %)", "J"], rows)
 
 
 def _definitions(told: Analysis) -> Grid:
     rows = []
-    for name, agreement in {"cold": told.cold, "warm": told.warm}.items():
+    for name, agreement in {"storage": told.storage, "cached": told.cached}.items():
         values = (agreement.measured_s, agreement.model_s, agreement.differential_s)
         largest = max(abs(value) for value in values if value is not None)
         rows.append([name, *(number(value, largest) for value in values)])

@@ -1,6 +1,6 @@
 """Tells of a sweep what its runs have to say beside each other, in the terminal and in files beside them.
 
-What is told is chosen by what the runs are: of the three supplies of samples, on several devices, with a target, of a
+What is told is chosen by what the runs are: of the three sources of samples, on several devices, with a target, of a
 search.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from epochmeter.report.composition import Report
 
-NO_STALLS = f"No stall analysis: it takes completed runs of supply=tensors, warm and cold. Run: {diagnosis.WHAT_TO_RUN}"
+NO_STALLS = f"No stall analysis: it takes completed runs of data_source=synthetic, cached and storage. Run: {diagnosis.WHAT_TO_RUN}"
 BESIDE = ("answer", "comparison", "differences")
 """Pages of a report that are no analysis of some of its runs: the terminal lists those below them."""
 MOST_PRINTED = 40

@@ -201,8 +201,8 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
     ):
-        supply = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
-        yield WindowInstruments(meter, gauges, supply, gpu_monitor=gpu_monitor)
+        data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
+        yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor)
 
 
 def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: Terminal) -> float | None:

@@ -13,7 +13,7 @@ T1, T3, T2 = [5.5, 5.6, 5.7], [6.7, 6.8, 6.9], [12.0, 12.1, 12.2]
 
 
 def samples(t1, t3, t2):
-    return {"tensors": t1, "warm": t3, "cold": t2}
+    return {"synthetic": t1, "cached": t3, "storage": t2}
 
 
 def spread(mean, by=0.01):
@@ -40,8 +40,8 @@ def test_runs_that_are_all_alike_leave_an_interval_of_no_width():
 
 
 def test_the_interval_covers_the_truth_in_95_of_100():
-    drawn, covered, spread_of = random.Random(4), 0, {"tensors": 0.05, "warm": 0.2, "cold": 0.4}
-    means = {"tensors": 5.0, "warm": 6.0, "cold": 9.0}
+    drawn, covered, spread_of = random.Random(4), 0, {"synthetic": 0.05, "cached": 0.2, "storage": 0.4}
+    means = {"synthetic": 5.0, "cached": 6.0, "storage": 9.0}
     for _ in range(1000):
         found = {name: [drawn.gauss(means[name], spread_of[name]) for _ in range(4)] for name in means}
         told = contrast(FETCH, found)
@@ -119,8 +119,8 @@ def test_simulated_sweeps_give_the_right_verdict():
 @pytest.mark.parametrize(
     "times",
     [
-        {"tensors": [2.46], "warm": [0.28], "cold": [0.52]},
-        {"tensors": [2.4, 2.5, 2.45], "warm": [0.28, 0.29, 0.28], "cold": [0.52, 0.53, 0.52]},
+        {"synthetic": [2.46], "cached": [0.28], "storage": [0.52]},
+        {"synthetic": [2.4, 2.5, 2.45], "cached": [0.28, 0.29, 0.28], "storage": [0.52, 0.53, 0.52]},
     ],
     ids=["one of each", "three of each"],
 )
@@ -131,5 +131,5 @@ def test_a_stall_far_below_zero_decides_nothing(times):
 
 
 def test_a_stall_that_is_below_zero_by_noise_alone_decides_as_if_it_were_zero():
-    times = {"tensors": [1.00, 1.01, 0.99], "warm": [0.997, 1.003, 0.993], "cold": [2.0, 2.01, 1.99]}
+    times = {"synthetic": [1.00, 1.01, 0.99], "cached": [0.997, 1.003, 0.993], "storage": [2.0, 2.01, 1.99]}
     assert verdict(times).text == "fetch-bound or compute-bound (about equal)"

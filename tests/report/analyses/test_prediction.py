@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from sweeps import SUPPLIES, trained
+from sweeps import DATA_SOURCES, trained
 
 from epochmeter.report.analyses import gaussian, prediction
 from epochmeter.report.analyses.prediction import grid as table_of
@@ -113,19 +113,21 @@ def test_repeats_are_one_point_and_left_out_together():
     assert predict(group_repeats(runs)).errors["time"].jobs == 7
 
 
-def stalled(number, supply, batch):
-    """A run of a sweep over supplies: what those set was not typed."""
-    e2e_s = (2 if supply == "cold" else 1) * (20 + 400 / batch)
-    told = trained(number, 100.0, steady={"e2e_s": e2e_s}, typed={"supply": supply, "batch": str(batch)}, batch=batch)
-    return replace(told, job={**told.job, **SUPPLIES[supply]})
+def stalled(number, data_source, batch):
+    """A run of a sweep over data sources: what those set was not typed."""
+    e2e_s = (2 if data_source == "storage" else 1) * (20 + 400 / batch)
+    told = trained(
+        number, 100.0, steady={"e2e_s": e2e_s}, typed={"data_source": data_source, "batch": str(batch)}, batch=batch
+    )
+    return replace(told, job={**told.job, **DATA_SOURCES[data_source]})
 
 
 def test_what_follows_from_what_was_typed_is_no_key_of_its_own():
-    every = itertools.product(("warm", "cold"), (8, 16, 32, 64, 128))
-    runs = [stalled(n, supply, batch) for n, (supply, batch) in enumerate(every)]
-    assert predict(group_repeats(runs)) == "every point of the grid of supply, batch was run"
+    every = itertools.product(("cached", "storage"), (8, 16, 32, 64, 128))
+    runs = [stalled(n, data_source, batch) for n, (data_source, batch) in enumerate(every)]
+    assert predict(group_repeats(runs)) == "every point of the grid of data_source, batch was run"
     (point,) = predict(group_repeats(runs[:-1])).points
-    assert point.title == "supply cold, batch 128"
+    assert point.title == "data_source storage, batch 128"
 
 
 def placed(number, storage, root, batch):

@@ -7,7 +7,7 @@ from sweeps import row, rows
 
 from epochmeter.report.analyses.bottleneck import STALLED
 from epochmeter.report.analyses.stalls import Analysis, Incomplete, analyses, stall_power
-from epochmeter.report.runs.data_source import condition
+from epochmeter.report.runs.data_source import CACHE_STATES, condition
 from epochmeter.report.statistics import contrast
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL
 
@@ -21,7 +21,7 @@ def one(found):
 
 
 def samples(t1, t3, t2):
-    return {"tensors": t1, "warm": t3, "cold": t2}
+    return {"synthetic": t1, "cached": t3, "storage": t2}
 
 
 def spread(mean, by=0.01):
@@ -32,13 +32,13 @@ def spread(mean, by=0.01):
 
 
 def test_a_job_that_lacks_a_condition_says_which():
-    (found,) = analyses([row(0, "warm", 1.0), row(1, "cold", 2.0)])
+    (found,) = analyses([row(0, "cached", 1.0), row(1, "storage", 2.0)])
     assert isinstance(found, Incomplete)
-    assert found.missing == ["tensors"]
+    assert found.missing == ["synthetic"]
 
 
 def test_a_sweep_over_warm_runs_alone_is_no_stall_experiment():
-    assert analyses([row(number, "warm", 1.0, job_keys={"batch": number}) for number in range(3)]) == []
+    assert analyses([row(number, "cached", 1.0, job_keys={"batch": number}) for number in range(3)]) == []
 
 
 def test_a_sweep_over_more_gives_a_verdict_for_each_job():
@@ -64,9 +64,9 @@ def test_runs_of_different_hosts_are_no_repeats_of_each_other():
 
 @pytest.mark.parametrize("key", ["repeat", "seed", "profiler"])
 def test_repeats_belong_to_one_job(key):
-    found = [row(number, supply, 1.0 + number, job_keys={key: number % 3}, typed={key: str(number % 3)})
-             for number, supply in enumerate(["tensors"] * 3 + ["warm"] * 3 + ["cold"] * 3)]  # fmt: skip
-    assert one(found).numbers == {"tensors": [0, 1, 2], "warm": [3, 4, 5], "cold": [6, 7, 8]}
+    found = [row(number, data_source, 1.0 + number, job_keys={key: number % 3}, typed={key: str(number % 3)})
+             for number, data_source in enumerate(["synthetic"] * 3 + ["cached"] * 3 + ["storage"] * 3)]  # fmt: skip
+    assert one(found).numbers == {"synthetic": [0, 1, 2], "cached": [3, 4, 5], "storage": [6, 7, 8]}
 
 
 # Estimates
@@ -76,7 +76,7 @@ def test_the_stalls_are_the_differences():
     found = one(rows(T1, T3, T2))
     assert found.preprocessing.value == pytest.approx(2.2)
     assert found.fetch.value == pytest.approx(5.3)
-    assert [found.times_s[name].value for name in ("tensors", "warm", "cold")] == pytest.approx([1.6, 3.8, 9.1])
+    assert [found.times_s[name].value for name in ("synthetic", "cached", "storage")] == pytest.approx([1.6, 3.8, 9.1])
 
 
 @pytest.mark.parametrize("once", [([1.0], [2.0], [5.0]), ([1.0, 1.1], [2.0], [5.0, 5.1])])
@@ -132,14 +132,14 @@ def test_runs_that_were_as_asked_leave_no_condition():
     assert found.in_memory_conditions == []
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [("warm", 0.6, "60 %"), ("cold", 0.3, "30 %")])
+@pytest.mark.parametrize(("name", "value", "said"), [("cached", 0.6, "60 %"), ("storage", 0.3, "30 %")])
 def test_a_cache_that_was_not_as_asked_is_named_and_makes_the_verdict_conditional(name, value, said):
     found = one(share(name, value))
     assert found.verdict.parts == (FETCH_STALL,), "the fetch stall is even more than it seems"
     assert len(found.conditions) == 3
-    assert f"was to be {name}" in found.conditions[0]
+    assert f"was to be {CACHE_STATES[name]}" in found.conditions[0]
     assert said in found.conditions[0]
-    assert (found.in_memory.parts == ()) == (name == "warm")
+    assert (found.in_memory.parts == ()) == (name == "cached")
 
 
 def test_without_fetch_stall_a_cold_that_was_not_cold_decides_nothing():
@@ -170,20 +170,20 @@ def test_in_memory_storage_plays_no_part():
 
 def test_the_three_definitions_stand_side_by_side():
     found = one(rows(T1, T3, T2, steady={"data_stall_s": 6.4, "data_stall_model_s": 6.6}))
-    assert (found.cold.measured_s, found.cold.model_s) == pytest.approx((6.4, 6.6))
-    assert found.cold.differential_s == pytest.approx(contrast(STALLED, samples(T1, T3, T2)).value)
-    assert found.warm.differential_s == pytest.approx(2.2)
+    assert (found.storage.measured_s, found.storage.model_s) == pytest.approx((6.4, 6.6))
+    assert found.storage.differential_s == pytest.approx(contrast(STALLED, samples(T1, T3, T2)).value)
+    assert found.cached.differential_s == pytest.approx(2.2)
 
 
 def test_a_definition_that_a_run_did_not_tell_is_absent():
-    assert one(rows(T1, T3, T2)).cold.model_s is None
+    assert one(rows(T1, T3, T2)).storage.model_s is None
 
 
 # Energy
 
 
-def with_joules(tensors, warm, cold, **each):
-    joules = {"tensors": tensors, "warm": warm, "cold": cold}
+def with_joules(synthetic, cached, storage, **each):
+    joules = {"synthetic": synthetic, "cached": cached, "storage": storage}
     return [
         replace(found, metrics={**found.metrics, "steady/energy_j": joules[condition(found.job)]},
                 energy_covers="gpu0", no_energy=None)
@@ -207,11 +207,11 @@ def test_a_predicted_epochs_energy_is_its_stalls_at_the_power_of_a_stall():
 
 def test_the_work_of_preprocessing_is_not_saved_where_its_energy_is_measured():
     """8 s of 10 s wait for preprocessing at 10 W idle: 8 workers save 5 s of idling, on a GPU's meter of its wait."""
-    joules = {"tensors": {"steady/energy_j": 100.0}, "warm": {"steady/energy_j": 500.0},
-              "cold": {"steady/energy_j": 500.0}}  # fmt: skip
+    joules = {"synthetic": {"steady/energy_j": 100.0}, "cached": {"steady/energy_j": 500.0},
+              "storage": {"steady/energy_j": 500.0}}  # fmt: skip
     module, gpu = (
         one([
-            replace(each, energy_domains=[domain], metrics={**each.metrics, **joules[each.keys["supply"]]})
+            replace(each, energy_domains=[domain], metrics={**each.metrics, **joules[each.keys["data_source"]]})
             for each in rows([2.0], [10.0], [10.0], steady={"steps": 1000.0}, total={"idle_power_w": 10.0},
                              energy_covers="covered", cores=8)
         ])
@@ -238,7 +238,7 @@ def test_one_run_without_energy_leaves_none_and_says_why():
 
 def test_an_estimate_is_no_measurement():
     found = one(rows([5.0], [6.0], [12.0], steady={"estimated_energy_j": 500.0}))
-    assert found.energy.cold_j is None
+    assert found.energy.storage_j is None
     assert all(each.energy_j is None for each in found.predictions)
 
 

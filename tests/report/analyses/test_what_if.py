@@ -53,10 +53,10 @@ def simulated(fetch_s, prep_s, compute_s, workers, variation=0.0):
 def stall_runs(fetch_s, prep_s, compute_s, workers, variation):
     """The rows of a stall experiment on that job, with the timers of its workers."""
     cold, warm = (simulated(seconds, prep_s, compute_s, workers, variation) for seconds in (fetch_s, 0.0))
-    timed = {"tensors": None, "warm": warm, "cold": cold}
+    timed = {"synthetic": None, "cached": warm, "storage": cold}
     found = rows([STEPS * compute_s], [warm.e2e_s], [cold.e2e_s], steady={"steps": float(STEPS)}, cores=None,
                  job_keys={"workers": workers})  # fmt: skip
-    return [_timed(row, timed[row.keys["supply"]]) for row in found]
+    return [_timed(row, timed[row.keys["data_source"]]) for row in found]
 
 
 def _timed(row, known):

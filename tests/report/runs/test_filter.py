@@ -19,17 +19,17 @@ def numbers(rows):
 
 
 def estimated(number, **more):
-    told = row(number, "cold", 1.0, steady={"estimated_energy_j": 40.0, "estimated_power_w": 4.0}, **more)
+    told = row(number, "storage", 1.0, steady={"estimated_energy_j": 40.0, "estimated_power_w": 4.0}, **more)
     return replace(told, energy_source="estimated")
 
 
 def mixed():
     return sweep(
-        row(0, "cold", 1.0),
-        replace(row(1, "cold", 1.0), state="failed", excluded_because="not completed (failed)"),
-        row(2, "cold", 1.0, rehearsal=["rehearse=true"]),
+        row(0, "storage", 1.0),
+        replace(row(1, "storage", 1.0), state="failed", excluded_because="not completed (failed)"),
+        row(2, "storage", 1.0, rehearsal=["rehearse=true"]),
         estimated(3),
-        row(4, "cold", None),
+        row(4, "storage", None),
         unreadable={"5": "JSONDecodeError: half of it"},
     )
 
@@ -64,7 +64,7 @@ def test_what_is_asked_for_by_name_is_told_of_below_a_banner(include, told, bann
 
 
 def test_a_run_that_is_left_out_for_two_reasons_takes_both_to_be_told_of():
-    twice = sweep(row(0, "cold", 1.0), estimated(1, rehearsal=["rehearse=true"]))
+    twice = sweep(row(0, "storage", 1.0), estimated(1, rehearsal=["rehearse=true"]))
     assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
     assert numbers(select(twice, include=["rehearsals", "estimates"]).runs) == [0, 1]
 
@@ -75,20 +75,20 @@ def test_an_estimate_that_is_asked_for_stands_where_measured_energy_would_and_sa
 
 
 def test_a_failure_without_an_epoch_to_tell_of_stays_out():
-    failed = replace(row(1, "cold", None), state="failed", excluded_because="not completed (failed)")
-    found = select(sweep(row(0, "cold", 1.0), failed), include=["failures"])
+    failed = replace(row(1, "storage", None), state="failed", excluded_because="not completed (failed)")
+    found = select(sweep(row(0, "storage", 1.0), failed), include=["failures"])
     assert numbers(found.runs) == [0]
     assert found.excluded_counts() == {"not completed (failed)": 1}
 
 
 def test_where_nothing_else_is_there_what_went_to_its_end_is_told_of():
-    rehearsed = row(0, "cold", 1.0, rehearsal=["rehearse=true"])
-    failed = replace(row(1, "cold", 1.0), state="failed", excluded_because="not completed (failed)")
+    rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
+    failed = replace(row(1, "storage", 1.0), state="failed", excluded_because="not completed (failed)")
     assert numbers(select(sweep(rehearsed, failed)).runs) == []
     found = select_any(sweep(rehearsed, failed))
     assert numbers(found.runs) == [0]
     assert found.banner([0]) == ["REHEARSAL, no result of what was asked: rehearse=true."]
-    assert numbers(select_any(sweep(rehearsed, row(2, "cold", 1.0))).runs) == [2]
+    assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
 
 
 def test_nothing_at_all_is_nothing():
@@ -144,12 +144,12 @@ def test_a_kind_that_is_none_is_named_with_what_is_near():
 
 
 def test_many_broken_records_are_named_by_the_first_few():
-    found = select(sweep(row(0, "cold", 1.0), unreadable={str(number): "broken" for number in range(1, 9)}))
+    found = select(sweep(row(0, "storage", 1.0), unreadable={str(number): "broken" for number in range(1, 9)}))
     (said,) = found.below([0])
     assert said.startswith("Left out: 8 of 9 runs, whose records cannot be read: 1 (broken); 2 (broken)")
     assert said.endswith("and 3 more.")
 
 
 def test_what_is_broken_of_a_run_that_is_told_of_is_said():
-    flawed = replace(row(3, "cold", 1.0), read_errors=["steady/energy_j is no finite number"])
+    flawed = replace(row(3, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
     assert select(sweep(flawed)).below([3]) == ["Left out of 1 run: run 3: steady/energy_j is no finite number."]

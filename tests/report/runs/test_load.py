@@ -10,10 +10,10 @@ from epochmeter.shared.atomic_files import read_json, write_json
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
     covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
-    write(tmp_path, row(3, "warm", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
+    write(tmp_path, row(3, "cached", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
     (found,) = read(tmp_path).runs
     assert (found.number, found.state, found.excluded_because) == (3, "completed", None)
-    assert found.keys == {"supply": "warm", "batch": "8"}
+    assert found.keys == {"data_source": "cached", "batch": "8"}
     assert found.steady("e2e_s") == 2.5
     assert found.steady("data_stall_s") is None
     assert (found.energy_covers, found.energy_domains, found.no_energy) == ("GPUs used", ["gpu0"], None)
@@ -21,25 +21,25 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 
 def test_a_key_that_no_default_has_is_known_by_its_name_and_as_it_was_typed(tmp_path):
-    write(tmp_path, row(0, "warm", 2.5, typed={"batch": "8", "+note": "mine"}))
+    write(tmp_path, row(0, "cached", 2.5, typed={"batch": "8", "+note": "mine"}))
     (found,) = read(tmp_path).runs
-    assert found.keys == {"supply": "warm", "batch": "8", "note": "mine"}
+    assert found.keys == {"data_source": "cached", "batch": "8", "note": "mine"}
     assert found.added == ["+note"]
 
 
 def test_rows_come_by_number_and_not_by_letter(tmp_path):
     for number in (10, 9, 2):
-        write(tmp_path, row(number, "cold", 1.0))
+        write(tmp_path, row(number, "storage", 1.0))
     assert [found.number for found in read(tmp_path).runs] == [2, 9, 10]
 
 
 def test_what_is_no_result_says_why(tmp_path):
-    write(tmp_path, row(0, "cold", 1.0))
-    write(tmp_path, row(1, "cold", 1.0), state="failed")
-    write(tmp_path, row(2, "cold", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
-    write(tmp_path, row(3, "cold", None))
-    (write(tmp_path, row(4, "cold", 1.0)).folder / "summary.json").unlink()
-    (write(tmp_path, row(5, "cold", 1.0)).folder / "completed.json").unlink()
+    write(tmp_path, row(0, "storage", 1.0))
+    write(tmp_path, row(1, "storage", 1.0), state="failed")
+    write(tmp_path, row(2, "storage", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
+    write(tmp_path, row(3, "storage", None))
+    (write(tmp_path, row(4, "storage", 1.0)).folder / "summary.json").unlink()
+    (write(tmp_path, row(5, "storage", 1.0)).folder / "completed.json").unlink()
     assert [found.excluded_because for found in read(tmp_path).runs] == [
         None,
         "not completed (failed)",
@@ -51,12 +51,12 @@ def test_what_is_no_result_says_why(tmp_path):
 
 
 def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
-    write(tmp_path, row(0, "cold", 1.0))
+    write(tmp_path, row(0, "storage", 1.0))
     for number, text in enumerate(['{"job": {"mod', "{}", "[]", ""], start=1):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "job.json").write_text(text)
-    (write(tmp_path, row(5, "cold", 1.0)).folder / "summary.json").write_text("{")
-    (write(tmp_path, row(6, "cold", 1.0)).folder / "host.json").write_text("{")
+    (write(tmp_path, row(5, "storage", 1.0)).folder / "summary.json").write_text("{")
+    (write(tmp_path, row(6, "storage", 1.0)).folder / "host.json").write_text("{")
     sweep = read(tmp_path)
     assert [found.number for found in sweep.runs] == [0, 6]
     assert sweep.runs[1].cores is None, "what is lost is not known; the rest is"
@@ -65,11 +65,11 @@ def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
 
 
 def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
-    record = write(tmp_path, row(0, "cold", 1.0))
+    record = write(tmp_path, row(0, "storage", 1.0))
     described = read_json(record.folder / "job.json")
     assert described["schema"] == 1
     write_json(record.folder / "job.json", {**described, "schema": 2})
-    older = write(tmp_path, row(1, "cold", 1.0))
+    older = write(tmp_path, row(1, "storage", 1.0))
     write_json(older.folder / "job.json", {key: described[key] for key in ("job", "run")})
     sweep = read(tmp_path)
     assert "schema 2, and schema 1 is read here" in sweep.unreadable["0"]
@@ -77,7 +77,7 @@ def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
 
 
 def test_what_is_no_finite_number_is_absent_and_named(tmp_path):
-    write(tmp_path, row(0, "cold", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
+    write(tmp_path, row(0, "storage", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
     (found,) = read(tmp_path).runs
     assert found.steady("train_loss") is None
     assert found.energy_covers is None, "an energy that is infinite measured nothing"
@@ -103,7 +103,7 @@ def test_epochs_keep_their_numbers_where_one_was_lost(tmp_path):
 
 
 def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
-    record = write(tmp_path / "a sweep", row(3, "cold", 1.0, typed={"experiment": "stalls"}))
+    record = write(tmp_path / "a sweep", row(3, "storage", 1.0, typed={"experiment": "stalls"}))
     record.describe(record.job(), {**record.run(), "host": "orin", "training": {"torch": "2.5.0"}})
     host = {
         "cpu": {"model": "Cortex-A78AE", "cores": 8},
@@ -131,7 +131,7 @@ def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
 
 def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch):
     for number in range(7):
-        write(tmp_path, row(number, "cold", 1.0 + number, steady={"energy_j": 2.0}))
+        write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))
     (tmp_path / "6" / "summary.json").write_text("{")
     alone = read(tmp_path)
     monkeypatch.setattr(records, "MANY", 3)
@@ -140,13 +140,13 @@ def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch)
 
 
 def test_a_run_by_itself_is_a_sweep_of_one(tmp_path):
-    record = write(tmp_path, row(7, "cold", 1.0))
+    record = write(tmp_path, row(7, "storage", 1.0))
     assert [found.number for found in read(record.folder).runs] == [7]
 
 
 def test_earlier_attempts_and_other_folders_are_no_runs(tmp_path):
-    record = write(tmp_path, row(0, "cold", 1.0))
-    write(record.folder / "attempt1", row(0, "cold", 9.0))
+    record = write(tmp_path, row(0, "storage", 1.0))
+    write(record.folder / "attempt1", row(0, "storage", 9.0))
     (tmp_path / "notes").mkdir()
     assert run_folders(tmp_path) == [record.folder]
     assert run_folders(tmp_path / "none") == []
@@ -155,8 +155,8 @@ def test_earlier_attempts_and_other_folders_are_no_runs(tmp_path):
 def test_the_newest_sweep_is_the_last_that_has_runs(tmp_path):
     assert newest(tmp_path) is None
     assert newest(tmp_path / "none") is None
-    write(tmp_path / "2026-11-20_12-00-00-aa", row(0, "cold", 1.0))
-    write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "cold", 1.0))
+    write(tmp_path / "2026-11-20_12-00-00-aa", row(0, "storage", 1.0))
+    write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "storage", 1.0))
     (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
     assert newest(tmp_path).name == "2026-11-21_12-00-00-bb"
 
@@ -164,14 +164,14 @@ def test_the_newest_sweep_is_the_last_that_has_runs(tmp_path):
 def test_a_sweep_that_was_renamed_is_the_last_only_where_it_is_the_only_one(tmp_path):
     names = ("baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa")
     for name in names:
-        write(tmp_path / name, row(0, "cold", 1.0))
+        write(tmp_path / name, row(0, "storage", 1.0))
         assert newest(tmp_path).name == name
 
 
 def test_what_varied_is_told_by_what_was_typed(tmp_path):
-    for number, (supply, batch) in enumerate([("warm", "8"), ("cold", "8"), ("cold", "8")]):
-        write(tmp_path, row(number, supply, 1.0, typed={"batch": batch, "model": "lenet"}))
-    assert read(tmp_path).varied() == ["supply"]
+    for number, (data_source, batch) in enumerate([("cached", "8"), ("storage", "8"), ("storage", "8")]):
+        write(tmp_path, row(number, data_source, 1.0, typed={"batch": batch, "model": "lenet"}))
+    assert read(tmp_path).varied() == ["data_source"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_epochs_come_with_their_warm_up(tmp_path):
 
 
 def test_disturbances_of_a_run_are_read_from_its_marks(tmp_path):
-    record = write(tmp_path, row(0, "warm", 2.5))
+    record = write(tmp_path, row(0, "cached", 2.5))
     marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
     record.describe(record.job(), {**record.run(), "flags": marks})
     assert read(tmp_path).runs[0].disturbed == {"gpu_shared": "process 7"}

@@ -22,7 +22,7 @@ def multirun(tmp_path):
     for name, study, numbers in ((FIRST, "edge/grid", (0, 1)), (SECOND, None, (0,)), (THIRD, "edge/grid", (0, 3))):
         for number in numbers:
             typed = {"experiment": study} if study else {"batch": "64"}
-            write(folder / name, row(number, "cold", 1.0 + number, typed=typed))
+            write(folder / name, row(number, "storage", 1.0 + number, typed=typed))
     (folder / "reports").mkdir()
     return folder
 

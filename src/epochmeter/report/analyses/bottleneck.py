@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, TENSORS, was_cold, was_warm
+from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, was_cold, was_warm
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, Samples, contrast, half_width
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, MIN_FRACTION, PREP_STALL, Bottleneck, find_bottleneck
@@ -20,9 +20,9 @@ DISTURBED = (
 )
 MOST_REPEATS = 100
 """More are not worth counting."""
-PREPROCESSED = {FROM_CACHE: 1.0, TENSORS: -1.0}
+PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
 FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
-STALLED = {FROM_STORAGE: 1.0, TENSORS: -1.0}
+STALLED = {FROM_STORAGE: 1.0, SYNTHETIC: -1.0}
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
@@ -111,8 +111,8 @@ def repeated(samples: Samples) -> bool:
 def _decided(
     stalls: Mapping[str, Part], times: Samples, condition: str, device: Mapping[str, Sequence[float]] | None
 ) -> Bottleneck:
-    on_device = device or {COMPUTE: times[TENSORS]}
-    parts = {**{part: {TENSORS: list(runs)} for part, runs in on_device.items()}, **stalls}
+    on_device = device or {COMPUTE: times[SYNTHETIC]}
+    parts = {**{part: {SYNTHETIC: list(runs)} for part, runs in on_device.items()}, **stalls}
     found = decide(parts, statistics.fmean(times[condition]))
     return found or undecided("the runs on synthetic batches did not measure all parts of their epochs")
 

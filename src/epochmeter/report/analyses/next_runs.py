@@ -86,7 +86,7 @@ def _faster(bound: EpochBreakdown, points: Sequence[Configuration]) -> Iterator[
     if found.data_stall >= found.fractions[largest]:  # one stall, or prep and fetch stall together
         if _starts(bound.point) and not job.get("persistent_workers", True):
             yield "persistent_workers", "true", "the DataLoader workers are started again for every epoch"
-        yield from _supply(bound.point, found)
+        yield from _faster_data(bound.point, found)
     elif largest == COMPUTE:
         why = f"compute takes {share}"
         if precision := _halved(bound.point):
@@ -119,7 +119,7 @@ def _compiles(point: Configuration) -> bool:
     return bool(release and int(release[0]) >= 2)
 
 
-def _supply(point: Configuration, found: Bottleneck) -> Iterator[tuple[str, str, str]]:
+def _faster_data(point: Configuration, found: Bottleneck) -> Iterator[tuple[str, str, str]]:
     """Yield changes that shorten the data stalls, by the larger one of them."""
     job, stall = point.job, max(STALLS, key=lambda part: found.fractions.get(part, 0.0))
     mostly = "" if stall == DATA_STALL else f", mostly {part_name(stall)}"

@@ -159,7 +159,7 @@ class DependentKey(NamedTuple):
 def _keys(known: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
     """The keys that a grid is made of: those that vary, but for repeats; and what was typed that goes with one of them.
 
-    What was not typed is a key of its own where the others do not tell its value: `supply` sets `cache`.
+    What was not typed is a key of its own where the others do not tell its value: `data_source` sets `cache`.
     """
     every = dict.fromkeys(key for cost in known for row in cost.point.runs for key in row.keys)
     mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]

@@ -1,9 +1,9 @@
 """Where stalls come from, by difference: the same job on ready tensors, from the page cache, and from the storage.
 
 After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. With T1, T3 and T2 the
-epoch's time on tensors, warm and cold, the preprocessing stall is T3 - T1 and the fetch stall T2 - T3. The run is the
-unit of the statistics, as epochs within a run are not independent: repeats give the spread, and Welch's method the
-95 % intervals. Estimates are never clipped: a negative one is noise, and shown as such.
+epoch's time on synthetic, cached and stored samples, the preprocessing stall is T3 - T1 and the fetch stall T2 - T3.
+The run is the unit of the statistics, as epochs within a run are not independent: repeats give the spread, and Welch's
+method the 95 % intervals. Estimates are never clipped: a negative one is noise, and shown as such.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from epochmeter.report.runs.data_source import (
     CONDITIONS,
     FROM_CACHE,
     FROM_STORAGE,
-    TENSORS,
+    SYNTHETIC,
     RunsByCondition,
     by_job,
     cache_violations,
@@ -59,9 +59,9 @@ class Energy:
 
     covers: str | None = None
     reason: str | None = None
-    tensors_j: float | None = None
-    warm_j: float | None = None
-    cold_j: float | None = None
+    synthetic_j: float | None = None
+    cached_j: float | None = None
+    storage_j: float | None = None
     preprocessing: Estimate | None = None
     fetch: Estimate | None = None
     stall_w: float | None = None
@@ -89,8 +89,8 @@ class Analysis:
     in_memory_conditions: list[str]
     notes: list[str]
     lives_in_memory: bool
-    cold: StallDefinitions
-    warm: StallDefinitions
+    storage: StallDefinitions
+    cached: StallDefinitions
     energy: Energy
     pipeline: Pipeline
     predictions: list[Prediction]
@@ -135,9 +135,9 @@ def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
     only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
     return Energy(
         covers=covers.pop(),
-        tensors_j=e1,
-        warm_j=e3,
-        cold_j=e2,
+        synthetic_j=e1,
+        cached_j=e3,
+        storage_j=e2,
         preprocessing=contrast(PREPROCESSED, joules),
         fetch=contrast(FETCH, joules),
         stall_w=stall_w,
@@ -161,16 +161,16 @@ def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
     times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
     in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
-    device = _device_parts(rows[TENSORS])
+    device = _device_parts(rows[SYNTHETIC])
     warm_verdict = verdict_in_memory(times, device)
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device), rows)
     energy = energy_of(rows, times)
     pipeline = pipeline_of(rows, times)
 
     def joules(seconds: float) -> float | None:
-        if energy.cold_j is None or energy.wait_w is None:
+        if energy.storage_j is None or energy.wait_w is None:
             return None
-        return energy.cold_j - energy.wait_w * (pipeline.cold_s - seconds)
+        return energy.storage_j - energy.wait_w * (pipeline.cold_s - seconds)
 
     return Analysis(
         title=title,
@@ -185,8 +185,8 @@ def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
         in_memory_conditions=warm_conditions,
         notes=_notes(rows, times),
         lives_in_memory=in_memory,
-        cold=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
-        warm=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
+        storage=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
+        cached=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
         energy=energy,
         pipeline=pipeline,
         predictions=predictions(pipeline, joules, storage=not in_memory),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, TENSORS, mean
+from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Samples
 
@@ -120,7 +120,7 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
         cores=cores,
         ranks=point.ranks,
         start_s=start_s,
-        host_s=_host_s(rows[TENSORS], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, point.ranks, cores)),
+        host_s=_host_s(rows[SYNTHETIC], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, point.ranks, cores)),
         exact=all(load.exact for load in loads.values()),
     )
 

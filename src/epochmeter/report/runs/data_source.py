@@ -1,4 +1,4 @@
-"""The three supplies of samples that a job runs on to tell where its stalls come from, and which runs are of one job.
+"""The three sources of samples that a job runs on to tell where its stalls come from, and which runs are of one job.
 
 Ready tensors; all samples in the page cache; none of them there. What the cache really held is looked at, too.
 """
@@ -14,16 +14,18 @@ from epochmeter.report.runs.run import Run
 
 WARM, COLD = 0.98, 0.02
 """Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
-TENSORS, FROM_CACHE, FROM_STORAGE = "tensors", "warm", "cold"
-CONDITIONS = (TENSORS, FROM_CACHE, FROM_STORAGE)
-SET_BY_SUPPLY = ("synthetic_batches", "cache")
+SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
+CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
+CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}
+"""State of the page cache before an epoch."""
+SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")
 """Keys of a job in which runs of one analysis differ, beside those that make no point of their own."""
 
 
 def condition(job: Mapping[str, Any]) -> str | None:
     """Which of the three a job is, None if it is none of them."""
     if job.get("synthetic_batches"):
-        return TENSORS
+        return SYNTHETIC
     return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(job["cache"])
 
 
@@ -40,7 +42,7 @@ def by_job(rows: Sequence[Run]) -> list[RunsByCondition]:
     jobs: dict[str, dict[str | None, dict[str, list[Run]]]] = {}
     for row in rows:
         if name := condition(row.job):
-            hosts = jobs.setdefault(fingerprint(row.job, SET_BY_SUPPLY), {})
+            hosts = jobs.setdefault(fingerprint(row.job, SET_BY_DATA_SOURCE), {})
             hosts.setdefault(row.host, {}).setdefault(name, []).append(row)
     several = [hosts for hosts in jobs.values() if len({name for runs in hosts.values() for name in runs}) > 1]
     return [RunsByCondition(runs, _elsewhere(runs, hosts)) for hosts in several for runs in hosts.values()]
@@ -48,7 +50,7 @@ def by_job(rows: Sequence[Run]) -> list[RunsByCondition]:
 
 def titles(rows: Sequence[Run]) -> list[str]:
     """How each job is called: model, dataset, batch, workers, and what else tells one from another."""
-    known = {"model", "dataset", "batch", "workers", "supply", "experiment", *SET_BY_SUPPLY, *NON_CONFIG_KEYS}
+    known = {"model", "dataset", "batch", "workers", "data_source", "experiment", *SET_BY_DATA_SOURCE, *NON_CONFIG_KEYS}
     keys = dict.fromkeys(key for row in rows for key in row.keys if key not in known)
     varied = [key for key in keys if len({row.keys.get(key) for row in rows}) > 1]
     titles, hosts = [], len({row.host for row in rows})
@@ -98,11 +100,15 @@ def cache_violations(rows: Mapping[str, Sequence[Run]]) -> tuple[list[str], list
         for row in rows[name]:
             share = row.steady("cached_share_before")
             if share is not None and is_wrong(share):
-                told[name].append(f"run {row.number} was to be {name}, and {100 * share:.0f} % was cached")
+                told[name].append(
+                    f"run {row.number} was to be {CACHE_STATES[name]}, and {100 * share:.0f} % was cached"
+                )
         unknown = [row.number for row in rows[name] if row.steady("cached_share_before") is None]
         if unknown:
             listed = ", ".join(map(str, unknown))
-            told[name].append(f"whether {name} was {name} is not known (run {listed}: no cached share)")
+            told[name].append(
+                f"whether the cache was {CACHE_STATES[name]} is not known (run {listed}: no cached share)"
+            )
     return told[FROM_CACHE] + told[FROM_STORAGE], told[FROM_CACHE]
 
 
