@@ -11,7 +11,11 @@ DATA_SOURCES = {
     "cached": {"synthetic_batches": False, "cache": "warm"},
     "storage": {"synthetic_batches": False, "cache": "cold_each_epoch"},
 }
-SHARES = {"synthetic": {}, "cached": {"cached_share_before": 1.0}, "storage": {"cached_share_before": 0.0}}
+SHARES = {
+    "synthetic": {},
+    "cached": {"page_cache_residency_before": 1.0},
+    "storage": {"page_cache_residency_before": 0.0},
+}
 
 
 def job(data_source="storage", layout="files", **keys):

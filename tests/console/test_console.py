@@ -255,8 +255,8 @@ def test_data_loading_of_the_mean_epoch_is_printed(terminal, lines):
         "steady/loader_preprocess_s": 0.537,
         "steady/read_bytes": 26_791_936.0,
         "steady/read_bytes_per_s": 68.4e6,
-        "steady/cached_share_before": 0.0,
-        "steady/cached_share_after": 1.0,
+        "steady/page_cache_residency_before": 0.0,
+        "steady/page_cache_residency_after": 1.0,
     }
     concluded(terminal, [epoch(0), epoch(1)], RunResult(0, [], metrics=known))
     assert (

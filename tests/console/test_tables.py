@@ -10,7 +10,7 @@ def test_missing_metrics_give_no_sentence():
 
 
 def test_data_loading_is_described_as_far_as_it_was_measured():
-    metrics = {"steady/loader_read_s": 0.5, "steady/read_bytes": 2_000_000, "steady/cached_share_before": 0.25}
+    metrics = {"steady/loader_read_s": 0.5, "steady/read_bytes": 2_000_000, "steady/page_cache_residency_before": 0.25}
     assert data_line(metrics) == (
         "DataLoader workers: 0.500 s reading per epoch, summed over workers. "
         "Disk: 2.0 MB read per epoch, by all processes. Dataset in the page cache: 25 % before the epoch."

@@ -188,8 +188,8 @@ def test_a_condition_that_ran_on_another_host_is_missing_on_this_and_said_to_be_
     other, *found = [replace(each, host="h1") for each in rows([1.0], T3, T2)]
     here, there = analyses([*found, replace(other, host="h2")])
     assert incomplete(here).startswith(
-        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no completed run of data_source=synthetic on that "
-        "host, beside which no other's stands (synthetic ran on h2). Run: "
+        "resnet18 on jpeg, batch 64, 4 workers, h1: no stall analysis: no completed run of data_source=synthetic "
+        "on that host, beside which no other's stands (synthetic ran on h2). Run: "
     )
     assert (
         "data_source=cached, storage on that host, beside which no other's stands (cached ran on h1; storage ran on h1)"

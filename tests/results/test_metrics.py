@@ -104,7 +104,7 @@ class Files:
     def window(self, name, seconds):
         names = ["read_bytes"]
         if name == "epoch":
-            names += ["read_iops", "read_bytes_per_s", "cached_share_before", "cached_share_after"]
+            names += ["read_iops", "read_bytes_per_s", "page_cache_residency_before", "page_cache_residency_after"]
         return dict.fromkeys(names, 0.5)
 
 

@@ -71,18 +71,18 @@ def test_an_evaluation_tells_its_bytes_alone(files):
         (ReadCounters(9, 900), ReadCounters(2, 100)),
     ],
 )
-def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_cached_share_is_told(files, counters):
-    assert windowed(files(*counters)).keys() == {"cached_share_after"}
+def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_residency_is_told(files, counters):
+    assert windowed(files(*counters)).keys() == {"page_cache_residency_after"}
 
 
 def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
     opened = files(None, None, None, None)
     opened.prepare(0)
-    assert windowed(opened)["cached_share_before"] == 1
+    assert windowed(opened)["page_cache_residency_before"] == 1
     opened = files(None, None, cache="cold")
     opened.prepare(0)
     found = windowed(opened)
-    assert (found["cached_share_before"], found["cached_share_after"]) == (0, 0)
+    assert (found["page_cache_residency_before"], found["page_cache_residency_after"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
@@ -107,7 +107,7 @@ def test_what_an_epoch_reads_is_cached_after_it(files, folder):
     for path in sorted(folder.glob("train/*/*"))[:2]:
         path.read_bytes()
     opened.mark()
-    assert opened.window("epoch", 1.0)["cached_share_after"] == pytest.approx(0.5)
+    assert opened.window("epoch", 1.0)["page_cache_residency_after"] == pytest.approx(0.5)
 
 
 def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):

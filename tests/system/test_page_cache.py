@@ -73,8 +73,8 @@ def test_an_epochs_metrics_tell_the_same(dataset):
     assert found["read_bytes"] >= 0.98 * allocated(dataset)
     assert found["read_bytes_per_s"] == found["read_bytes"] / 2
     assert found["read_iops"] > 0
-    assert found["cached_share_before"] <= 0.02
-    assert found["cached_share_after"] >= 0.99
+    assert found["page_cache_residency_before"] <= 0.02
+    assert found["page_cache_residency_after"] >= 0.99
 
 
 def as_another_user(act):

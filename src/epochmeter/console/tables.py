@@ -123,7 +123,7 @@ def data_line(metrics: Mapping[str, float]) -> str:
     disk = f"{bytes_of('read_bytes')} read" if known("read_bytes") is not None else ""
     if disk and (known("read_bytes_per_s") or 0) >= 1:
         disk += f" at {bytes_of('read_bytes_per_s')}/s"
-    cached = {"before the epoch": known("cached_share_before"), "after it": known("cached_share_after")}
+    cached = {"before the epoch": known("page_cache_residency_before"), "after it": known("page_cache_residency_after")}
     cache = ", ".join(f"{percent(share)} {when}" for when, share in cached.items() if share is not None)
     sentences = {
         "DataLoader workers: {} per epoch, summed over workers.": loader,

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from epochmeter.report.composition import Report
 
-NO_STALLS = f"No stall analysis: it takes completed runs of data_source=synthetic, cached and storage. Run: {diagnosis.WHAT_TO_RUN}"
+NO_STALLS = (
+    "No stall analysis: it takes completed runs of data_source=synthetic, cached and storage. "
+    f"Run: {diagnosis.WHAT_TO_RUN}"
+)
 BESIDE = ("answer", "comparison", "differences")
 """Pages of a report that are no analysis of some of its runs: the terminal lists those below them."""
 MOST_PRINTED = 40

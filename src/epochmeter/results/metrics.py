@@ -108,10 +108,10 @@ EPOCH = {
     "read_bytes": Metric("B", "mean", "data read from the dataset's block device, by any process"),
     "read_iops": Metric("1/s", "ratio", "completed read operations of the dataset's block device / e2e_s"),
     "read_bytes_per_s": Metric("B/s", "ratio", "read_bytes / e2e_s"),
-    "cached_share_before": Metric(
+    "page_cache_residency_before": Metric(
         "0..1", "mean", "page-cache residency before the epoch: cached fraction of the training files' pages"
     ),
-    "cached_share_after": Metric("0..1", "mean", "page-cache residency after the epoch"),
+    "page_cache_residency_after": Metric("0..1", "mean", "page-cache residency after the epoch"),
     "cpu_utilization": Metric("0..1", "mean", "fraction of time in which the CPU cores were busy, mean over all cores"),
     "gpu_utilization": Metric("0..1", "mean", "fraction of time in which the GPU was busy, as reported by its driver"),
     "gpu_clock_mean_hz": Metric("Hz", "mean", "mean clock frequency of the GPU"),

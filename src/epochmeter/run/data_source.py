@@ -71,7 +71,7 @@ class FileSource:
             if read
             else {}
         )
-        shares = {"cached_share_before": self._before, "cached_share_after": self._residency.fraction()}
+        shares = {"page_cache_residency_before": self._before, "page_cache_residency_after": self._residency.fraction()}
         return {**of_disk, **{key: share for key, share in shares.items() if share is not None}}
 
 

@@ -119,9 +119,10 @@ def test_with_the_dataset_in_memory_there_is_a_verdict_of_its_own():
 
 
 def share(name, value):
-    """A row of that condition whose cached share is another."""
+    """A row of that condition whose page-cache residency is another."""
     return [
-        replace(each, metrics={**each.metrics, "steady/cached_share_before": value}) if condition(each.job) == name
+        replace(each, metrics={**each.metrics, "steady/page_cache_residency_before": value})
+        if condition(each.job) == name
         else each for each in rows(T1, T3, T2)
     ]  # fmt: skip
 
@@ -143,21 +144,21 @@ def test_a_cache_that_was_not_as_asked_is_named_and_makes_the_verdict_conditiona
 
 
 def test_without_fetch_stall_a_cold_that_was_not_cold_decides_nothing():
-    found = one(rows(T1, spread(6.8), spread(6.8), steady={"cached_share_before": 1.0}))
+    found = one(rows(T1, spread(6.8), spread(6.8), steady={"page_cache_residency_before": 1.0}))
     assert found.verdict.parts == ()
     assert "not cold" in found.verdict.why
     assert found.in_memory.parts == (PREP_STALL,)
 
 
 def test_a_share_that_is_not_known_is_said():
-    found = one(rows(T1, T3, T2, steady={"cached_share_before": None}))
+    found = one(rows(T1, T3, T2, steady={"page_cache_residency_before": None}))
     assert found.verdict.parts == (FETCH_STALL,)
     assert [text for text in found.conditions if "not known" in text] == found.conditions
     assert len(found.conditions) == 2
 
 
 def test_in_memory_storage_plays_no_part():
-    found = one(rows(T1, T3, T3, job_keys={"layout": "memory"}, steady={"cached_share_before": None}))
+    found = one(rows(T1, T3, T3, job_keys={"layout": "memory"}, steady={"page_cache_residency_before": None}))
     assert found.lives_in_memory
     assert found.conditions == []
     assert found.verdict.parts == (PREP_STALL,)

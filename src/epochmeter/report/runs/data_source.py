@@ -13,7 +13,7 @@ from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, fingerprint
 from epochmeter.report.runs.run import Run
 
 WARM, COLD = 0.98, 0.02
-"""Cached share before an epoch: a warm run's is at least the first, a cold run's at most the second."""
+"""Page-cache residency before an epoch: a warm run's is at least the first, a cold run's at most the second."""
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
 CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
 CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}
@@ -98,16 +98,16 @@ def cache_violations(rows: Mapping[str, Sequence[Run]]) -> tuple[list[str], list
     }
     for name, is_wrong in wrong.items():
         for row in rows[name]:
-            share = row.steady("cached_share_before")
+            share = row.steady("page_cache_residency_before")
             if share is not None and is_wrong(share):
                 told[name].append(
                     f"run {row.number} was to be {CACHE_STATES[name]}, and {100 * share:.0f} % was cached"
                 )
-        unknown = [row.number for row in rows[name] if row.steady("cached_share_before") is None]
+        unknown = [row.number for row in rows[name] if row.steady("page_cache_residency_before") is None]
         if unknown:
             listed = ", ".join(map(str, unknown))
             told[name].append(
-                f"whether the cache was {CACHE_STATES[name]} is not known (run {listed}: no cached share)"
+                f"whether the cache was {CACHE_STATES[name]} is not known (run {listed}: no page-cache residency)"
             )
     return told[FROM_CACHE] + told[FROM_STORAGE], told[FROM_CACHE]
 
@@ -121,4 +121,4 @@ def _elsewhere(
 
 
 def _shares(rows: Sequence[Run]) -> list[float]:
-    return [share for row in rows if (share := row.steady("cached_share_before")) is not None]
+    return [share for row in rows if (share := row.steady("page_cache_residency_before")) is not None]
