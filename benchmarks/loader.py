@@ -15,6 +15,7 @@ from pairs import COLUMNS, ratio
 from torch.utils.data import DataLoader
 
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.data.images import ImageFiles
@@ -30,7 +31,9 @@ WITHIN, MOST = 0.004, 150
 def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
     """An epoch over timed samples, and one over the same samples by torch's loader alone; in the samples' own order,
     the loader's processes started anew each time, both computing the same."""
-    folder = prepare_dataset(job["dataset"], job["storage"], ROOT, print)["folder"]
+    folder = prepare_dataset(Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"]), ROOT, print)[
+        "folder"
+    ]
     asked = {**job, "workers": workers}
     timed = val_loader(open_split(job["dataset"], folder, "train"), asked, Single(1), False)
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))

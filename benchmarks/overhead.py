@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening, decode, encode
@@ -62,15 +63,16 @@ class Bench:
     """One model and loader, trained for an epoch in each of several ways; each returns what it took in seconds."""
 
     def __init__(self, job: dict, steps: int, connection: ControllerConnection) -> None:
-        dataset = prepare_dataset(job["dataset"], job["storage"], ROOT, print)
+        config, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
+        dataset = prepare_dataset(config, storage, ROOT, print)
         self.task = instantiate_spec(job["task"])
         (self.loader,) = make_loaders(job, dataset, self.task, Single(1), DEVICE.type == "cuda")
         self.loader.limit(steps)
-        self.learner = Trainer(job, self.task, Single(1), DEVICE)
+        self.trainer = Trainer(job, self.task, Single(1), DEVICE)
         self.connection = connection
         self.clock = Clock(make_timeline(DEVICE), observe=connection.progress)
         # One for all ways: where in memory its weights and the optimizer's state are changes a step by up to 8 %.
-        self.model, self.optimizer = self.learner.model, self.learner._optimizer
+        self.model, self.optimizer = self.trainer.model, self.trainer._optimizer
         if job["synthetic_batches"]:
             self.by_hand_loader = list(self.loader)
         else:
@@ -127,12 +129,12 @@ class Bench:
 
     def _marked(self) -> None:
         self.clock.open()
-        self.learner.train_epoch(self.clock.batches(self.loader, self.learner.move))
+        self.trainer.train_epoch(self.clock.batches(self.loader, self.trainer.move))
         self.clock.close()
 
     def _timed(self, tally: EpochStats | NoTally) -> float:
         begun = time.perf_counter()
-        batches = map(self.learner.move, self.loader)
+        batches = map(self.trainer.move, self.loader)
         train(self.model, batches, self.task, self.optimizer, tally, NullContext(), NullScaler())
         _synchronize()
         return time.perf_counter() - begun

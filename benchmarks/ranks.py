@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.clock import Clock
@@ -44,11 +45,13 @@ class Bench:
     """One recipe trained for an epoch in each of two ways; both return what it took the slower rank, in seconds."""
 
     def __init__(self, job: dict, strategy, device: torch.device) -> None:
-        folder = prepare_dataset(job["dataset"], job["storage"], ROOT, print)["folder"]
+        folder = prepare_dataset(Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"]), ROOT, print)[
+            "folder"
+        ]
         task = instantiate_spec(job["task"])
         self.strategy = strategy
         self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
-        self.learner = Trainer(job, task, strategy, device)
+        self.trainer = Trainer(job, task, strategy, device)
         self.clock = Clock(HostTimeline())
         torch.manual_seed(job["seed"])
         self.model = DistributedDataParallel(instantiate_spec(job["model"]))
@@ -63,7 +66,7 @@ class Bench:
     def ours(self) -> float:
         begun = self._begin()
         self.clock.open()
-        self.learner.train_epoch(self.clock.batches(self.loader, self.learner.move))
+        self.trainer.train_epoch(self.clock.batches(self.loader, self.trainer.move))
         self.clock.close()
         return self._slower(time.perf_counter() - begun)
 

@@ -15,23 +15,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 from output import ARGUMENTS, print_table, sized
 from pairs import ratio
 
-from epochmeter.datasets import manifest
+from epochmeter.config.schema import Dataset
+from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, describe_folder
 from epochmeter.datasets.ready import SOURCE_ROOT
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20
-DATASET: dict[str, Any] = {
-    "name": "staged",
-    "layout": "files",
-    "make": {"_target_": "none"},
-    "adopt": None,
-}
+DATASET = Dataset.from_dict({"name": "staged", "layout": "files", "open": None, "make": {"_target_": "none"}})
 
 
 def filled(home: Path, count: int, size: int) -> Path:
@@ -42,8 +37,8 @@ def filled(home: Path, count: int, size: int) -> Path:
         if number < CLASSES:
             path.parent.mkdir(parents=True)
         path.write_bytes(number.to_bytes(8, "big") + body[8:])
-    facts = {"splits": {"train": count, "val": 0}, "classes": CLASSES, "channels": 3, "source": "random bytes"}
-    manifest.write(home / manifest.MANIFEST_NAME, manifest.describe_made(home, DATASET, facts))
+    facts: Facts = {"splits": {"train": count, "val": 0}, "classes": CLASSES, "channels": 3, "source": "random bytes"}
+    describe_folder(home, DATASET, facts, "make").write(home / MANIFEST_NAME)
     os.sync()
     return home
 
@@ -73,7 +68,13 @@ def peak_mb(home: Path, place: Path) -> float:
 
 
 def _staging(home: Path, place: Path) -> list[str]:
-    arguments = {"dataset": DATASET, "home": str(home), "note": None, "place": str(place), "reread": False}
+    arguments = {
+        "dataset": DATASET.to_dict(),
+        "home": str(home),
+        "user_manifest": None,
+        "folder": str(place),
+        "reread": False,
+    }
     return [sys.executable, "-m", "epochmeter.datasets", "stage", json.dumps(arguments)]
 
 

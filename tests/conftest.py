@@ -161,10 +161,11 @@ def set_up(root: Path) -> None:
     # A copied database keeps the places of its experiments' artifacts: the project's own is left to each copy.
     made = (
         "from hydra import compose, initialize_config_dir; from epochmeter.config import job;"
+        "from epochmeter.config.schema import Dataset, Storage;"
         "from epochmeter.datasets.ready import prepare_dataset; from epochmeter.tracking.client import open_store;"
         "open_store('template'); initialize_config_dir(str(job.ROOT / 'conf'), version_base='1.3');"
-        "job.register(None); wanted = job.to_plain(compose('train'));"
-        "prepare_dataset(wanted['dataset'], wanted['storage'], job.ROOT, print)"
+        "job.register(None); keys = job.to_plain(compose('train'));"
+        "prepare_dataset(Dataset.from_dict(keys['dataset']), Storage.from_dict(keys['storage']), job.ROOT, print)"
     )
     subprocess.run([sys.executable, "-c", made], env={**OURS, "PYTHONPATH": str(root / "src")}, check=True)
 

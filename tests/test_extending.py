@@ -8,7 +8,7 @@ import pytest
 from hydra import compose
 
 from epochmeter.config import job
-from epochmeter.config.schema import Job
+from epochmeter.config.schema import Dataset, Job, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.run import preflight
 
@@ -53,12 +53,12 @@ def test_the_example_is_admitted_probed_and_learns(plain):
     preflight.validate_job(Job.from_dict(plain), choices, [])
     torch.manual_seed(0)
     strategy, task = instantiate_spec(plain["strategy"]), instantiate_spec(plain["task"])
-    facts = prepare_dataset(plain["dataset"], plain["storage"], ROOT, print)
+    facts = prepare_dataset(Dataset.from_dict(plain["dataset"]), Storage.from_dict(plain["storage"]), ROOT, print)
     training, validation = make_loaders(plain, facts, task, strategy, cuda=False)
-    learner = Trainer(plain, task, strategy, torch.device("cpu"))
-    assert learner.facts()["flops_per_sample"] == 2 * (3 * (256 * 32 + 32 * 2) - 256 * 32)
-    tallies = [learner.train_epoch(training).totals() for _ in range(plain["epochs"])]
-    judged = learner.evaluate_epoch(validation).totals()
+    trainer = Trainer(plain, task, strategy, torch.device("cpu"))
+    assert trainer.model_stats()["flops_per_sample"] == 2 * (3 * (256 * 32 + 32 * 2) - 256 * 32)
+    tallies = [trainer.train_epoch(training).totals() for _ in range(plain["epochs"])]
+    judged = trainer.evaluate_epoch(validation).totals()
     assert [tally["weight"] for tally in tallies] == [2 * 400] * 2
     assert tallies[1]["loss_sum"] < tallies[0]["loss_sum"]
     assert judged["right"] / judged["weight"] > 0.9

@@ -250,7 +250,7 @@ def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
     asked = order("dataset=jpeg", "dataset.count=1000000000000").job
     monkeypatch.setattr(capacity, "peek_manifest", lambda *_: {"digest": "d"})
     capacity.check_dataset_fits(asked.dataset, asked.storage, tmp_path)
-    assert ready.peek_manifest(asked.dataset.to_dict(), asked.storage.to_dict(), tmp_path) is None
+    assert ready.peek_manifest(asked.dataset, asked.storage, tmp_path) is None
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):

@@ -12,6 +12,8 @@ import numpy
 from omegaconf import DictConfig
 from PIL import Image
 
+from epochmeter.config.schema import Dataset
+
 TRAIN, VAL = 24, 8
 ANY_MD5 = "null"
 MNIST = {
@@ -103,3 +105,8 @@ def typed(job: DictConfig, data: Path) -> dict[str, Any]:
     if job.throughput.start is not None:
         asked |= {"throughput.start": 0, "throughput.stop": 1}
     return {**asked, "rehearse": "true"}
+
+
+def make_config(**keys: object) -> Dataset:
+    """The configuration of a dataset `tiny`, with these keys."""
+    return Dataset.from_dict({"name": "tiny", "layout": "files", "open": None, **keys})

@@ -90,7 +90,7 @@ def examine_machine(asked: Examination, found: str) -> Iterator[Row]:
     yield knob_row("clocks", lambda: open_jetson_clocks(root, journal.folder), NO_KNOB_MESSAGES["clocks"])
     yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
     yield from gauge_rows(names, root)
-    folder = training_folder(asked.dataset.to_dict(), asked.storage.to_dict(), ROOT)
+    folder = training_folder(asked.dataset, asked.storage, ROOT)
     if folder:
         yield storage_row(folder, asked.storage)
         yield page_cache_row(folder)

@@ -9,60 +9,56 @@ from epochmeter.datasets.archives import open_archive, unpack
 FILES = {"top/a": b"first" * 200, "top/below/b": b""}
 
 
-def member(name, kind=tarfile.REGTYPE, linkname=""):
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, linkname
-    return info
-
-
 def write(path, *members):
     with tarfile.open(path, "w") as tar:
-        for each in members:
-            tar.addfile(each, io.BytesIO(b""))
+        for name, kind, target in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            tar.addfile(info, io.BytesIO(b""))
     return path
 
 
 @pytest.mark.parametrize("name", ["archive.tar", "archive.tar.gz"])
 def test_files_are_unpacked_to_their_paths(pack, tmp_path, name):
     pack(tmp_path / name, FILES)
-    assert unpack(tmp_path / name, tmp_path / "out", print) == 2
+    unpack(tmp_path / name, tmp_path / "out", print)
     assert {path: (tmp_path / "out" / path).read_bytes() for path in FILES} == FILES
 
 
-@pytest.mark.parametrize("name", ["../outside", "top/../../outside", "/outside"])
-def test_path_outside_the_folder_is_rejected_and_not_written(tmp_path, name):
-    archive = write(tmp_path / "archive.tar", member(name))
-    with pytest.raises(ValueError, match=f"is not safe to unpack: {name} is outside the target folder"):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../outside", tarfile.REGTYPE),
+        ("top/../../outside", tarfile.REGTYPE),
+        ("/outside", tarfile.REGTYPE),
+        ("outside", tarfile.SYMTYPE),
+        ("outside", tarfile.LNKTYPE),
+        ("outside", tarfile.CHRTYPE),
+        ("outside", tarfile.BLKTYPE),
+        ("outside", tarfile.FIFOTYPE),
+    ],
+)
+def test_unsafe_member_is_rejected_and_not_written(tmp_path, name, kind):
+    members = [(name, kind, str(tmp_path)), (f"{name}/file", tarfile.REGTYPE, "")]
+    archive = write(tmp_path / "archive.tar", *members)
+    with pytest.raises(ValueError, match=f"is not safe to unpack: {name}"):
         unpack(archive, tmp_path / "in" / "out", print)
-    assert [path.name for path in tmp_path.rglob("*outside*")] == []
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_link_is_rejected_before_it_is_followed(tmp_path, kind):
-    archive = write(tmp_path / "archive.tar", member("door", kind, str(tmp_path)), member("door/file"))
-    with pytest.raises(ValueError, match=f"door is a link to {tmp_path}"):
-        unpack(archive, tmp_path / "out", print)
-    assert not (tmp_path / "file").exists()
-
-
-@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_device_is_rejected(tmp_path, kind):
-    with pytest.raises(ValueError, match="null is a device"):
-        unpack(write(tmp_path / "archive.tar", member("null", kind)), tmp_path / "out", print)
+    assert [path.name for path in tmp_path.rglob("*")] == ["archive.tar"]
 
 
 def test_duplicate_file_is_rejected(tmp_path):
+    twin = ("twin", tarfile.REGTYPE, "")
     with pytest.raises(ValueError, match="twin is in the archive twice"):
-        unpack(write(tmp_path / "archive.tar", member("twin"), member("twin")), tmp_path / "out", print)
+        unpack(write(tmp_path / "archive.tar", twin, twin), tmp_path / "out", print)
 
 
-@pytest.mark.parametrize("left", [0, 100, 512, 700, 2048, 2100])
-def test_truncated_archive_is_an_error_at_any_length(pack, tmp_path, left):
+@pytest.mark.parametrize("length", [0, 100, 512, 700, 2048, 2100])
+def test_truncated_archive_is_an_error_at_any_length(pack, tmp_path, length):
     """Within a header, within a file, between two files, and before the mark at its end."""
     path = tmp_path / "archive.tar"
     pack(path, FILES)
     assert len(path.read_bytes()) > 2100
-    path.write_bytes(path.read_bytes()[:left])
+    path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(ValueError, match=rf"{path} is not a complete tar archive"):
         unpack(path, tmp_path / "out", print)
 
@@ -70,8 +66,8 @@ def test_truncated_archive_is_an_error_at_any_length(pack, tmp_path, left):
 def test_truncated_or_damaged_compressed_archive_is_an_error(pack, tmp_path):
     path = tmp_path / "archive.tar.gz"
     pack(path, {"a": bytes(range(256)) * 100})
-    whole = path.read_bytes()
-    for broken in (whole[: len(whole) // 2], whole[:-8] + bytes(8), b"no archive", gzip.compress(b"no tar")):
+    data = path.read_bytes()
+    for broken in (data[: len(data) // 2], data[:-8] + bytes(8), b"no archive", gzip.compress(b"no tar")):
         path.write_bytes(broken)
         with pytest.raises(ValueError, match="is not a complete tar archive"):
             unpack(path, tmp_path / "out", print)
@@ -91,7 +87,8 @@ def test_archive_damaged_between_files_is_an_error(pack, tmp_path):
 def test_nested_archive_is_read_in_place(pack, tmp_path):
     pack(tmp_path / "inner.tar", FILES)
     pack(tmp_path / "outer.tar", {"inner.tar": (tmp_path / "inner.tar").read_bytes()})
-    with open_archive(tmp_path / "outer.tar") as outer:
-        inner = outer.extractfile("inner.tar")
-        with open_archive(tmp_path / "outer.tar" / "inner.tar", inner) as tar:
-            assert tar.getnames() == list(FILES)
+    with (
+        open_archive(tmp_path / "outer.tar") as outer,
+        open_archive(tmp_path / "outer.tar" / "inner.tar", outer.extractfile("inner.tar")) as inner,
+    ):
+        assert inner.getnames() == list(FILES)

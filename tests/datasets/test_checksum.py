@@ -31,20 +31,20 @@ def test_checksum_covers_names_sizes_and_contents(tmp_path):
     def digest():
         return checksum.sum_batches(checksum.iter_batches(str(tmp_path)), checksum.hash_contents(str(tmp_path))).digest
 
-    found = set()
+    digests = set()
     for name, text in [("a", "1"), ("a", "2"), ("b", "1"), ("b", "11")]:
         (tmp_path / name).write_text(text)
-        found.add(digest())
+        digests.add(digest())
         (tmp_path / name).unlink()
-    assert len(found) == 4
+    assert len(digests) == 4
 
 
 def test_error_in_a_pool_process_is_raised(many):
-    def act(batch):
-        raise OSError(28, "No space left on device") if "999.png" in batch.names else RuntimeError("never mind")
+    def fail(batch):
+        raise OSError(28, "No space left on device")
 
-    with pytest.raises((OSError, RuntimeError)):
-        checksum.sum_batches(checksum.iter_batches(many), act)
+    with pytest.raises(OSError, match="No space left"):
+        checksum.sum_batches(checksum.iter_batches(many), fail)
 
 
 def test_links_are_followed_and_loops_end(tmp_path):
@@ -58,7 +58,7 @@ def test_links_are_followed_and_loops_end(tmp_path):
 
 def test_broken_link_is_an_error(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
-    with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither a file nor a folder, or is a broken link"):
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither"):
         list(checksum.iter_files(str(tmp_path)))
 
 
@@ -73,10 +73,10 @@ def test_pool_processes_end_with_a_killed_parent(many, tmp_path):
     program = f"""
 import os, time
 from epochmeter.datasets import checksum
-def act(batch):
+def task(batch):
     print(os.getpid(), flush=True)
     time.sleep(60)
-checksum.sum_batches(checksum.iter_batches({many!r}), act)
+checksum.sum_batches(checksum.iter_batches({many!r}), task)
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], env={"PYTHONPATH": SOURCE_ROOT}, stdout=subprocess.PIPE
@@ -88,4 +88,4 @@ checksum.sum_batches(checksum.iter_batches({many!r}), act)
         if not stat.exists() or " Z " in stat.read_text():
             return
         time.sleep(0.02)
-    pytest.fail(f"{child} is still there")
+    pytest.fail(f"process {child} is still running")

@@ -4,16 +4,16 @@ import numpy
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
+from tiny import make_config
 
 from epochmeter.datasets.make import make
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("storage") / "digits"
-    target = {"_target_": "epochmeter.datasets.digits.make"}
-    make({"name": "digits", "layout": "files", "space_bytes": 0, "make": target}, place, say=print)
-    return place
+    folder = tmp_path_factory.mktemp("storage") / "digits"
+    make(make_config(make={"_target_": "epochmeter.datasets.digits.make"}), folder, say=print)
+    return folder
 
 
 def test_all_digits_are_written_one_file_each(folder):
@@ -25,9 +25,7 @@ def test_all_digits_are_written_one_file_each(folder):
 
 def test_a_fifth_of_each_class_is_for_validation(folder):
     for label in range(10):
-        held_out = len(list(folder.glob(f"val/{label}/*")))
-        all_of_it = len(list(folder.glob(f"*/{label}/*")))
-        assert held_out == all_of_it // 5
+        assert len(list(folder.glob(f"val/{label}/*"))) == len(list(folder.glob(f"*/{label}/*"))) // 5
 
 
 def test_images_are_eight_bit_gray(folder):

@@ -1,5 +1,5 @@
 import io
-from pathlib import Path
+import shutil
 
 import numpy
 import pytest
@@ -7,11 +7,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from epochmeter.datasets import imagenet
-from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import target_arguments
 from epochmeter.worker.data.images import ImageFiles
 
-STORAGE = {"name": "here", "root": "data"}
 CLASSES = {1: "n02119789", 2: "n02100735", 3: "n02110185"}
 TRUTH = [3, 1, 2, 1, 3]
 NAMES = {
@@ -51,46 +49,50 @@ def val(count=5):
 
 @pytest.fixture
 def train(pack, tmp_path):
-    """The contents of the tar of tars: two images a class, or those given."""
+    """train(*classes, **inner): contents of the tar of tars, two images per class, with some inner tars replaced."""
 
     def contents(*classes, **inner):
-        found = {}
+        tars = {}
         for number, wnid in enumerate(classes or CLASSES.values()):
-            pack(tmp_path / "inner.tar", {f"{wnid}_{each}.JPEG": jpeg(10 * number + each) for each in range(2)})
-            found[f"{wnid}.tar"] = inner.get(wnid, (tmp_path / "inner.tar").read_bytes())
+            pack(tmp_path / "inner.tar", {f"{wnid}_{index}.JPEG": jpeg(10 * number + index) for index in range(2)})
+            tars[f"{wnid}.tar"] = inner.get(wnid, (tmp_path / "inner.tar").read_bytes())
         (tmp_path / "inner.tar").unlink()
-        return found
+        return tars
 
     return contents
 
 
 @pytest.fixture
-def small(spec, pack, train, tmp_path):
-    """ImageNet of three classes, from archives laid out as the official ones are; `parts` replaces some."""
+def arguments(composed_dataset, pack, train, tmp_path):
+    """arguments(**parts): arguments to make ImageNet of three classes, from archives of which some are replaced."""
 
-    def composed(**parts):
-        place = tmp_path / "archives"
-        dataset = spec("imagenet", f"dataset.make.archives={place}", "dataset.classes=3")
-        whole = {"train": parts.get("train") or train(), "val": val(), "devkit": devkit()}
-        dataset["make"]["md5"] = {
-            part: pack(place / NAMES[part], contents) for part, contents in {**whole, **parts}.items()
-        }
-        return dataset
+    def write(**parts):
+        folder = tmp_path / "archives"
+        contents = {"train": parts.get("train") or train(), "val": val(), "devkit": devkit(), **parts}
+        md5 = {part: pack(folder / NAMES[part], files) for part, files in contents.items()}
+        dataset = composed_dataset("imagenet", f"dataset.make.archives={folder}", "dataset.classes=3")
+        return {**target_arguments(dataset.make), "md5": md5}
 
-    return composed
+    return write
 
 
-def made(dataset, tmp_path):
-    (tmp_path / "made").mkdir()
-    return imagenet.make(tmp_path / "made", say=print, **target_arguments(dataset["make"]))
+@pytest.fixture
+def prepare(tmp_path):
+    def run(arguments):
+        folder = tmp_path / "made"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return imagenet.make(folder, say=print, **arguments)
+
+    return run
 
 
-def test_archives_become_class_folders_sorted_by_the_devkit(small, tmp_path):
-    facts = prepare_dataset(small(), STORAGE, tmp_path, print)
+def test_archives_become_class_folders_sorted_by_the_devkit(arguments, prepare, tmp_path):
+    facts = prepare(arguments())
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 6, "val": 5}, 3, 3)
-    folder = Path(facts["folder"])
-    assert folder == tmp_path / "data" / "imagenet"
+    folder = tmp_path / "made"
     assert {path.name for path in (folder / "train").iterdir()} == set(CLASSES.values())
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".JPEG"}
     for number, label in enumerate(TRUTH, 1):
         image = folder / "val" / CLASSES[label] / f"ILSVRC2012_val_{number:08}.JPEG"
         assert image.read_bytes() == jpeg(100 + number)
@@ -98,46 +100,29 @@ def test_archives_become_class_folders_sorted_by_the_devkit(small, tmp_path):
     assert len(ImageFiles(str(folder), "train", None)) == 6
 
 
-def test_only_images_are_written_and_progress_is_reported(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(imagenet, "PROGRESS_INTERVAL_S", 0)
-    said = []
-    dataset = small()
-    (tmp_path / "made").mkdir()
-    imagenet.make(tmp_path / "made", say=said.append, **target_arguments(dataset["make"]))
-    assert {path.suffix for path in tmp_path.joinpath("made").rglob("*") if path.is_file()} == {".JPEG"}
-    assert any("img_train.tar: 2 of 3 classes, 0 of 0 MB" in line and "s left" in line for line in said)
-    assert any("img_val.tar: 5 of 5 images" in line for line in said)
-
-
-def test_missing_archives_are_an_error_with_a_remedy(spec, small, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"cannot be downloaded. Request them at image-net.org.*dataset.make.archives="
-    ):
-        prepare_dataset(spec("imagenet"), STORAGE, tmp_path, print)
-    dataset = small()
+def test_missing_archives_are_an_error_with_a_remedy(arguments, prepare, tmp_path):
+    complete = arguments()
+    with pytest.raises(ValueError, match=r"cannot be downloaded. .* image-net.org.*dataset.make.archives="):
+        prepare({**complete, "archives": None})
     missing = tmp_path / "archives" / NAMES["val"]
     missing.unlink()
     with pytest.raises(ValueError, match=rf"lacks {missing}. Request them"):
-        made(dataset, tmp_path)
+        prepare(complete)
 
 
-def test_wrong_checksum_is_rejected_and_none_accepts_any_file(small, tmp_path):
-    dataset = small()
-    dataset["make"]["md5"]["val"] = "0" * 32
+def test_wrong_checksum_is_rejected_and_none_accepts_any_file(arguments, prepare):
+    complete = arguments()
     with pytest.raises(ValueError, match=r"img_val.tar has the MD5 .* instead of 0{32}.* dataset.make.md5.val="):
-        made(dataset, tmp_path)
-    dataset["make"]["md5"] = dict.fromkeys(NAMES)
-    assert prepare_dataset(dataset, STORAGE, tmp_path, print)["count"] == 11
+        prepare({**complete, "md5": {**complete["md5"], "val": "0" * 32}})
+    assert prepare({**complete, "md5": dict.fromkeys(NAMES)})["splits"] == {"train": 6, "val": 5}
 
 
-def test_disk_space_is_checked_before_unpacking(small, tmp_path):
-    dataset = small()
+def test_disk_space_is_checked_before_unpacking(arguments, prepare, tmp_path):
+    complete = arguments()
     with open(tmp_path / "archives" / NAMES["train"], "r+b") as sparse:
         sparse.truncate(1 << 43)
-    with pytest.raises(
-        RuntimeError, match=rf"not enough disk space in {tmp_path}: the images of \S+ need 90\d+ MB, and \d+ MB are"
-    ):
-        made(dataset, tmp_path)
+    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset imagenet from \S+ needs 9,0"):
+        prepare(complete)
 
 
 @pytest.mark.parametrize(
@@ -159,21 +144,17 @@ def test_disk_space_is_checked_before_unpacking(small, tmp_path):
         ("train", {"n02119789.tar": b"no tar" * 100}, "train.tar/n02119789.tar is not a complete tar archive"),
     ],
 )
-def test_invalid_archives_are_rejected(small, tmp_path, part, contents, error):
-    with pytest.raises(ValueError, match=f"{tmp_path / 'archives' / NAMES[part]}|{error}") as raised:
-        made(small(**{part: contents}), tmp_path)
-    assert str(raised.value).startswith((str(tmp_path), "dataset.classes"))
-    assert raised.match(error)
+def test_invalid_archives_are_rejected(arguments, prepare, part, contents, error):
+    with pytest.raises(ValueError, match=error):
+        prepare(arguments(**{part: contents}))
 
 
-def test_missing_class_and_truncated_archive_are_rejected(small, train, tmp_path):
-    two = tuple(CLASSES.values())[:2]
+def test_missing_class_and_truncated_archive_are_rejected(arguments, prepare, train):
     with pytest.raises(ValueError, match=r"lacks classes of the devkit: n02110185"):
-        made(small(train=train(*two)), tmp_path)
-    (tmp_path / "made").rename(tmp_path / "first")
-    torn = train()["n02100735.tar"][:900]
-    with pytest.raises(ValueError, match=r"img_train.tar/n02100735.tar is not a complete tar archive"):
-        made(small(train=train(n02100735=torn)), tmp_path)
+        prepare(arguments(train=train(*list(CLASSES.values())[:2])))
+    truncated = train()["n02119789.tar"][:900]
+    with pytest.raises(ValueError, match=r"img_train.tar/n02119789.tar is not a complete tar archive"):
+        prepare(arguments(train=train(n02119789=truncated)))
 
 
 def tree(folder, sorted_val=True):
@@ -188,19 +169,10 @@ def tree(folder, sorted_val=True):
     return folder
 
 
-def test_unpacked_folder_is_used_in_place(spec, tmp_path):
+def test_unpacked_folder_needs_its_number_of_classes_and_sorted_images(tmp_path):
     folder = tree(tmp_path / "mine")
-    facts = prepare_dataset(spec("imagenet", f"dataset.root={folder}", "dataset.classes=3"), STORAGE, tmp_path, print)
-    assert (facts["folder"], facts["splits"]) == (str(folder), {"train": 3, "val": 3})
-    assert {path.name for path in folder.iterdir()} == {"train", "val"}
-
-
-def test_subset_needs_its_number_of_classes(spec, tmp_path):
-    folder = tree(tmp_path / "mine")
+    assert imagenet.scan_imagenet(folder, say=print, classes=3)["splits"] == {"train": 3, "val": 3}
     with pytest.raises(ValueError, match=rf"dataset.classes=1000, but {folder} has 3 .* Set dataset.classes=3"):
-        imagenet.scan_imagenet(folder, say=print, classes=spec("imagenet")["classes"])
-
-
-def test_unsorted_validation_images_are_an_error_with_a_remedy(tmp_path):
+        imagenet.scan_imagenet(folder, say=print, classes=1000)
     with pytest.raises(ValueError, match=r"no class folders. Sort .*ground_truth.txt; or .*archives="):
-        imagenet.scan_imagenet(tree(tmp_path / "mine", sorted_val=False), say=print, classes=3)
+        imagenet.scan_imagenet(tree(tmp_path / "unsorted", sorted_val=False), say=print, classes=3)

@@ -6,13 +6,10 @@ import numpy
 import pytest
 from PIL import Image
 
-from epochmeter.datasets.mnist import make
-from epochmeter.datasets.ready import prepare_dataset
-from epochmeter.shared.instantiate import target_arguments
+from epochmeter.datasets.mnist import make, read_idx
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.torchvision_sets import mnist
 
-STORAGE = {"name": "here", "root": "data"}
 IMAGES = numpy.random.RandomState(0).randint(0, 256, (14, 28, 28)).astype(numpy.uint8)
 LABELS = numpy.array([5, 0, 4, 1, 9, 2, 1, 3, 8, 6, 7, 9, 0, 5], dtype=numpy.uint8)
 NAMES = {
@@ -29,59 +26,49 @@ def idx(array):
 
 
 @pytest.fixture
-def small(spec, tmp_path):
-    """MNIST with 12 + 2 samples, its files placed by hand; `parts` replaces some, already as IDX or not."""
+def prepare(tmp_path):
+    """prepare(layout, **parts): MNIST with 12 + 2 samples, prepared from files of which some are replaced."""
 
-    def composed(layout, **parts):
-        whole = {
+    def run(layout, **parts):
+        files = {
             "train_images": idx(IMAGES[:12]),
             "train_labels": idx(LABELS[:12]),
             "val_images": idx(IMAGES[12:]),
             "val_labels": idx(LABELS[12:]),
         }
-        dataset = spec("mnist", f"dataset.layout={layout}", space_bytes=None)
-        (tmp_path / "data").mkdir(exist_ok=True)
-        for part, content in {**whole, **parts}.items():
+        md5 = {}
+        for part, content in {**files, **parts}.items():
             data = gzip.compress(content, mtime=0)
-            (tmp_path / "data" / NAMES[part]).write_bytes(data)
-            dataset["make"]["md5"][part] = hashlib.md5(data).hexdigest()
-        return dataset
+            (tmp_path / NAMES[part]).write_bytes(data)
+            md5[part] = hashlib.md5(data).hexdigest()
+        (tmp_path / "made").mkdir()
+        return make(tmp_path / "made", layout, "http://127.0.0.1:9", md5, print)
 
-    return composed
+    return run
 
 
-def test_memory_layout_is_read_by_torchvision(small, tmp_path):
-    facts = prepare_dataset(small("memory"), STORAGE, tmp_path, print)
+def test_memory_layout_is_read_by_torchvision(prepare, tmp_path):
+    facts = prepare("memory")
     assert (facts["splits"], facts["classes"], facts["channels"]) == ({"train": 12, "val": 2}, 10, 1)
-    assert facts["folder"] == str(tmp_path / "data" / "mnist-memory")
-    samples = mnist(facts["folder"], "train", numpy.asarray)
+    samples = mnist(str(tmp_path / "made"), "train", numpy.asarray)
     assert [label for _, label in samples] == LABELS[:12].tolist()
     assert numpy.array_equal(samples[3][0], IMAGES[3])
-    assert len(mnist(facts["folder"], "val", None)) == 2
+    assert len(mnist(str(tmp_path / "made"), "val", None)) == 2
 
 
-def test_files_layout_has_one_png_per_sample_in_class_folders(small, tmp_path):
-    facts = prepare_dataset(small("files"), STORAGE, tmp_path, print)
-    assert (facts["splits"], facts["files"]) == ({"train": 12, "val": 2}, 14)
-    folder = tmp_path / "data" / "mnist-files"
+def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path):
+    assert prepare("files")["splits"] == {"train": 12, "val": 2}
+    folder = tmp_path / "made"
     with Image.open(folder / "train" / "1" / "00003.png") as image:
         assert image.mode == "L"
         assert numpy.array_equal(numpy.asarray(image), IMAGES[3])
-    found = sorted((label, int(image[0, 0])) for image, label in ImageFiles(str(folder), "train", numpy.asarray))
-    assert found == sorted((int(label), int(image[0, 0])) for image, label in zip(IMAGES[:12], LABELS, strict=False))
+    samples = sorted((label, int(image[0, 0])) for image, label in ImageFiles(str(folder), "train", numpy.asarray))
+    assert samples == sorted((int(label), int(image[0, 0])) for image, label in zip(IMAGES[:12], LABELS, strict=False))
 
 
-def test_labels_are_kept_in_a_split_without_some_classes(small, tmp_path):
-    few = numpy.array([9, 7], dtype=numpy.uint8)
-    dataset = small("files", train_images=idx(IMAGES[:2]), train_labels=idx(few))
-    folder = prepare_dataset(dataset, STORAGE, tmp_path, print)["folder"]
-    assert [label for _, label in ImageFiles(folder, "train", numpy.asarray)] == [7, 9]
-
-
-def made(dataset, tmp_path):
-    folder = tmp_path / "data" / "new"
-    folder.mkdir()
-    return make(folder, say=print, **target_arguments(dataset["make"]))
+def test_labels_are_kept_in_a_split_without_some_classes(prepare, tmp_path):
+    prepare("files", train_images=idx(IMAGES[:2]), train_labels=idx(numpy.array([9, 7], dtype=numpy.uint8)))
+    assert [label for _, label in ImageFiles(str(tmp_path / "made"), "train", numpy.asarray)] == [7, 9]
 
 
 @pytest.mark.parametrize(
@@ -98,19 +85,13 @@ def made(dataset, tmp_path):
         ("val_labels", idx(LABELS[:2] + 10), "has label 15; MNIST's are 0 to 9"),
     ],
 )
-def test_invalid_file_is_rejected(small, tmp_path, part, content, error):
-    path = tmp_path / "data" / NAMES[part]
-    with pytest.raises(ValueError, match=f"{path}.*{error}"):
-        made(small("memory", **{part: content}), tmp_path)
+def test_invalid_file_is_rejected(prepare, tmp_path, part, content, error):
+    with pytest.raises(ValueError, match=f"{tmp_path / NAMES[part]}.*{error}"):
+        prepare("memory", **{part: content})
 
 
-def test_truncated_archive_and_wrong_checksum_are_errors(small, tmp_path):
-    dataset = small("memory")
-    path = tmp_path / "data" / NAMES["train_images"]
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=rf"{path} has the MD5 .* dataset.make.md5.train_images="):
-        made(dataset, tmp_path)
-    dataset["make"]["md5"]["train_images"] = None
+def test_truncated_archive_is_an_error(tmp_path):
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(idx(IMAGES))[:-20])
     with pytest.raises(ValueError, match=f"{path} is truncated or not gzipped"):
-        prepare_dataset(dataset, STORAGE, tmp_path, print)
-    assert not (tmp_path / "data" / "mnist-memory").exists()
+        read_idx(path, dimensions=3)

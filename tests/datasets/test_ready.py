@@ -1,215 +1,204 @@
 import hashlib
+import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
-from json import dumps
 from pathlib import Path
 
 import pytest
+from tiny import make_config
 
-from epochmeter.datasets import checksum, manifest
+from epochmeter.config.schema import Storage
+from epochmeter.datasets import __main__ as datasets_command
+from epochmeter.datasets import checksum, manifest, ready
 from epochmeter.datasets.ready import SOURCE_ROOT, dataset_checksum, peek_manifest, prepare_dataset, training_folder
 
-HERE = {"name": "here", "root": "data", "medium": None, "reread": False}
+PROJECT = Storage.from_dict({"name": "project", "root": "data", "medium": None})
 
 
-def make_two(folder, say):
-    """A maker of two samples."""
-    (folder / "train").mkdir()
-    for name in ("0.png", "1.png"):
-        (folder / "train" / name).write_bytes(b"sample")
-    return make_facts()
-
-
-def make_some(folder, say, count, **given):
-    """A maker of so many samples."""
+def make_samples(folder, say, count=2, **ignored):
     for index in range(count):
         (folder / f"{index}.png").write_bytes(b"sample")
-    return {"splits": {"train": count, "val": 0}}
+    return {"splits": {"train": count, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
 
 
-def look_at(folder, say, held_out):
-    """What a user's folder holds."""
+def scan_samples(folder, say, held_out):
     count = sum(1 for _ in checksum.iter_files(str(folder), images=True))
     return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
 
 
-@pytest.fixture
-def on_path(monkeypatch):
-    """This file, for the process that makes datasets."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+def make_slowly(folder, say):
+    make_samples(folder, say)
+    say("half done")
+    signal.pause()
+
+
+class InProcess:
+    """Stands in for `subprocess.Popen`: runs the command in this process, as its start takes long."""
+
+    def __init__(self, command, stderr, **_):
+        self.stdout = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(signal, "signal", lambda *_: None)
+            patch.setattr("builtins.print", self._print)
+            self._stderr = stderr
+            self._code = datasets_command.main(*command[3:])
+
+    def _print(self, text, file=None, **_):
+        if file:
+            self._stderr.write(f"{text}\n")
+        else:
+            self.stdout.append(f"{text}\n")
+
+    def wait(self):
+        return self._code
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", InProcess)
+    targets = {"make": make_samples, "scan": scan_samples}
+    monkeypatch.setattr("epochmeter.shared.instantiate.import_object", targets.__getitem__)
+
+
+def tiny(**arguments):
+    """A dataset that epochmeter creates."""
+    count = {"count": arguments["count"]} if "count" in arguments else {}
+    return make_config(root="data/tiny", classes=2, make={"_target_": "make", **arguments}, **count)
+
+
+def changed(dataset, **keys):
+    return type(dataset).from_dict({**dataset.to_dict(), **keys})
 
 
 @pytest.fixture
-def tiny(on_path):
-    make = {"_target_": "test_ready.make_two"}
-    return {"name": "tiny", "root": "data/tiny", "layout": "files", "classes": 2, "space_bytes": 100, "make": make}
-
-
-@pytest.fixture
-def some(on_path):
-    """some(count, ...) -> a dataset of so many samples, whose maker is given what follows as well."""
-
-    def dataset(count, **given):
-        make = {"_target_": "test_ready.make_some", "count": count, **given}
-        return {"name": "some", "root": "data/some", "layout": "files", "count": count, "make": make}
-
-    return dataset
-
-
-@pytest.fixture
-def pets(on_path, tmp_path):
-    """A folder of a user's own, and the dataset that it is."""
+def pets(tmp_path):
+    """A user's own folder."""
     folder = tmp_path / "my pets"
     (folder / "cat").mkdir(parents=True)
     (folder / "cat" / "1.jpg").write_bytes(b"cat")
-    adopt = {"_target_": "test_ready.look_at", "held_out": 5}
-    return {"name": "pets", "root": str(folder), "layout": "files", "classes": 1, "make": None, "adopt": adopt}
+    return make_config(root=str(folder), classes=1, adopt={"_target_": "scan", "held_out": 5})
 
 
 @pytest.fixture
 def card(tmp_path):
-    """A storage that is not where datasets are made."""
+    """A storage other than the project."""
     folder = tmp_path / "card"
     folder.mkdir()
-    return {"name": "sd", "root": str(folder), "medium": "sd", "reread": False}
+    return Storage.from_dict({"name": "sd", "root": str(folder), "medium": "sd"})
 
 
-def test_dataset_is_created_once_and_then_reused(spec, tmp_path, monkeypatch):
-    said = []
-    made = prepare_dataset(spec("digits"), HERE, tmp_path, said.append)
-    assert said == [f"preparing dataset digits in {tmp_path / 'data' / 'digits'}"]
-    assert made["folder"] == made["home"] == str(tmp_path / "data" / "digits")
-    monkeypatch.setattr(subprocess, "Popen", "none is begun, as one that makes or looks through a dataset would be")
-    assert prepare_dataset(spec("digits"), HERE, tmp_path, said.append) == made
-    assert len(said) == 1
+def test_dataset_is_created_once_and_then_reused(tmp_path, monkeypatch):
+    messages = []
+    facts = prepare_dataset(tiny(), PROJECT, tmp_path, messages.append)
+    assert messages == [f"preparing dataset tiny in {tmp_path / 'data' / 'tiny'}"]
+    assert facts["folder"] == facts["home"] == str(tmp_path / "data" / "tiny")
+    assert (facts["splits"], facts["files"]) == ({"train": 2, "val": 0}, 2)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert prepare_dataset(tiny(), PROJECT, tmp_path, pytest.fail) == facts
 
 
-def test_unmounted_storage_is_an_error_and_creates_no_folder(spec, tmp_path):
-    place = tmp_path / "media" / "sd"
-    with pytest.raises(ValueError, match=f"`storage.root={place}` is not an existing folder"):
-        prepare_dataset(spec("digits"), {**HERE, "root": str(place)}, tmp_path, print)
-    assert not place.exists()
-
-
-def test_home_on_an_unmounted_device_is_an_error_and_creates_no_folder(tiny, tmp_path):
-    with pytest.raises(ValueError, match=f"dataset.root={tmp_path}/media/tiny: {tmp_path}/media does not exist. Mount"):
-        prepare_dataset({**tiny, "root": str(tmp_path / "media" / "tiny")}, HERE, tmp_path, print)
+def test_unmounted_storage_or_home_is_an_error_and_creates_no_folder(tmp_path):
+    folder = tmp_path / "media" / "sd"
+    with pytest.raises(ValueError, match=f"`storage.root={folder}` is not an existing folder"):
+        prepare_dataset(tiny(), changed(PROJECT, root=str(folder)), tmp_path, print)
+    with pytest.raises(ValueError, match=f"dataset.root={folder}: {tmp_path}/media does not exist. Mount"):
+        prepare_dataset(changed(tiny(), root=str(folder)), PROJECT, tmp_path, print)
     assert not (tmp_path / "media").exists()
 
 
-def test_dataset_is_created_at_home_and_staged(tiny, card, tmp_path):
-    said = []
-    facts = prepare_dataset(tiny, card, tmp_path, said.append)
+def test_dataset_is_created_at_home_and_staged_and_the_copy_needs_no_home(card, tmp_path):
+    messages = []
+    facts = prepare_dataset(tiny(), card, tmp_path, messages.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
     assert len(list(checksum.iter_files(facts["folder"]))) == facts["files"] == 2
-    assert [line.split()[0] for line in said] == ["preparing", "staging", "staging"]
-    assert prepare_dataset(tiny, card, tmp_path, said.append) == facts
-    assert len(said) == 3
-
-
-def test_staged_copy_from_another_machine_needs_no_home(tiny, card, tmp_path):
-    facts = prepare_dataset(tiny, card, tmp_path, print)
+    assert [line.split()[0] for line in messages] == ["preparing", "staging", "staging"]
+    assert prepare_dataset(tiny(), card, tmp_path, pytest.fail) == facts
     shutil.rmtree(tmp_path / "data")
-    assert prepare_dataset(tiny, card, tmp_path, pytest.fail) == facts
+    assert prepare_dataset(tiny(), card, tmp_path, pytest.fail) == facts
     assert not (tmp_path / "data").exists()
 
 
-def test_other_version_is_created_and_staged_again(tiny, card, tmp_path):
-    prepare_dataset(tiny, card, tmp_path, print)
-    said = []
-    assert prepare_dataset({**tiny, "version": 2}, card, tmp_path, said.append)["version"] == 2
-    assert [line.split()[0] for line in said] == ["preparing", "staging", "staging"]
+def test_other_version_is_created_and_staged_again_with_any_arguments(card, tmp_path):
+    prepare_dataset(tiny(count=2), card, tmp_path, print)
+    facts = prepare_dataset(changed(tiny(count=3), version=2), card, tmp_path, print)
+    assert (facts["version"], facts["files"]) == (2, 3)
 
 
-def test_other_arguments_are_rejected_with_both_values(some, card, tmp_path):
-    prepare_dataset(some(2, seed=0), card, tmp_path, print)
-    asked, made = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
-    with pytest.raises(ValueError, match=f"{asked}, but {tmp_path}/data/some was made with {made}. Move"):
-        prepare_dataset(some(3, seed=1), HERE, tmp_path, pytest.fail)
+def test_other_arguments_are_rejected_with_both_values(card, tmp_path):
+    prepare_dataset(tiny(count=2, seed=0), card, tmp_path, print)
+    expected, actual = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
+    with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/data/tiny was made with {actual}. Move"):
+        prepare_dataset(tiny(count=3, seed=1), PROJECT, tmp_path, pytest.fail)
     shutil.rmtree(tmp_path / "data")
-    with pytest.raises(ValueError, match=f"{asked}, but {tmp_path}/card/some was made with {made}. .* storage.root="):
-        prepare_dataset(some(3, seed=1), card, tmp_path, pytest.fail)
+    with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/card/tiny was made with {actual}. .* storage."):
+        prepare_dataset(tiny(count=3, seed=1), card, tmp_path, pytest.fail)
 
 
-@pytest.mark.parametrize("given", [{"seed": 0, "url": "there"}, {"seed": 0, "url": "here", "quality": 9}, {}], ids=str)
-def test_source_arguments_and_unknown_arguments_are_ignored(some, tmp_path, given):
-    facts = prepare_dataset(some(2, seed=0, url="here"), HERE, tmp_path, print)
-    assert prepare_dataset(some(2, **given), HERE, tmp_path, pytest.fail) == facts
+def test_source_arguments_and_unknown_arguments_are_ignored(tmp_path):
+    facts = prepare_dataset(tiny(seed=0, url="first"), PROJECT, tmp_path, print)
+    for arguments in ({"seed": 0, "url": "second"}, {"seed": 0, "url": "first", "quality": 9}, {}):
+        assert prepare_dataset(tiny(**arguments), PROJECT, tmp_path, pytest.fail) == facts
 
 
-def test_other_version_is_created_again_with_any_arguments(some, tmp_path):
-    prepare_dataset(some(2), HERE, tmp_path, print)
-    assert prepare_dataset({**some(3), "version": 2}, HERE, tmp_path, print)["files"] == 3
-
-
-@pytest.mark.parametrize(("there", "error"), [([], ValueError), (["lost+found"], RuntimeError)])
-def test_mount_point_is_rejected_and_a_folder_on_it_suggested(tiny, tmp_path, monkeypatch, there, error):
+@pytest.mark.parametrize(("entries", "error"), [([], ValueError), (["lost+found"], RuntimeError)])
+def test_mount_point_is_rejected_and_a_folder_on_it_suggested(tmp_path, monkeypatch, entries, error):
     card = tmp_path / "media" / "sd"
-    for name in ["", *there]:
+    for name in ["", *entries]:
         (card / name).mkdir(parents=True)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == card)
-    with pytest.raises(
-        error, match=f"A storage device is mounted there: use a folder on it, dataset.root={card}/tiny."
-    ):
-        prepare_dataset({**tiny, "root": str(card)}, HERE, tmp_path, pytest.fail)
+    with pytest.raises(error, match=f"A storage device is mounted there: use a folder on it, dataset.root={card}/tiny"):
+        prepare_dataset(changed(tiny(), root=str(card)), PROJECT, tmp_path, pytest.fail)
     assert [path.name for path in card.parent.iterdir()] == ["sd"]
 
 
-def test_dataset_on_a_mounted_device_is_used(tiny, tmp_path, monkeypatch):
-    facts = prepare_dataset(tiny, HERE, tmp_path, print)
+def test_dataset_on_a_mounted_device_is_used(tmp_path, monkeypatch):
+    facts = prepare_dataset(tiny(), PROJECT, tmp_path, print)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == Path(facts["home"]))
-    assert prepare_dataset(tiny, HERE, tmp_path, pytest.fail) == facts
+    assert prepare_dataset(tiny(), PROJECT, tmp_path, pytest.fail) == facts
 
 
-def test_home_can_be_a_link(tiny, tmp_path):
+def test_home_can_be_a_link(tmp_path):
     (tmp_path / "large" / "tiny").mkdir(parents=True)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tiny").symlink_to(tmp_path / "large" / "tiny")
-    facts = prepare_dataset(tiny, HERE, tmp_path, print)
+    facts = prepare_dataset(tiny(), PROJECT, tmp_path, print)
     assert facts["folder"] == facts["home"] == str(tmp_path / "large" / "tiny")
     assert (tmp_path / "data" / "tiny").is_symlink()
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["tiny"], "nothing is written beside the link"
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["tiny"]
 
 
-def test_home_on_the_storage_is_not_copied(tiny, card, tmp_path):
+def test_home_on_the_storage_is_not_copied(card, tmp_path):
     home = str(tmp_path / "card" / "tiny")
-    assert prepare_dataset({**tiny, "root": home}, card, tmp_path, print)["folder"] == home
+    assert prepare_dataset(changed(tiny(), root=home), card, tmp_path, print)["folder"] == home
 
 
 def test_storage_inside_the_dataset_is_rejected(pets, tmp_path):
-    inside = {**HERE, "root": str(Path(pets["root"]) / "cat")}
     with pytest.raises(ValueError, match="is inside the dataset's own folder"):
-        prepare_dataset(pets, inside, tmp_path, print)
+        prepare_dataset(pets, changed(PROJECT, root=f"{pets.root}/cat"), tmp_path, print)
 
 
 def test_users_folder_is_used_in_place_and_never_written(pets, tmp_path):
-    before = sorted(Path(pets["root"]).rglob("*"))
-    facts = prepare_dataset(pets, HERE, tmp_path, print)
-    assert facts["folder"] == facts["home"] == pets["root"]
+    (Path(pets.root) / "manifest.json").write_text('{"name": "web app", "version": 3}')
+    before = sorted(Path(pets.root).rglob("*"))
+    facts = prepare_dataset(pets, PROJECT, tmp_path, print)
+    assert facts["folder"] == facts["home"] == pets.root
     assert (facts["files"], facts["bytes"], facts["digest_of"]) == (1, 3, "names and sizes")
-    assert sorted(Path(pets["root"]).rglob("*")) == before
-    told = hashlib.sha256(pets["root"].encode()).hexdigest()[:12]
-    assert [path.name for path in (tmp_path / "data" / ".manifests").iterdir()] == [f"pets-{told}.json"]
-    assert prepare_dataset(pets, HERE, tmp_path, pytest.fail) == facts
-
-
-def test_extended_user_folder_is_inspected_again(pets, card, tmp_path):
-    first = prepare_dataset(pets, card, tmp_path, print)
-    (Path(pets["root"]) / "cat" / "2.jpg").write_bytes(b"cat")
-    second = prepare_dataset(pets, card, tmp_path, print)
-    assert (first["files"], second["files"]) == (1, 2)
-    assert sorted(checksum.iter_files(second["folder"])) == ["cat/1.jpg", "cat/2.jpg"]
+    assert sorted(Path(pets.root).rglob("*")) == before
+    key = hashlib.sha256(pets.root.encode()).hexdigest()[:12]
+    assert [path.name for path in (tmp_path / "data" / ".manifests").iterdir()] == [f"tiny-{key}.json"]
+    assert prepare_dataset(pets, PROJECT, tmp_path, pytest.fail) == facts
 
 
 @pytest.mark.parametrize("moved", ["cat/2.jpg", "dog/1.jpg"])
-def test_moved_file_in_a_users_folder_is_inspected_and_staged_again(pets, card, tmp_path, moved):
-    first, mine = prepare_dataset(pets, card, tmp_path, print), Path(pets["root"])
+def test_changed_user_folder_is_inspected_and_staged_again(pets, card, tmp_path, moved):
+    first, folder = prepare_dataset(pets, card, tmp_path, print), Path(pets.root)
     assert dataset_checksum(pets, card, tmp_path) == first["digest"]
-    (mine / "dog").mkdir()
-    (mine / "cat" / "1.jpg").rename(mine / moved)
-    assert dataset_checksum(pets, card, tmp_path) is None, "as no run of before is one of it"
+    (folder / "dog").mkdir()
+    (folder / "cat" / "1.jpg").rename(folder / moved)
+    assert dataset_checksum(pets, card, tmp_path) is None
     second = prepare_dataset(pets, card, tmp_path, print)
     assert dataset_checksum(pets, card, tmp_path) == second["digest"] != first["digest"]
     assert list(checksum.iter_files(second["folder"])) == [moved]
@@ -217,95 +206,89 @@ def test_moved_file_in_a_users_folder_is_inspected_and_staged_again(pets, card, 
 
 def test_missing_user_folder_is_identified_by_its_copy(pets, card, tmp_path):
     facts = prepare_dataset(pets, card, tmp_path, print)
-    shutil.rmtree(pets["root"])
+    shutil.rmtree(pets.root)
     assert dataset_checksum(pets, card, tmp_path) == facts["digest"]
     assert prepare_dataset(pets, card, tmp_path, pytest.fail) == facts
 
 
 def test_changed_split_inspects_a_users_folder_again(pets, tmp_path):
-    prepare_dataset(pets, HERE, tmp_path, print)
-    said = []
-    prepare_dataset({**pets, "adopt": {**pets["adopt"], "held_out": 3}}, HERE, tmp_path, said.append)
-    assert said == [f"inspecting dataset pets in {pets['root']}"]
+    prepare_dataset(pets, PROJECT, tmp_path, print)
+    messages = []
+    prepare_dataset(changed(pets, adopt={**pets.adopt, "held_out": 3}), PROJECT, tmp_path, messages.append)
+    assert messages == [f"inspecting dataset tiny in {pets.root}"]
 
 
-def test_users_own_manifest_json_is_ignored(pets, tmp_path):
-    (Path(pets["root"]) / "manifest.json").write_text('{"name": "web app", "version": 3}')
-    assert prepare_dataset(pets, HERE, tmp_path, print)["files"] == 1
+@pytest.mark.parametrize("root", [None, "/nowhere"])
+def test_user_dataset_needs_a_root(pets, tmp_path, root):
+    with pytest.raises(ValueError, match=r"set dataset\.root=" if root is None else f"dataset.root={root} does not"):
+        prepare_dataset(changed(pets, root=root), PROJECT, tmp_path, print)
 
 
-@pytest.mark.parametrize(
-    ("root", "says"), [(None, "set dataset.root="), ("/nowhere", "dataset.root=/nowhere does not exist")]
-)
-def test_user_dataset_needs_a_root(pets, tmp_path, root, says):
-    with pytest.raises(ValueError, match=says):
-        prepare_dataset({**pets, "root": root}, HERE, tmp_path, print)
-
-
-def test_wrong_number_of_classes_is_an_error_with_both_numbers(tiny, tmp_path):
-    prepare_dataset(tiny, HERE, tmp_path, print)
+def test_wrong_number_of_classes_is_an_error_with_both_numbers(tmp_path):
+    prepare_dataset(tiny(), PROJECT, tmp_path, print)
     with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
-        prepare_dataset({**tiny, "classes": 3}, HERE, tmp_path, print)
+        prepare_dataset(changed(tiny(), classes=3), PROJECT, tmp_path, print)
 
 
-def test_missing_folder_in_shared_memory_is_created(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("epochmeter.datasets.ready.SHARED_MEMORY", tmp_path)
-    memory = {"name": "ram", "root": str(tmp_path / "epochmeter"), "medium": "ram", "reread": False}
-    assert prepare_dataset(tiny, memory, tmp_path, print)["folder"] == str(tmp_path / "epochmeter" / "tiny")
+def test_missing_folder_in_shared_memory_is_created(tmp_path, monkeypatch):
+    monkeypatch.setattr(ready, "SHARED_MEMORY", tmp_path)
+    memory = Storage.from_dict({"name": "ram", "root": str(tmp_path / "epochmeter"), "medium": "ram"})
+    assert prepare_dataset(tiny(), memory, tmp_path, print)["folder"] == str(tmp_path / "epochmeter" / "tiny")
 
 
 def test_generated_dataset_has_no_folder_and_its_own_checksum(tmp_path):
-    tensors = {"name": "tensors", "root": None, "layout": "tensors", "make": None, "count": 1000, "classes": 10,
-               "channels": 3, "size": 224}  # fmt: skip
-    facts = prepare_dataset(tensors, HERE, tmp_path, pytest.fail)
-    assert (facts["splits"]["train"], facts["files"], facts["folder"]) == (1000, 0, None)
-    assert prepare_dataset({**tensors, "size": 32}, HERE, tmp_path, pytest.fail)["digest"] != facts["digest"]
-    assert training_folder(tensors, HERE, tmp_path) is None
-    assert dataset_checksum(tensors, HERE, tmp_path) == facts["digest"]
+    synthetic = make_config(layout="tensors", count=1000, size=224)
+    facts = prepare_dataset(synthetic, PROJECT, tmp_path, pytest.fail)
+    assert (facts["splits"], facts["files"], facts["folder"]) == ({"train": 1000, "val": 200}, 0, None)
+    assert not facts.keys() & {"classes", "channels"}
+    assert json.dumps(facts)
+    assert prepare_dataset(changed(synthetic, size=32), PROJECT, tmp_path, pytest.fail)["digest"] != facts["digest"]
+    assert training_folder(synthetic, PROJECT, tmp_path) is None
+    assert dataset_checksum(synthetic, PROJECT, tmp_path) == facts["digest"]
+    assert peek_manifest(synthetic, PROJECT, tmp_path).digest == facts["digest"]
 
 
-def test_known_manifest_before_and_after_preparation(tiny, card, tmp_path):
-    assert peek_manifest(tiny, card, tmp_path) is dataset_checksum(tiny, card, tmp_path) is None
-    assert training_folder(tiny, card, tmp_path) == tmp_path / "card" / "tiny"
-    assert training_folder(tiny, HERE, tmp_path) == tmp_path / "data" / "tiny"
-    facts = prepare_dataset(tiny, card, tmp_path, print)
-    assert peek_manifest(tiny, card, tmp_path)["digest"] == dataset_checksum(tiny, card, tmp_path) == facts["digest"]
+def test_manifest_can_be_read_before_and_after_preparation(card, tmp_path):
+    assert peek_manifest(tiny(), card, tmp_path) is dataset_checksum(tiny(), card, tmp_path) is None
+    assert training_folder(tiny(), card, tmp_path) == tmp_path / "card" / "tiny"
+    assert training_folder(tiny(), PROJECT, tmp_path) == tmp_path / "data" / "tiny"
+    facts = prepare_dataset(tiny(), card, tmp_path, print)
+    assert peek_manifest(tiny(), card, tmp_path).digest == dataset_checksum(tiny(), card, tmp_path) == facts["digest"]
     shutil.rmtree(tmp_path / "data")
-    assert peek_manifest(tiny, card, tmp_path)["digest"] == facts["digest"]
+    assert peek_manifest(tiny(), card, tmp_path).digest == facts["digest"]
 
 
-def test_sample_of_file_sizes_is_not_recorded(tiny, tmp_path, monkeypatch):
-    folder = Path(prepare_dataset(tiny, HERE, tmp_path, print)["folder"])
+def test_sample_of_file_sizes_is_not_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "CHECK_ALL_UP_TO", 1)
-    manifest.write(folder / manifest.MANIFEST_NAME, manifest.describe_made(folder, tiny, make_facts()))
-    assert "sample" not in prepare_dataset(tiny, HERE, tmp_path, print)
+    assert "sample" not in prepare_dataset(tiny(), PROJECT, tmp_path, print)
+    assert peek_manifest(tiny(), PROJECT, tmp_path).sample
 
 
-def make_facts():
-    return {"splits": {"train": 2, "val": 0}, "classes": 2, "channels": 1, "source": "this test"}
+@pytest.mark.parametrize("exit_code", [1, 2])
+def test_error_of_the_process_is_raised_in_the_controller(tmp_path, monkeypatch, exit_code):
+    error = [RuntimeError, ValueError][exit_code - 1]
+
+    def fail(folder, say):
+        raise error("no samples")
+
+    monkeypatch.setattr("epochmeter.shared.instantiate.import_object", {"make": fail}.__getitem__)
+    with pytest.raises(error, match=r"^no samples$"):
+        prepare_dataset(tiny(), PROJECT, tmp_path, print)
 
 
-def test_makers_error_is_raised_in_the_controller(spec, tmp_path):
-    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset digits needs 1000000000000 MB"):
-        prepare_dataset(spec("digits", space_bytes=10**18), HERE, tmp_path, print)
-
-
-def test_emptied_dataset_is_an_error(spec, tmp_path):
-    folder = Path(prepare_dataset(spec("digits"), HERE, tmp_path, print)["folder"])
-    for image in folder.glob("*/*/*.png"):
-        image.unlink()
-    with pytest.raises(RuntimeError, match="has 0 files of 0 bytes; its manifest lists 1797 files"):
-        prepare_dataset(spec("digits"), HERE, tmp_path, print)
-
-
-def test_killed_maker_leaves_no_valid_dataset(spec, tmp_path):
-    folder = tmp_path / "data" / "digits"
-    arguments = dumps({"dataset": spec("digits"), "folder": str(folder)})
-    command = [sys.executable, "-m", "epochmeter.datasets", "make", arguments]
-    with subprocess.Popen(command, env={"PYTHONPATH": SOURCE_ROOT}, stdout=subprocess.DEVNULL) as maker:
-        while not any(folder.with_name(".digits.partial").glob("train/*/*.png")):
-            assert maker.poll() is None
+def test_killed_process_leaves_no_valid_dataset(tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "tiny"
+    monkeypatch.undo()
+    slow = changed(tiny(), make={"_target_": "test_ready.make_slowly"})
+    command = [sys.executable, "-m", "epochmeter.datasets", "make"]
+    arguments = json.dumps({"dataset": slow.to_dict(), "folder": str(folder)})
+    path = os.pathsep.join([SOURCE_ROOT, str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    with subprocess.Popen([*command, arguments], env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as maker:
+        assert any("half done" in line for line in maker.stdout)
         maker.send_signal(signal.SIGKILL)
     assert not folder.exists()
-    assert prepare_dataset(spec("digits"), HERE, tmp_path, print)["count"] == 1797
-    assert not folder.with_name(".digits.partial").exists()
+    assert folder.with_name(".tiny.partial").exists()
+    fast = changed(tiny(), make={"_target_": "test_ready.make_samples"})
+    monkeypatch.setenv("PYTHONPATH", path)
+    assert prepare_dataset(fast, PROJECT, tmp_path, print)["count"] == 2
+    assert not folder.with_name(".tiny.partial").exists()

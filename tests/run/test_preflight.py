@@ -13,7 +13,18 @@ from epochmeter.run import preflight
 from epochmeter.run.preflight import CPU_PRECISIONS, construction_error, format_point, validate_job, validate_sweep
 from epochmeter.shared.atomic_files import write_json
 
-MADE = {"version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "digest": "d", "splits": {"train": 100}}
+MADE = {
+    "name": "digits",
+    "version": 1,
+    "maker": {"_target_": "epochmeter.datasets.digits.make"},
+    "count": 100,
+    "splits": {"train": 100},
+    "layout": "files",
+    "files": 100,
+    "bytes": 100,
+    "digest": "d",
+    "digest_of": "contents",
+}
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
         options=asked,
         python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
         digest=hash_value([identity(order.job, None, host=""), made_on]),
-        dataset=dataset_checksum(order.job.dataset.to_dict(), order.job.storage.to_dict(), ROOT),
+        dataset=dataset_checksum(order.job.dataset, order.job.storage, ROOT),
     )
 
 

@@ -154,6 +154,10 @@ class Dataset(Group):
     """Disk space needed to make the dataset, in bytes; null: estimated from `count`, or unknown."""
     count: int | None = None
     """Number of generated samples."""
+    classes: int | None = None
+    """Number of classes; null: the samples have no classes, or the user has yet to give their number."""
+    channels: int | None = None
+    """Channels of the images; null: the samples are not images."""
     length: int | None = None
     """Words per sentence, for generated sentence pairs."""
     version: int = 1
@@ -168,6 +172,8 @@ class Storage(Group):
     """Folder for datasets; an absolute path must exist."""
     medium: str | None
     """Required kind of storage device, such as `ssd`; null: any. On another kind the run is a rehearsal."""
+    reread: bool = False
+    """Whether copied datasets are read back from the device and compared."""
 
 
 @dataclass(frozen=True, kw_only=True)

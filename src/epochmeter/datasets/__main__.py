@@ -10,23 +10,24 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from epochmeter.config.schema import Dataset
 from epochmeter.datasets.make import adopt, make
 from epochmeter.datasets.stage import stage
 
-COMMANDS: dict[str, Callable[..., Any]] = {"make": make, "adopt": adopt, "stage": stage}
-PATH_ARGUMENTS = ("folder", "home", "note", "place")
+COMMANDS: dict[str, Callable[..., None]] = {"make": make, "adopt": adopt, "stage": stage}
+PATH_ARGUMENTS = ("folder", "home", "user_manifest")
 
 
-def main(act: str, text: str) -> int:
+def main(command: str, text: str) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # unwind, so that partial folders are deleted
     arguments = json.loads(text)
+    arguments["dataset"] = Dataset.from_dict(arguments["dataset"])
     paths = {name: Path(arguments[name]) for name in PATH_ARGUMENTS if arguments.get(name) is not None}
     try:
-        COMMANDS[act](**{**arguments, **paths}, say=partial(print, flush=True))
+        COMMANDS[command](**{**arguments, **paths}, say=partial(print, flush=True))
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1

@@ -5,35 +5,27 @@ from __future__ import annotations
 import gzip
 import shutil
 import tarfile
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from epochmeter.datasets.atomic_folder import Notify
-
-PROGRESS_INTERVAL_S = 2.0
-END, BROKEN, UNREAD = tarfile.EOFHeaderError, tarfile.HeaderError, tarfile.ReadError  # type: ignore[attr-defined]
+from epochmeter.datasets.progress import Notify, Progress
 
 
-def unpack(archive: Path, folder: Path, say: Notify) -> int:
+def unpack(archive: Path, folder: Path, say: Notify) -> None:
     """Unpack a tar archive, compressed or not, into `folder`.
-
-    Returns:
-        The number of files.
 
     Raises:
         ValueError: The archive is damaged or unsafe, see `iter_files`.
     """
-    report = progress_reporter(f"unpacking {archive}", say)
-    count = 0
+    say(f"unpacking {archive}")
+    progress = Progress(f"unpacking {archive}", say)
     with open_archive(archive) as tar:
         for count, (name, file) in enumerate(iter_files(tar, archive), 1):
             write_file(file, folder / name)
-            report(count)
-    return count
+            progress.update(count)
 
 
 @contextmanager
@@ -52,13 +44,13 @@ class StrictTarInfo(tarfile.TarInfo):
     """A tar header that raises if it is truncated or missing; tarfile itself would take that for the archive's end."""
 
     @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> StrictTarInfo:
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> StrictTarInfo:
         try:
-            return super().fromtarfile(tarfile)
-        except END:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except BROKEN as error:
-            raise UNREAD(f"it is truncated or damaged at byte {tarfile.offset} ({error})") from error
+        except tarfile.HeaderError as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"it is truncated or damaged at byte {tarfile_.offset} ({error})") from error
 
 
 def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -70,16 +62,13 @@ def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[by
     """
     for member in tar:
         path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts:
-            raise _unsafe(archive, member, "is outside the target folder")
-        if member.isdir():
-            continue
-        if not member.isfile():
-            kind = f"is a link to {member.linkname}" if member.issym() or member.islnk() else "is a device"
-            raise _unsafe(archive, member, kind)
-        file = tar.extractfile(member)
-        assert file, "a regular file has contents"
-        yield str(path), file
+        if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+            raise ValueError(
+                f"{archive} is not safe to unpack: {member.name} is a link or a device, or outside the target folder. "
+                "Nothing was kept. Use the official archive."
+            )
+        if file := tar.extractfile(member):
+            yield str(path), file
     assert tar.fileobj
     while tar.fileobj.read(1 << 20):
         pass  # read to the end: the checksum of a compressed archive is last
@@ -92,23 +81,3 @@ def write_file(file: IO[bytes], path: Path) -> None:
         raise ValueError(f"{path.name} is in the archive twice. Use the official archive.")
     with open(path, "xb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
-
-
-def progress_reporter(doing: str, say: Notify, of: int | None = None) -> Callable[[int], None]:
-    """Report an activity at once; return a function that reports the number of files, at most every few seconds."""
-    say(doing)
-    reported_s = time.monotonic()
-
-    def report(count: int) -> None:
-        nonlocal reported_s
-        if time.monotonic() - reported_s >= PROGRESS_INTERVAL_S:
-            reported_s = time.monotonic()
-            say(f"{doing}: {count}{f' of {of}' if of else ''} files")
-
-    return report
-
-
-def _unsafe(archive: Path, member: tarfile.TarInfo, what: str) -> ValueError:
-    return ValueError(
-        f"{archive} is not safe to unpack: {member.name} {what}. Nothing was kept. Use the official archive."
-    )

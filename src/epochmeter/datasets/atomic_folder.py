@@ -1,17 +1,14 @@
 """Atomic creation of folders: filled under a temporary name on the same disk, then renamed."""
 
 import ctypes
-import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-Notify = Callable[[str], object]
-
-DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+from epochmeter.datasets.progress import Notify
 
 
 @contextmanager

@@ -12,16 +12,18 @@ import hashlib
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from itertools import chain, islice
 from multiprocessing import active_children, get_context
 from os.path import join
 from typing import NamedTuple
 
+from epochmeter.shared.units import IMAGE_SUFFIXES
+
 MANIFEST_NAME = "manifest.json"
 """The manifest, at the top of a folder made by epochmeter; not part of the dataset."""
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SAMPLE_SUFFIXES = (*IMAGE_SUFFIXES, ".tsv")
 """Extensions of files that contain samples."""
 FILES_PER_BATCH = 128
@@ -40,7 +42,7 @@ class FileBatch(NamedTuple):
     """Some files of one folder; no names if the folder is empty.
 
     Attributes:
-        within: The folder, relative to the top.
+        subfolder: The folder, relative to the top.
         names: File names.
     """
 
@@ -90,34 +92,29 @@ def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
         OSError: A folder cannot be listed.
         RuntimeError: An entry is neither a file nor a folder.
     """
-    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(within, ()) for within in _top_folders(top, images)]
+    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(split, ()) for split in _top_folders(top, images)]
     while pending:
-        within, ancestors = pending.pop()
-        status = os.stat(join(top, within))
+        subfolder, ancestors = pending.pop()
+        status = os.stat(join(top, subfolder))
         identity = (status.st_dev, status.st_ino)
         if identity in ancestors:
             continue  # a link to one of its own parent folders
-        names: list[tuple[int, str]] = []
-        with os.scandir(join(top, within)) as entries:
+        files: list[tuple[int, str]] = []
+        with os.scandir(join(top, subfolder)) as entries:
             for entry in entries:
-                name = entry.name
                 if entry.is_dir():
-                    if not (images and name.startswith(".")):
-                        pending.append((join(within, name), (*ancestors, identity)))
-                elif (
-                    name.lower().endswith(SAMPLE_SUFFIXES) and name[0] != "."
-                    if images
-                    else within or name != MANIFEST_NAME
-                ):
+                    if not (images and entry.name.startswith(".")):
+                        pending.append((join(subfolder, entry.name), (*ancestors, identity)))
+                elif _is_sample(entry.name) if images else subfolder or entry.name != MANIFEST_NAME:
                     if not entry.is_file():
                         raise RuntimeError(
                             f"{entry.path} is neither a file nor a folder, or is a broken link. Delete it."
                         )
-                    names.append((entry.inode(), name))
-                    if len(names) == MAX_SORTED:
-                        yield from _make_batches(within, names)
-                        names.clear()
-        yield from _make_batches(within, names) if names else [FileBatch(within, [])]
+                    files.append((entry.inode(), entry.name))
+                    if len(files) == MAX_SORTED:
+                        yield from _make_batches(subfolder, files)
+                        files.clear()
+        yield from _make_batches(subfolder, files) if files else [FileBatch(subfolder, [])]
 
 
 def iter_files(top: str, images: bool = False) -> Iterator[str]:
@@ -126,50 +123,52 @@ def iter_files(top: str, images: bool = False) -> Iterator[str]:
 
 
 def sum_batches(
-    found: Iterator[FileBatch], act: BatchTask, tell: Callable[[Checksum], object] = lambda _: None
+    batches: Iterator[FileBatch], task: BatchTask, report: Callable[[Checksum], object] = lambda _: None
 ) -> Checksum:
-    """Return the sum of `act` over all batches, computed by several processes if there are many.
+    """Return the sum of `task` over all batches, computed by several processes if there are many.
 
     Args:
-        found: The batches.
-        act: Processes a batch and returns its totals.
-        tell: Receives the totals so far.
+        batches: The batches.
+        task: Processes a batch and returns its totals.
+        report: Receives the totals so far.
     """
     total = Checksum()
-    first = list(islice(found, POOL_THRESHOLD + 1))
-    if len(first) <= POOL_THRESHOLD:
-        for batch in first:
-            total = total.add(act(batch))
-            tell(total)
-        return total
+    first = list(islice(batches, POOL_THRESHOLD + 1))
+    is_small = len(first) <= POOL_THRESHOLD
+    with closing((task(batch) for batch in first) if is_small else _map_in_pool(task, chain(first, batches))) as totals:
+        for part in totals:
+            total = total.add(part)
+            report(total)
+    return total
+
+
+def _map_in_pool(task: BatchTask, batches: Iterator[FileBatch]) -> Generator[Checksum, None, None]:
+    """Yield the totals of each batch, in order, computed by several processes."""
     other_processes = active_children()
     pending = deque[Future[Checksum]]()
-    with ProcessPoolExecutor(MAX_PROCESSES, get_context("fork"), _init_process, (act, os.getpid())) as pool:
+    with ProcessPoolExecutor(MAX_PROCESSES, get_context("fork"), _init_process, (task, os.getpid())) as pool:
         try:
-            for batch in chain(first, found):
+            for batch in batches:
                 pending.append(pool.submit(_run_task, batch))
                 if len(pending) > 4 * MAX_PROCESSES:
-                    total = total.add(pending.popleft().result())
-                    tell(total)
-            for future in pending:
-                total = total.add(future.result())
-                tell(total)
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         except BaseException:
             for process in set(active_children()).difference(other_processes):
                 process.terminate()  # it may be reading a large file
             pool.shutdown(cancel_futures=True)  # wait until all have ended
             raise
-    return total
 
 
-def _init_process(act: BatchTask, parent: int) -> None:
+def _init_process(task: BatchTask, parent: int) -> None:
     """Initialize a pool process: signals go to the parent, and it dies with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    _pool_tasks.append(act)
+    _pool_tasks.append(task)
 
 
 def _run_task(batch: FileBatch) -> Checksum:
@@ -179,17 +178,15 @@ def _run_task(batch: FileBatch) -> Checksum:
 def hash_names_and_sizes(top: str) -> BatchTask:
     """Return a function that sums names and sizes, without reading contents."""
 
-    def act(batch: FileBatch) -> Checksum:
-        total = 0
-        digest = 0
+    def process(batch: FileBatch) -> Checksum:
+        total = Checksum()
         for name in batch.names:
             path = join(batch.subfolder, name)
             size = os.stat(join(top, path)).st_size
-            total += size
-            digest += int.from_bytes(start_digest(path, size).digest(), "big")
-        return Checksum(len(batch.names), total, digest)
+            total = total.add(file_checksum(size, start_digest(path, size)))
+        return total
 
-    return act
+    return process
 
 
 def hash_contents(top: str, evict: bool = False) -> BatchTask:
@@ -200,31 +197,35 @@ def hash_contents(top: str, evict: bool = False) -> BatchTask:
         evict: Read from the storage device: drop clean pages from the page cache first.
     """
 
-    def act(batch: FileBatch) -> Checksum:
-        total = 0
-        digest = 0
+    def process(batch: FileBatch) -> Checksum:
+        total = Checksum()
         for name in batch.names:
             path = join(batch.subfolder, name)
-            descriptor = os.open(join(top, path), os.O_RDONLY)
-            try:
-                size = os.fstat(descriptor).st_size
+            with open(join(top, path), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
                 if evict:
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                 sha256 = start_digest(path, size)
-                while chunk := os.read(descriptor, min(size + 1, CHUNK_BYTES)):
+                while chunk := file.read(min(size + 1, CHUNK_BYTES)):
                     sha256.update(chunk)
-            finally:
-                os.close(descriptor)
-            total += size
-            digest += int.from_bytes(sha256.digest(), "big")
-        return Checksum(len(batch.names), total, digest)
+            total = total.add(file_checksum(size, sha256))
+        return total
 
-    return act
+    return process
 
 
 def start_digest(path: str, size: int) -> hashlib._Hash:
     """Return a SHA-256 over a file's path and size, to be updated with its contents."""
     return hashlib.sha256(b"%s\0%d\0" % (os.fsencode(path), size))
+
+
+def file_checksum(size: int, sha256: hashlib._Hash) -> Checksum:
+    """Return the totals of one file, from its size and its complete digest."""
+    return Checksum(1, size, int.from_bytes(sha256.digest(), "big"))
+
+
+def _is_sample(name: str) -> bool:
+    return name.lower().endswith(SAMPLE_SUFFIXES) and not name.startswith(".")
 
 
 def _top_folders(top: str, images: bool) -> list[str]:
@@ -233,7 +234,8 @@ def _top_folders(top: str, images: bool) -> list[str]:
     return splits if images and "train" in splits else [""]
 
 
-def _make_batches(within: str, entries: list[tuple[int, str]]) -> Iterator[FileBatch]:
-    entries.sort()
-    for first in range(0, len(entries), FILES_PER_BATCH):
-        yield FileBatch(within, [name for _, name in entries[first : first + FILES_PER_BATCH]])
+def _make_batches(subfolder: str, files: list[tuple[int, str]]) -> Iterator[FileBatch]:
+    """Yield batches of files, given by inode and name, in the order of their inodes."""
+    files.sort()
+    for first in range(0, len(files), FILES_PER_BATCH):
+        yield FileBatch(subfolder, [name for _, name in files[first : first + FILES_PER_BATCH]])

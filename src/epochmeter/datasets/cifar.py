@@ -8,9 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from epochmeter.datasets.archives import unpack
-from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.fetch import fetch
 from epochmeter.datasets.image_writer import write_images
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify
 
 SHAPE = (3, 32, 32)
 """Shape of a row in a batch: channels first."""
@@ -45,7 +46,7 @@ CIFAR100 = Variant(
 )
 
 
-def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
+def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
     """Prepare CIFAR-10 from the archive next to `folder`, downloaded if missing.
 
     Args:
@@ -54,58 +55,66 @@ def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -
         url: Address of the archive.
         md5: Its checksum; None skips the check.
         say: Receives progress messages.
-
-    Returns:
-        Facts for the manifest.
     """
     return _make(CIFAR10, folder, layout, url, md5, say)
 
 
-def cifar100(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
+def cifar100(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
     """Prepare CIFAR-100 with its 100 fine labels, like `cifar10`."""
     return _make(CIFAR100, folder, layout, url, md5, say)
 
 
-def _make(kind: Variant, folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> dict[str, Any]:
+def _make(variant: Variant, folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
     archive = folder.parent / url.rpartition("/")[2]
     fetch(url, archive, md5, say)
     with TemporaryDirectory(dir=folder, prefix=".") as unpacked:
         unpack(archive, Path(unpacked), say)
+        batches = Path(unpacked) / variant.folder
         try:
-            facts = _read(kind, Path(unpacked) / kind.folder, folder, layout, say)
+            classes, splits = _read(variant, batches, folder if layout == "files" else None, say)
         except (pickle.UnpicklingError, KeyError, TypeError, ValueError, FileNotFoundError) as error:
             raise ValueError(
-                f"{archive} is not the archive of {kind.name}'s Python version: {error}. Delete it to download it "
+                f"{archive} is not the archive of {variant.name}'s Python version: {error}. Delete it to download it "
                 f"again, or replace it by the one from {url}."
             ) from error
         if layout == "memory":
-            (Path(unpacked) / kind.folder).rename(folder / kind.folder)
-    return {**facts, "channels": 3, "source": url}
+            batches.rename(folder / variant.folder)
+    return {"splits": splits, "classes": classes, "channels": 3, "source": url}
 
 
-def _read(kind: Variant, batches: Path, folder: Path, layout: str, say: Notify) -> dict[str, Any]:
-    """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones."""
+def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notify) -> tuple[int, dict[str, int]]:
+    """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones.
+
+    Args:
+        variant: Layout of the archive.
+        batches: Folder of the pickles.
+        image_folder: Where to write the samples as image files; None: nowhere.
+        say: Receives progress messages.
+
+    Returns:
+        The number of classes, and of samples per split.
+    """
     import numpy
 
-    classes = len(load_pickle(batches / kind.meta)[kind.names])
+    classes = len(load_pickle(batches / variant.meta)[variant.names])
     splits = {}
-    for split, names in kind.batches.items():
+    for split, names in variant.batches.items():
         loaded = [load_pickle(batches / name) for name in names]
         images = numpy.concatenate([batch["data"] for batch in loaded])
-        labels = [label for batch in loaded for label in batch[kind.labels]]
+        labels = [label for batch in loaded for label in batch[variant.labels]]
         if images.dtype != numpy.uint8 or images.shape != (len(labels), 3 * 32 * 32) or not labels:
             raise ValueError(f"{split} has {len(labels)} labels for {images.dtype} of the shape {images.shape}")
         if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
             raise ValueError(f"{split} has labels that are not from 0 to {classes - 1}")
-        if layout == "files":
-            colors_last = images.reshape(-1, *SHAPE).transpose(0, 2, 3, 1)
-            write_images(numpy.ascontiguousarray(colors_last), labels, classes, folder / split, say)
+        if image_folder:
+            channels_last = images.reshape(-1, *SHAPE).transpose(0, 2, 3, 1)
+            write_images(numpy.ascontiguousarray(channels_last), labels, classes, image_folder / split, say)
         splits[split] = len(labels)
-    return {"splits": splits, "classes": classes}
+    return classes, splits
 
 
 def load_pickle(path: Path) -> dict[str, Any]:
-    """Load a pickle of plain values and arrays; UnpicklingError if it contains anything else.
+    """Load a pickle of a dictionary of plain values and arrays; UnpicklingError if it contains anything else.
 
     A pickle can call any function it names, and the archive may be anybody's: its checksum is configurable.
     """
@@ -124,14 +133,14 @@ def load_pickle(path: Path) -> dict[str, Any]:
 class PlainUnpickler(pickle.Unpickler):
     """Unpickler that only constructs arrays."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         import numpy
 
         allowed = {
             ("multiarray", "_reconstruct"): numpy.empty(0).__reduce__()[0],
             ("numpy", "ndarray"): numpy.ndarray,
             ("numpy", "dtype"): numpy.dtype,
-            ("_codecs", "encode"): _encode,
+            ("_codecs", "encode"): _encode_latin1,
         }
         module = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
         if (module, name) not in allowed:
@@ -139,8 +148,6 @@ class PlainUnpickler(pickle.Unpickler):
         return allowed[module, name]
 
 
-def _encode(text: str, encoding: str) -> bytes:
+def _encode_latin1(text: str, encoding: str) -> bytes:
     """Return the bytes that Python 3 stores as text in an old pickle."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it uses the encoding {encoding!r}")
-    return text.encode(encoding)
+    return text.encode("latin1")

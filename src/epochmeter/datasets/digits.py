@@ -1,16 +1,16 @@
 """scikit-learn's digits as image files: 1797 scans of 8 x 8 pixels, available without a network."""
 
 from pathlib import Path
-from typing import Any
 
-from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.image_writer import write_image
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify
 
 LEVELS = 16  # gray levels in scikit-learn are 0 to 16
 VAL_EVERY = 5  # every fifth sample per class is for validation
 
 
-def make(folder: Path, say: Notify) -> dict[str, Any]:
+def make(folder: Path, say: Notify) -> Facts:
     """Write `<split>/<class>/<index>.png`, 8-bit gray; each class is split in the same proportion."""
     from sklearn.datasets import load_digits
 

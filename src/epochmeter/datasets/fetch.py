@@ -1,17 +1,16 @@
-"""Download files, verified by checksum."""
+"""Download files, verified by checksum; an interrupted download is resumed."""
 
 import hashlib
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import IO
 
-from epochmeter.datasets.atomic_folder import Notify, folder_lock
+from epochmeter.datasets.atomic_folder import folder_lock
+from epochmeter.datasets.progress import MB, Notify, Progress
 
 CHUNK_BYTES = 1 << 20
-PROGRESS_INTERVAL_S = 2
 TIMEOUT_S = 30
 PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
 
@@ -40,18 +39,16 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
         if md5 is None:
             partial.unlink(missing_ok=True)  # without a checksum, a partial file of another version goes unnoticed
         try:
-            _download(url, partial, path, say)
-        except OSError:
-            partial.unlink(missing_ok=True)  # such as a full disk
-            raise
-        try:
-            verify(partial, md5, f"{url} returned another file: try again", say, key, path)
+            with open(partial, "ab") as file:
+                _download(url, file, path, say)
+            verify(partial, md5, f"{url} returned another file: try again", say, key)
             partial.rename(path)
-        finally:
+        except (OSError, ValueError):  # such as a full disk, or a wrong file
             partial.unlink(missing_ok=True)
+            raise
 
 
-def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5", path: Path | None = None) -> None:
+def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5") -> None:
     """Check a file's MD5.
 
     Args:
@@ -60,7 +57,6 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
         remedy: Start of the remedy in the message.
         say: Receives progress messages.
         key: Key of the checksum below `dataset.make`, for the message.
-        path: The file's final path, if different.
 
     Raises:
         ValueError: The checksum differs.
@@ -68,62 +64,51 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
     if md5 is None:
         return
     checksum = hashlib.md5(usedforsecurity=False)
-    total, done, reported_s = file.stat().st_size, 0, time.monotonic()
+    progress = Progress(f"verifying {file}", say, file.stat().st_size, MB)
     with open(file, "rb") as chunks:
         while chunk := chunks.read(CHUNK_BYTES):
             checksum.update(chunk)
-            done += len(chunk)
-            if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
-                reported_s = time.monotonic()
-                say(f"verifying {path or file}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            progress.update(chunks.tell())
     if checksum.hexdigest() != md5:
         raise ValueError(
-            f"{path or file} has the MD5 {checksum.hexdigest()} instead of {md5}. {remedy}, or set "
+            f"{file} has the MD5 {checksum.hexdigest()} instead of {md5}. {remedy}, or set "
             f"dataset.make.{key}= to the checksum of your own file."
         )
 
 
-def _download(url: str, partial: Path, path: Path, say: Notify) -> None:
-    with open(partial, "ab") as file:
-        try:
-            for begin, chunk in _iter_chunks(url, file.tell(), path, say):
-                if begin < file.tell():
-                    file.seek(begin)
-                    file.truncate()
-                file.write(chunk)
-        finally:
-            if not file.tell():
-                partial.unlink()
+def _download(url: str, file: IO[bytes], path: Path, say: Notify) -> None:
+    """Append the rest of `url` to `file`, or write it anew if the server cannot resume.
 
-
-def _iter_chunks(url: str, have: int, path: Path, say: Notify) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, bytes) of the file at `url`, after the first `have` bytes.
-
-    The offset may restart at 0, if the server does not resume. Network errors become a RuntimeError with a remedy;
-    errors of writing are not affected.
+    Network errors become a RuntimeError with a remedy; errors of writing are not changed.
     """
+    remedy = f"Without a network, put the file at {path}, or use dataset=digits, which needs none."
     try:
-        with _request_from(url, have) as response:
-            resumed = response.status == PARTIAL_CONTENT
-            done = have if resumed else 0
-            length = response.headers.get("Content-Length")
-            total = done + int(length) if length else None
-            size = f" ({total / 1e6:.0f} MB)" if total else ""
-            say(f"downloading {url}{size}" + (f", resumed at {done / 1e6:.0f} MB" if resumed else ""))
-            reported_s = time.monotonic()
-            while chunk := response.read(CHUNK_BYTES):
-                yield done, chunk
-                done += len(chunk)
-                if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
-                    reported_s = time.monotonic()
-                    say(f"downloading {url}: {done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total else "") + " MB")
-        if total is not None and done < total:
-            raise OSError(f"the connection broke after {done} of {total} bytes; the next start resumes there")
+        response = _request_from(url, file.tell())
     except (OSError, HTTPException) as error:
-        raise RuntimeError(
-            f"cannot download {url}: {error}. Without a network, put the file at {path}, or use dataset=digits, which "
-            "needs none."
-        ) from error
+        raise RuntimeError(f"cannot download {url}: {error}. {remedy}") from error
+    with response:
+        if response.status != PARTIAL_CONTENT and file.tell():
+            file.seek(0)
+            file.truncate()
+        resumed_at = file.tell()
+        length = response.headers.get("Content-Length")
+        total = resumed_at + int(length) if length else None
+        say(f"downloading {url}" + (f", resumed at {resumed_at / 1e6:.0f} MB" if resumed_at else ""))
+        progress = Progress(f"downloading {url}", say, total, MB)
+        while True:
+            try:
+                chunk = response.read(CHUNK_BYTES)
+            except (OSError, HTTPException) as error:
+                raise RuntimeError(f"cannot download {url}: {error}. {remedy}") from error
+            if not chunk:
+                break
+            file.write(chunk)
+            progress.update(file.tell())
+        if total is not None and file.tell() < total:
+            raise RuntimeError(
+                f"cannot download {url}: the connection broke after {file.tell()} of {total} bytes. Run the command "
+                "again to resume."
+            )
 
 
 def _request_from(url: str, begin: int) -> HTTPResponse:

@@ -3,17 +3,14 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from epochmeter.datasets.atomic_folder import Notify
-from epochmeter.datasets.checksum import IMAGE_SUFFIXES
-
-PROGRESS_EVERY = 100_000
-"""Images between two progress messages."""
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify, Progress
+from epochmeter.shared.units import IMAGE_SUFFIXES
 
 
-def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> dict[str, Any]:
-    """Count the images of a folder of classes.
+def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> Facts:
+    """Count the images of a folder of classes; they are recognized by extension, and hidden files do not count.
 
     Args:
         folder: Has train/ and val/, or the class folders directly.
@@ -21,70 +18,55 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> d
         classes: Expected number of classes.
         held_out: Without train/ and val/, every `held_out`-th file per class is for validation.
 
-    Returns:
-        Facts for the manifest. Images are recognized by extension, ignoring case; hidden files do not count.
-
     Raises:
         ValueError: The folder cannot be used for training.
     """
     if held_out < 2:
         raise ValueError(f"dataset.held_out={held_out}: give 2 or more; one of this many files is held out.")
     train, val = folder / "train", folder / "val"
-    if val.is_dir() and not train.is_dir():
+    if train.is_dir() != val.is_dir():
+        there, missing = ("train", "val") if train.is_dir() else ("val", "train")
         raise ValueError(
-            f"{folder} has val/ and no train/. Add train/, or put the class folders directly into the folder."
-        )
-    if train.is_dir() and not val.is_dir():
-        raise ValueError(
-            f"{folder} has train/ and no val/. Add val/ with the same class folders, or set "
-            f"dataset.root={train} to hold out every {held_out}th file. Needed also with evaluate=false."
+            f"{folder} has {there}/ and no {missing}/. Add {missing}/ with the same class folders, or set "
+            f"dataset.root={folder / there} to hold out every {held_out}th file. Needed also with evaluate=false."
         )
     if train.is_dir():
-        train_counts, val_counts = _count_images(train, say), _count_images(val, say)
-        unknown = sorted(val_counts.keys() - train_counts.keys())
-        if unknown:
+        counts, val_counts = _count_images(train, say), _count_images(val, say)
+        if unknown := sorted(val_counts.keys() - counts.keys()):
             raise ValueError(
                 f"{val} has classes that {train} lacks: {_first_names(unknown)}. Both need the same class folders."
             )
-        if len(val_counts) < len(train_counts):
-            say(f"{val} has no images of {_first_names(sorted(train_counts.keys() - val_counts.keys()))}")
-        splits = {"train": sum(train_counts.values()), "val": sum(val_counts.values())}
+        if absent := sorted(counts.keys() - val_counts.keys()):
+            say(f"{val} has no images of {_first_names(absent)}")
+        splits = {"train": sum(counts.values()), "val": sum(val_counts.values())}
     else:
-        train_counts = _count_images(folder, say)
-        val_counts_of = {name: count // held_out for name, count in train_counts.items()}
-        splits = {"train": sum(train_counts.values()) - sum(val_counts_of.values()), "val": sum(val_counts_of.values())}
-        if not splits["val"]:
+        counts = _count_images(folder, say)
+        val_count = sum(count // held_out for count in counts.values())
+        splits = {"train": sum(counts.values()) - val_count, "val": val_count}
+        if not val_count:
             raise ValueError(
                 f"no class in {folder} has {held_out} images, so none is held out for validation. Add images, or split "
                 "them into train/ and val/. Needed also with evaluate=false."
             )
-    if classes != len(train_counts):
-        setting = "dataset.classes is not set" if classes is None else f"dataset.classes={classes}"
+    if classes != len(counts):
         raise ValueError(
-            f"{setting}, but {folder} has {len(train_counts)} class folders: {_first_names(sorted(train_counts))}. Set "
-            f"dataset.classes={len(train_counts)}, or set dataset.root= to another folder."
+            f"dataset.classes={'null' if classes is None else classes}, but {folder} has {len(counts)} class folders: "
+            f"{_first_names(sorted(counts))}. Set dataset.classes={len(counts)}, or dataset.root= to another folder."
         )
-    return {"splits": splits, "classes": len(train_counts), "channels": 3, "source": str(folder)}
+    return {"splits": splits, "classes": len(counts), "channels": 3, "source": str(folder)}
 
 
 def _count_images(folder: Path, say: Notify) -> dict[str, int]:
     """Return the number of images of each class."""
+    progress = Progress(f"inspecting {folder}", say, unit="images")
     counts: dict[str, int] = {}
-    loose, images, next_report = 0, 0, PROGRESS_EVERY
     for entry in _entries(folder):
-        if not entry.is_dir():
-            loose += _is_image(entry)
-            continue
-        counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
-        images += counts[entry.name]
-        if images >= next_report:
-            next_report = images + PROGRESS_EVERY
-            say(f"{folder}: {images} images in {len(counts)} classes so far")
+        if entry.is_dir():
+            counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
+            progress.update(sum(counts.values()))
     if not counts:
-        problem = f"{loose} images outside class folders" if loose else "no class folder"
-        raise ValueError(f"{folder} has {problem}. Put the images of each class into a folder of their own.")
-    empty = sorted(name for name, count in counts.items() if not count)
-    if empty:
+        raise ValueError(f"{folder} has no class folder. Put the images of each class into a folder of their own.")
+    if empty := sorted(name for name, count in counts.items() if not count):
         raise ValueError(
             f"{folder} has classes without images: {_first_names(empty)}. Delete these folders, or add images "
             f"({', '.join(IMAGE_SUFFIXES)})."

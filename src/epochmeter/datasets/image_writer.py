@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.progress import Notify, Progress
 
 if TYPE_CHECKING:
     from numpy import ndarray
-
-PROGRESS_INTERVAL_S = 2
 
 
 def write_image(pixels: ndarray, path: Path) -> None:
@@ -32,12 +29,10 @@ def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: P
         folder: Target folder.
         say: Receives progress messages.
     """
-    reported_s = time.monotonic()
+    progress = Progress(f"writing {folder.name}", say, len(labels), "images")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for name in names:
         (folder / name).mkdir(parents=True)
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
         write_image(image, folder / names[label] / f"{index:05}.png")
-        if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
-            reported_s = time.monotonic()
-            say(f"writing {folder.name}: {index + 1} of {len(labels)} images")
+        progress.update(index + 1)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from epochmeter.datasets import free_space
 from epochmeter.datasets.archives import iter_files, open_archive, write_file
-from epochmeter.datasets.atomic_folder import Notify
-from epochmeter.datasets.checksum import IMAGE_SUFFIXES
+from epochmeter.datasets.disk_space import check_free_space
 from epochmeter.datasets.fetch import verify
 from epochmeter.datasets.image_folder import scan
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import MB, Notify, Progress
+from epochmeter.shared.units import IMAGE_SUFFIXES
 
 META_FILE = "meta.mat"
 GROUND_TRUTH_FILE = "ILSVRC2012_validation_ground_truth.txt"
@@ -23,7 +21,6 @@ IMAGE_NUMBER = re.compile(r"_(\d{8})\.[^.]+$")
 """Number of a validation image, from 1: the line of its class in the ground truth."""
 BLOCK_OVERHEAD = 1.03
 """Disk usage relative to the archive's size: on average, the last block of each file is half empty."""
-PROGRESS_INTERVAL_S = 2
 
 
 def make(
@@ -35,7 +32,7 @@ def make(
     devkit: str,
     md5: dict[str, str | None],
     say: Notify,
-) -> dict[str, Any]:
+) -> Facts:
     """Write `<split>/<wnid>/<image>` directly from the archives, without intermediate files.
 
     Args:
@@ -48,16 +45,13 @@ def make(
         md5: Checksum per archive; None skips the check.
         say: Receives progress messages.
 
-    Returns:
-        Facts for the manifest.
-
     Raises:
         ValueError: An archive is missing, damaged or not the official one.
         RuntimeError: There is not enough disk space.
     """
-    paths = _find_archive(archives, {"devkit": devkit, "val": val, "train": train})
+    paths = _find_archives(archives, {"devkit": devkit, "val": val, "train": train})
     size = sum(paths[part].stat().st_size for part in ("train", "val"))
-    free_space.check_free_space(folder, size * BLOCK_OVERHEAD, f"the images of {archives}")
+    check_free_space(folder.parent, size * BLOCK_OVERHEAD, f"dataset imagenet from {archives}")
     for part, path in paths.items():
         verify(path, md5[part], "Use the official archive", say, f"md5.{part}")
     wnids, truth = _devkit(paths["devkit"])
@@ -70,7 +64,7 @@ def make(
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"ILSVRC 2012, archives in {archives}"}
 
 
-def scan_imagenet(folder: Path, say: Notify, classes: int) -> dict[str, Any]:
+def scan_imagenet(folder: Path, say: Notify, classes: int) -> Facts:
     """Inspect an unpacked folder, `<split>/<wnid>/<image>`; ValueError if validation images are not sorted by class."""
     val = folder / "val"
     if (folder / "train").is_dir() and val.is_dir() and not any(entry.is_dir() for entry in val.iterdir()):
@@ -82,7 +76,7 @@ def scan_imagenet(folder: Path, say: Notify, classes: int) -> dict[str, Any]:
     return scan(folder, say, classes)
 
 
-def _find_archive(archives: str | None, names: dict[str, str]) -> dict[str, Path]:
+def _find_archives(archives: str | None, names: dict[str, str]) -> dict[str, Path]:
     remedy = "Request them at image-net.org, and set dataset.make.archives=/folder to their folder, with " + ", ".join(
         names.values()
     )
@@ -124,7 +118,7 @@ def _devkit(path: Path) -> tuple[dict[int, str], list[int]]:
 
 def _train(path: Path, wnids: set[str], folder: Path, say: Notify) -> int:
     """Unpack the tar of each class from the training archive; return the number of images."""
-    tell = _progress(path, say)
+    progress = Progress(f"unpacking {path}", say, path.stat().st_size, MB)
     seen: set[str] = set()
     images = 0
     with open_archive(path) as tar:
@@ -139,7 +133,7 @@ def _train(path: Path, wnids: set[str], folder: Path, say: Notify) -> int:
                 for image, contents in iter_files(of_class, inner):
                     write_file(contents, folder / wnid / _image_name(inner, image))
                     images += 1
-                    tell(tar.offset, f"{len(seen)} of {len(wnids)} classes")
+                    progress.update(tar.offset)
             if images == before:
                 raise ValueError(f"{inner} has no image. Use the official archive.")
     if seen != wnids:
@@ -149,7 +143,7 @@ def _train(path: Path, wnids: set[str], folder: Path, say: Notify) -> int:
 
 def _val(path: Path, wnids: dict[int, str], truth: list[int], folder: Path, say: Notify) -> int:
     """Unpack the validation images, each into the folder of its class; return their number."""
-    tell = _progress(path, say)
+    progress = Progress(f"unpacking {path}", say, path.stat().st_size, MB)
     for wnid in wnids.values():
         (folder / wnid).mkdir(parents=True, exist_ok=True)
     seen: set[int] = set()
@@ -162,7 +156,7 @@ def _val(path: Path, wnids: dict[int, str], truth: list[int], folder: Path, say:
                 raise ValueError(f"{path} contains {name}; the devkit lists images 1 to {len(truth)}, each once.")
             seen.add(number)
             write_file(file, folder / wnids[truth[number - 1]] / image)
-            tell(tar.offset, f"{len(seen)} of {len(truth)} images")
+            progress.update(tar.offset)
     if len(seen) != len(truth):
         raise ValueError(f"{path} has {len(seen)} images; the devkit lists {len(truth)}. Use files of the same year.")
     return len(seen)
@@ -174,24 +168,3 @@ def _image_name(archive: Path, name: str) -> str:
     if not last.lower().endswith(IMAGE_SUFFIXES):
         raise ValueError(f"{archive} contains {name}, which is not an image. Use the official archive.")
     return last
-
-
-def _progress(path: Path, say: Notify) -> Callable[[int, str], None]:
-    """Return a function that reports the unpacked bytes and the time left, at most every few seconds."""
-    say(f"unpacking {path}")
-    total = max(path.stat().st_size, 1)
-    start_s = reported_s = time.monotonic()
-
-    def tell(done: int, what: str) -> None:
-        nonlocal reported_s
-        now_s = time.monotonic()
-        if now_s - reported_s < PROGRESS_INTERVAL_S:
-            return
-        reported_s = now_s
-        left_s = (now_s - start_s) * (total / max(done, 1) - 1)
-        say(
-            f"unpacking {path}: {what}, {done / 1e6:.0f} of {total / 1e6:.0f} MB, "
-            f"{done / 1e6 / (now_s - start_s):.1f} MB/s, {left_s:.0f} s left"
-        )
-
-    return tell

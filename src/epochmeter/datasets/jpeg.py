@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import math
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from epochmeter.datasets import free_space
-from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.disk_space import check_free_space
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify, Progress
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from numpy.random import RandomState
 
 VAL_EVERY = 5
 """Every fifth sample of a class is for validation."""
@@ -38,12 +39,9 @@ PROBE_IMAGES = 16
 """Images encoded to find the quality for the requested file size."""
 QUALITY = 90
 BLOCK_BYTES = 4096
-PROGRESS_INTERVAL_S = 2
 
 
-def make(
-    folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify
-) -> dict[str, Any]:
+def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
     """Write `<split>/<class>/<index>.jpg`, four fifths for training.
 
     Args:
@@ -62,22 +60,19 @@ def make(
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
     quality, fraction, mean_bytes = _quality(scene, count, file_bytes)
-    free_space.check_free_space(
-        folder, count * (mean_bytes + BLOCK_BYTES), f"{count} files of {mean_bytes / 1e3:.0f} kB"
-    )
+    what = f"the dataset of {count} files of {mean_bytes / 1e3:.0f} kB"
+    check_free_space(folder.parent, count * (mean_bytes + BLOCK_BYTES), what)
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
             (folder / split / name).mkdir(parents=True)
     splits = {"train": 0, "val": 0}
-    reported_s = time.monotonic()
+    progress = Progress("writing", say, count, "images")
     for index in range(count):
         split = "val" if index // classes % VAL_EVERY == VAL_EVERY - 1 else "train"
         splits[split] += 1
         (folder / split / names[index % classes] / f"{index:06}.jpg").write_bytes(scene.jpeg(index, quality, fraction))
-        if time.monotonic() - reported_s > PROGRESS_INTERVAL_S:
-            reported_s = time.monotonic()
-            say(f"writing {index + 1} of {count} images")
+        progress.update(index + 1)
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"generated, seed {seed}"}
 
 
@@ -92,23 +87,23 @@ class Scene:
         self.side = min(pixels, FIELD_SIDE)
         self.fields = [_field(numbers, self.side, pixels) for _ in range(FIELDS)]
 
-    def jpeg(self, index: int, quality: int, share: float = 0) -> bytes:
-        """Return an image as JPEG; a fraction `share` of the images has a quality one higher."""
+    def jpeg(self, index: int, quality: int, fraction: float = 0) -> bytes:
+        """Return an image as JPEG; this fraction of the images has a quality one higher."""
         from PIL import Image
 
         numbers = self._numbers(index)
-        quality += numbers.random_sample() < share
+        quality += numbers.random_sample() < fraction
         planes = [Image.fromarray(plane) for plane in self._planes(index, numbers)]
         file = io.BytesIO()
         Image.merge("YCbCr", planes).save(file, "JPEG", quality=quality)
         return file.getvalue()
 
-    def _numbers(self, index: int) -> Any:
+    def _numbers(self, index: int) -> RandomState:
         import numpy
 
         return numpy.random.RandomState([self.seed, index])
 
-    def _planes(self, index: int, numbers: Any) -> list[ndarray]:
+    def _planes(self, index: int, numbers: RandomState) -> list[ndarray]:
         """Return luma and the two chroma planes, 8 bits each."""
         import numpy
 
@@ -123,12 +118,12 @@ class Scene:
         ]
         return [numpy.clip(level, 0, 255).astype(numpy.uint8) for level in levels]
 
-    def _part(self, numbers: Any) -> ndarray:
+    def _part(self, numbers: RandomState) -> ndarray:
         field = self.fields[numbers.randint(FIELDS)]
         down, right = numbers.randint(self.side, size=2)
         return field[down : down + self.pixels, right : right + self.pixels]
 
-    def _grating(self, label: int, numbers: Any) -> ndarray:
+    def _grating(self, label: int, numbers: RandomState) -> ndarray:
         """Return cos(x + y + phase), computed from integer products."""
         import numpy
 
@@ -142,7 +137,7 @@ class Scene:
         return ((product * (GRATING << FINE_BITS)) >> 14).astype(numpy.int16)
 
 
-def _field(numbers: Any, side: int, pixels: int) -> ndarray:
+def _field(numbers: RandomState, side: int, pixels: int) -> ndarray:
     """Return 1/f noise with period `side`, extended so that any window of `pixels` can be cropped."""
     import numpy
 
@@ -154,21 +149,14 @@ def _field(numbers: Any, side: int, pixels: int) -> ndarray:
 
 
 def _check(count: int, classes: int, pixels: int, seed: int) -> None:
-    errors = [
-        text
-        for invalid, text in [
-            (classes < 1, f"dataset.classes={classes}: give 1 or more"),
-            (
-                count < VAL_EVERY * classes,
-                f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}",
-            ),
-            (not MIN_PIXELS <= pixels <= MAX_PIXELS, f"dataset.pixels={pixels}: give {MIN_PIXELS} to {MAX_PIXELS}"),
-            (not 0 <= seed < 1 << 32, f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}"),
-        ]
-        if invalid
-    ]
-    if errors:
-        raise ValueError("; ".join(errors) + ".")
+    checks = {
+        f"dataset.classes={classes}: give 1 or more": classes >= 1,
+        f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}": count >= VAL_EVERY * classes,
+        f"dataset.pixels={pixels}: give {MIN_PIXELS} to {MAX_PIXELS}": MIN_PIXELS <= pixels <= MAX_PIXELS,
+        f"dataset.seed={seed}: give 0 to {(1 << 32) - 1}": 0 <= seed < 1 << 32,
+    }
+    if not all(checks.values()):
+        raise ValueError("; ".join(error for error, is_valid in checks.items() if not is_valid) + ".")
 
 
 def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float, int]:

@@ -9,48 +9,140 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+from epochmeter.config.schema import Dataset
 from epochmeter.config.secrets import redact_tree
 from epochmeter.datasets import checksum
-from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum
+from epochmeter.datasets.checksum import MANIFEST_NAME
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.units import IMAGE_SUFFIXES
 
 FORMAT = 2
-"""Version of the manifest's content; 1 had a checksum that depends on the order.
-
-Datasets of older formats are created again.
-"""
+"""Version of the manifest's content; datasets of older formats are created again."""
 CHECK_ALL_UP_TO = 20_000
 """Most files whose sizes are all checked at every start, for a user's folder also their names.
 
 With more, their number and the sizes of a sample are checked.
 """
 SAMPLE_COUNT = 1000
-KEYS = {"format", "name", "version", "maker", "count", "splits", "files", "bytes", "digest", "digest_of"}
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"
 """What a checksum covers."""
 
 REMEDY = "Move that folder away to prepare the dataset again, or set dataset.root= to another folder."
 
 
-class DamageError(RuntimeError):
-    """A folder does not match its manifest."""
+class Facts(TypedDict, total=False):
+    """What the function that makes or inspects a dataset returns.
+
+    Attributes:
+        splits: Samples per split.
+        source: Where the samples come from.
+        classes: Number of classes; required if the configuration has it.
+        channels: Channels of images.
+    """
+
+    splits: dict[str, int]
+    source: str
+    classes: int
+    channels: int
 
 
-def describe_made(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest of the files now in `folder`; `facts` is the maker's return value."""
-    total = checksum.sum_batches(checksum.iter_batches(str(folder)), checksum.hash_contents(str(folder)))
-    return _build(folder, dataset, facts, "make", total, CONTENTS)
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """State of a complete dataset.
+
+    Attributes:
+        maker: Specification of the function that made or inspected it, without secrets.
+        count: Samples of all splits.
+        files: Number of files.
+        bytes: Their size.
+        digest: Their checksum, see `checksum`.
+        digest_of: What the checksum covers: contents, names and sizes, or the specification of generated data.
+        sample: Size by path, for some files of a dataset with very many.
+        staged_from: Home of a staged copy.
+    """
+
+    format: int | None = None
+    name: str
+    version: int = 1
+    maker: Mapping[str, Any] | None = None
+    count: int
+    splits: Mapping[str, int]
+    classes: int | None = None
+    channels: int | None = None
+    source: str | None = None
+    layout: str
+    files: int
+    bytes: int
+    digest: str
+    digest_of: str
+    sample: Mapping[str, int] | None = None
+    staged_from: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that have a value."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def write(self, path: Path) -> None:
+        """Write the manifest."""
+        write_json(path, self.to_dict())
 
 
-def describe_user_folder(folder: Path, dataset: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a user's folder, by names and sizes: hashing hundreds of gigabytes takes hours."""
-    total = checksum.sum_batches(
-        checksum.iter_batches(str(folder), images=True), checksum.hash_names_and_sizes(str(folder))
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        OSError: There is none.
+        ValueError: The file is not a manifest.
+    """
+    content = read_json(path)
+    try:
+        return Manifest(**{entry.name: content[entry.name] for entry in fields(Manifest) if entry.name in content})
+    except TypeError as error:
+        raise ValueError(error) from error
+
+
+def try_read_manifest(path: Path) -> Manifest | None:
+    """Read a manifest; None if there is no valid one."""
+    try:
+        return read_manifest(path)
+    except (OSError, ValueError):
+        return None
+
+
+def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
+    """Return the manifest of the files now in `folder`.
+
+    Args:
+        folder: The dataset's folder.
+        dataset: Its configuration.
+        facts: Return value of the function that made or inspected it.
+        action: `adopt` for a user's folder: by names and sizes, since hashing hundreds of gigabytes takes hours.
+    """
+    is_users = action == "adopt"
+    hash_batch = checksum.hash_names_and_sizes(str(folder)) if is_users else checksum.hash_contents(str(folder))
+    total = checksum.sum_batches(checksum.iter_batches(str(folder), images=is_users), hash_batch)
+    return Manifest(
+        format=FORMAT,
+        name=dataset.name,
+        version=dataset.version,
+        maker=without_secrets(getattr(dataset, action)),
+        count=sum(facts["splits"].values()),
+        splits=facts["splits"],
+        classes=facts.get("classes"),
+        channels=facts.get("channels"),
+        source=facts.get("source"),
+        layout=dataset.layout,
+        files=total.files,
+        bytes=total.bytes,
+        digest=total.hexdigest,
+        digest_of=NAMES_AND_SIZES if is_users else CONTENTS,
+        sample=_sample(folder, is_users) if total.files > CHECK_ALL_UP_TO else None,
     )
-    return _build(folder, dataset, facts, "adopt", total, NAMES_AND_SIZES)
 
 
 def without_secrets(maker: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -58,20 +150,15 @@ def without_secrets(maker: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if maker is None else redact_tree(maker)
 
 
-def write(path: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest."""
-    write_json(path, manifest)
-
-
 def load_valid(
-    folder: Path, dataset: dict[str, Any], note: Path | None = None, remedy: str = REMEDY
-) -> dict[str, Any] | None:
+    folder: Path, dataset: Dataset, user_manifest: Path | None = None, remedy: str = REMEDY
+) -> Manifest | None:
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
     Args:
         folder: The dataset's folder.
         dataset: The dataset's configuration.
-        note: Path of the manifest of a user's folder.
+        user_manifest: Path of the manifest of a user's folder.
         remedy: Remedy in error messages.
 
     Raises:
@@ -80,59 +167,41 @@ def load_valid(
     try:
         if not folder.exists() or not any(folder.iterdir()):
             return None
-        manifest = _read(note or folder / MANIFEST_NAME, dataset, remedy)
+        manifest = _read_current(user_manifest or folder / MANIFEST_NAME, dataset, remedy)
     except (FileNotFoundError, NotADirectoryError) as error:
-        if note:
+        if user_manifest:
             return None
         raise RuntimeError(f"{folder} was not created by epochmeter: it has no {MANIFEST_NAME}. {remedy}") from error
     except OSError as error:
         raise RuntimeError(read_error(folder, error)) from error
-    if manifest is None or (note and manifest["maker"] != without_secrets(dataset["adopt"])):
+    if manifest is None or (user_manifest and manifest.maker != without_secrets(dataset.adopt)):
         return None
     try:
-        difference = _difference(folder, manifest, images=note is not None)
+        difference = _difference(folder, manifest, images=user_manifest is not None)
     except OSError as error:
         raise RuntimeError(read_error(folder, error)) from error
-    if difference and note:
+    if difference and user_manifest:
         return None  # users may change their own folders
     if difference:
-        raise DamageError(f"dataset folder {folder} {difference}. {first_unreadable(folder)}{remedy}")
+        raise RuntimeError(f"dataset folder {folder} {difference}. {first_unreadable(folder)}{remedy}")
     return manifest
 
 
-def _read(path: Path, dataset: dict[str, Any], remedy: str) -> dict[str, Any] | None:
+def _read_current(path: Path, dataset: Dataset, remedy: str) -> Manifest | None:
     """Read a manifest; None if its format or the dataset's version is older."""
     try:
-        manifest = read_json(path)
-        written_in, version = manifest.get("format", 1), manifest["version"]
-        if written_in < FORMAT and {"name", "digest"} <= manifest.keys():
+        manifest = read_manifest(path)
+        if (manifest.format or 1) < FORMAT:
             return None
-        missing = KEYS - manifest.keys()
-        if missing:
-            raise KeyError(*sorted(missing))
-        maker = manifest["maker"]["_target_"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RuntimeError(f"{path} is not a valid manifest: {error!r}. {remedy}") from error
-    if written_in > FORMAT:
-        raise RuntimeError(f"{path} was written by a newer epochmeter, in format {written_in}. {remedy}")
-    if maker not in [(dataset.get(act) or {}).get("_target_") for act in ("make", "adopt")]:
-        raise RuntimeError(f"{path.parent} contains another dataset, {manifest['name']}. {remedy}")
-    return manifest if version == dataset.get("version", 1) else None
-
-
-def has_manifest(folder: Path) -> bool:
-    """Whether a folder has a manifest written by epochmeter, whatever its content."""
-    content = read_unchecked(folder / MANIFEST_NAME)
-    return content is not None and {"name", "version", "digest"} <= content.keys()
-
-
-def read_unchecked(path: Path) -> dict[str, Any] | None:
-    """Return a manifest's content, unchecked; None if there is none."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+        if not isinstance(manifest.maker, dict):
+            raise ValueError("it has no maker")
+    except ValueError as error:
+        raise RuntimeError(f"{path} is not a valid manifest: {error}. {remedy}") from error
+    if manifest.format != FORMAT:
+        raise RuntimeError(f"{path} was written by a newer epochmeter, in format {manifest.format}. {remedy}")
+    if manifest.maker.get("_target_") not in [(spec or {}).get("_target_") for spec in (dataset.make, dataset.adopt)]:
+        raise RuntimeError(f"{path.parent} contains another dataset, {manifest.name}. {remedy}")
+    return manifest if manifest.version == dataset.version else None
 
 
 def read_error(folder: Path, error: OSError) -> str:
@@ -151,7 +220,7 @@ def first_unreadable(folder: Path, images: bool = False) -> str:
     from PIL import Image
 
     for path in sorted(itertools.islice(checksum.iter_files(str(folder), images), CHECK_ALL_UP_TO)):
-        if not path.lower().endswith(checksum.IMAGE_SUFFIXES):
+        if not path.lower().endswith(IMAGE_SUFFIXES):
             continue
         try:
             with Image.open(folder / path) as image:
@@ -159,28 +228,6 @@ def first_unreadable(folder: Path, images: bool = False) -> str:
         except Exception as error:  # Pillow raises many types
             return f"Cannot read {folder / path}: {error}. "
     return ""
-
-
-def _build(
-    folder: Path, dataset: dict[str, Any], facts: dict[str, Any], act: str, total: Checksum, digest_of: str
-) -> dict[str, Any]:
-    """Return the content of a manifest."""
-    manifest = {
-        "format": FORMAT,
-        "name": dataset["name"],
-        "version": dataset.get("version", 1),
-        "maker": without_secrets(dataset[act]),
-        "count": sum(facts["splits"].values()),
-        **facts,
-        "layout": dataset["layout"],
-        "files": total.files,
-        "bytes": total.bytes,
-        "digest": total.hexdigest,
-        "digest_of": digest_of,
-    }
-    if total.files > CHECK_ALL_UP_TO:
-        manifest["sample"] = _sample(folder, images=act == "adopt")
-    return manifest
 
 
 def _sample(folder: Path, images: bool) -> dict[str, int]:
@@ -195,30 +242,31 @@ def _sample(folder: Path, images: bool) -> dict[str, int]:
     return {path: os.stat(folder / path).st_size for path in paths}
 
 
-def _difference(folder: Path, manifest: dict[str, Any], images: bool) -> str:
+def _difference(folder: Path, manifest: Manifest, images: bool) -> str:
     """Return how a folder differs from its manifest, without reading its files; empty if it matches.
 
     It misses bytes changed in place and, in a dataset created by epochmeter, a file that was moved or renamed. With
     more than `CHECK_ALL_UP_TO` files it also misses a truncated or moved file outside the sample, and a lost file if
     another was added.
     """
-    top, expected = str(folder), manifest["files"]
+    top, expected = str(folder), manifest.files
     if expected <= CHECK_ALL_UP_TO:
         actual = checksum.sum_batches(checksum.iter_batches(top, images), checksum.hash_names_and_sizes(top))
-        if (actual.files, actual.bytes) != (expected, manifest["bytes"]):
+        if (actual.files, actual.bytes) != (expected, manifest.bytes):
             return (
                 f"has {actual.files} files of {actual.bytes} bytes; its manifest lists {expected} files of "
-                f"{manifest['bytes']} bytes"
+                f"{manifest.bytes} bytes"
             )
-        if manifest["digest_of"] == NAMES_AND_SIZES and actual.hexdigest != manifest["digest"]:
+        if manifest.digest_of == NAMES_AND_SIZES and actual.hexdigest != manifest.digest:
             return f"has {expected} files; some have other names or sizes than its manifest lists"
         return ""
     count = sum(len(batch.names) for batch in checksum.iter_batches(top, images))
     if count != expected:
         return f"has {count} files; its manifest lists {expected} files"
-    for path, size in manifest["sample"].items():
-        actual_size = os.stat(folder / path).st_size if (folder / path).exists() else None
+    for path, size in (manifest.sample or {}).items():
+        file = folder / path
+        actual_size = file.stat().st_size if file.exists() else None
         if actual_size != size:
             state = "is missing" if actual_size is None else f"has {actual_size} bytes"
-            return f"does not match its manifest: {folder / path}, of {size} bytes, {state}"
+            return f"does not match its manifest: {file}, of {size} bytes, {state}"
     return ""

@@ -7,11 +7,12 @@ import math
 import shutil
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from epochmeter.datasets.atomic_folder import Notify
 from epochmeter.datasets.fetch import fetch
 from epochmeter.datasets.image_writer import write_images
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -28,9 +29,10 @@ BYTES = 8
 CLASSES = 10
 RAW_FOLDER = Path("MNIST", "raw")
 """Folder in which torchvision looks for the files."""
+REMEDY = "Delete it to download it again, or replace it by MNIST's file."
 
 
-def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> dict[str, Any]:
+def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
     """Prepare MNIST from the four archives next to `folder`, downloaded if missing.
 
     Args:
@@ -39,9 +41,6 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: N
         url: Address of the archives' folder.
         md5: Checksum per file; None skips the check.
         say: Receives progress messages.
-
-    Returns:
-        Facts for the manifest.
     """
     paths = {part: folder.parent / f"{name}.gz" for part, name in FILES.items()}
     for part, path in paths.items():
@@ -76,20 +75,17 @@ def read_idx(path: Path, dimensions: int) -> ndarray:
         with gzip.open(path) as file:
             content = file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or not gzipped: {error}. {_REMEDY}") from error
+        raise ValueError(f"{path} is truncated or not gzipped: {error}. {REMEDY}") from error
     magic = bytes([0, 0, BYTES, dimensions])
     if content[:4] != magic:
         raise ValueError(
             f"{path} is not an IDX file of bytes in {dimensions} dimensions: it should begin with {magic.hex()}, but "
-            f"begins with {content[:4].hex() or 'nothing'}. {_REMEDY}"
+            f"begins with {content[:4].hex() or 'nothing'}. {REMEDY}"
         )
     start = 4 + 4 * dimensions
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
     if len(content) != start + math.prod(shape) or len(content) == start:
         raise ValueError(
-            f"{path} should have {' x '.join(map(str, shape))} bytes, but has {max(len(content) - start, 0)}. {_REMEDY}"
+            f"{path} should have {' x '.join(map(str, shape))} bytes, but has {max(len(content) - start, 0)}. {REMEDY}"
         )
     return numpy.frombuffer(content, numpy.uint8, offset=start).reshape(shape)
-
-
-_REMEDY = "Delete it to download it again, or replace it by MNIST's file."

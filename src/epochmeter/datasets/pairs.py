@@ -8,9 +8,9 @@ import random
 from bisect import bisect
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.manifest import Facts
+from epochmeter.datasets.progress import Notify
 
 SPLITS = ("train", "val")
 VAL_EVERY = 5
@@ -23,7 +23,7 @@ MAX_CLAUSE_WORDS = 4
 CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 
-def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> dict[str, Any]:
+def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> Facts:
     """Write train.tsv and val.tsv, one `source<TAB>target` per line.
 
     Args:
@@ -52,7 +52,7 @@ def make(folder: Path, count: int, words: int, length: int, seed: int, say: Noti
     return {"splits": splits, "source": f"generated, seed {seed}"}
 
 
-def scan(folder: Path, say: Notify) -> dict[str, Any]:
+def scan(folder: Path, say: Notify) -> Facts:
     """Count the lines of a user's train.tsv and val.tsv; the pairs themselves are checked when they are read."""
     missing = [f"{split}.tsv" for split in SPLITS if not (folder / f"{split}.tsv").is_file()]
     if missing:

@@ -12,13 +12,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
 from epochmeter.datasets import manifest
-from epochmeter.datasets.atomic_folder import Notify
+from epochmeter.datasets.manifest import MANIFEST_NAME, Manifest
+from epochmeter.datasets.progress import Notify
 from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
 from epochmeter.datasets.stage import existing_copy
 from epochmeter.shared.instantiate import target_arguments
@@ -31,7 +34,7 @@ ORIGIN_KEYS = ("url", "md5", "archives", "train", "val", "devkit")
 """Arguments of makers that affect where files come from but not their content."""
 
 
-def prepare_dataset(dataset: dict[str, Any], storage: dict[str, Any], root: Path, say: Notify) -> dict[str, Any]:
+def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> dict[str, Any]:
     """Prepare the dataset.
 
     A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so
@@ -44,116 +47,120 @@ def prepare_dataset(dataset: dict[str, Any], storage: dict[str, Any], root: Path
         say: Receives progress messages.
 
     Returns:
-        The manifest, with the `folder` to train from and the `home`.
+        The manifest for the record, with the `folder` to train from and the `home`; both are None for generated data.
 
     Raises:
         ValueError: The configuration is wrong.
         RuntimeError: The dataset is damaged or cannot be prepared.
     """
     if _is_generated(dataset):
-        return _generated_manifest(dataset)
+        return {**_generated_manifest(dataset).to_dict(), "folder": None, "home": None}
     check_storage(storage, root)
     home, folder = _home_folder(dataset, root), training_folder(dataset, storage, root)
-    assert folder
+    assert folder, "it has a root"
+    if folder != home and folder.is_relative_to(home):
+        raise ValueError(f"storage.root={storage.root} is inside the dataset's own folder, {home}: give another.")
     if folder == home:
         description = _prepare_home(dataset, home, root, say)
     else:
-        if folder.is_relative_to(home):
-            raise ValueError(
-                f"storage.root={storage['root']} is inside the dataset's own folder, {home}: give another."
-            )
         description = _prepare_copy(dataset, home, folder, storage, root, say)
-    if dataset.get("classes") is not None and description.get("classes", dataset["classes"]) != dataset["classes"]:
+    if dataset.classes is not None and description.classes not in (None, dataset.classes):
         raise ValueError(
-            f"dataset.classes={dataset['classes']}, but {home} has {description['classes']}: give "
-            f"dataset.classes={description['classes']}, or another folder with dataset.root=."
+            f"dataset.classes={dataset.classes}, but {home} has {description.classes}: give "
+            f"dataset.classes={description.classes}, or another folder with dataset.root=."
         )
-    facts = {key: value for key, value in description.items() if key != "sample"}
-    return {**facts, "name": dataset["name"], "layout": dataset["layout"], "folder": str(folder), "home": str(home)}
+    facts = description.to_dict()
+    facts.pop("sample", None)
+    return {**facts, "name": dataset.name, "layout": dataset.layout, "folder": str(folder), "home": str(home)}
 
 
-def peek_manifest(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> dict[str, Any] | None:
-    """Return the dataset's manifest, unchecked; None before the dataset is prepared."""
+def peek_manifest(dataset: Dataset, storage: Storage, root: Path) -> Manifest | None:
+    """Return the dataset's manifest, not compared with its files; None before the dataset is prepared."""
     if _is_generated(dataset):
         return _generated_manifest(dataset)
-    if dataset.get("root") is None:
+    folder = training_folder(dataset, storage, root)
+    if folder is None:
         return None
-    home, folder = _home_folder(dataset, root), training_folder(dataset, storage, root)
-    manifest_path = _user_manifest_path(dataset, home, root)
-    paths = [manifest_path or home / manifest.MANIFEST_NAME, *([folder / manifest.MANIFEST_NAME] if folder else [])]
-    candidates = (manifest.read_unchecked(path) for path in paths)
-    return next((content for content in candidates if content and "digest" in content), None)
+    home = _home_folder(dataset, root)
+    paths = (_user_manifest_path(dataset, home, root) or home / MANIFEST_NAME, folder / MANIFEST_NAME)
+    return next(filter(None, map(manifest.try_read_manifest, paths)), None)
 
 
-def dataset_checksum(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> str | None:
+def dataset_checksum(dataset: Dataset, storage: Storage, root: Path) -> str | None:
     """Return the dataset's checksum; None if the dataset must be created, or a user's folder inspected again."""
     description = peek_manifest(dataset, storage, root)
-    if description and description.get("digest_of") == manifest.NAMES_AND_SIZES:
+    if description and description.digest_of == manifest.NAMES_AND_SIZES:
         home = _home_folder(dataset, root)
-        note = _user_manifest_path(dataset, home, root)
+        user_manifest = _user_manifest_path(dataset, home, root)
         try:
-            description = manifest.load_valid(home, dataset, note) if note else description
+            description = manifest.load_valid(home, dataset, user_manifest) if user_manifest else description
         except RuntimeError:  # `prepare_dataset` reports the error
             return None
-    return description["digest"] if description else None
+    return description.digest if description else None
 
 
-def training_folder(dataset: dict[str, Any], storage: dict[str, Any], root: Path) -> Path | None:
+def training_folder(dataset: Dataset, storage: Storage, root: Path) -> Path | None:
     """Return the folder that the dataset is trained from, existing or not; None for generated data."""
-    if _is_generated(dataset) or dataset.get("root") is None:
+    if _is_generated(dataset) or dataset.root is None:
         return None
-    home, storage_root = _home_folder(dataset, root), _resolve_path(root, storage["root"])
-    is_default = storage.get("medium") is None and storage["root"] == "data"
+    home, storage_root = _home_folder(dataset, root), _resolve_path(root, storage.root)
+    is_default = storage.medium is None and storage.root == "data"
     if is_default or home.resolve().is_relative_to(storage_root.resolve()):
         return home
     return storage_root / home.name
 
 
-def _prepare_home(dataset: dict[str, Any], home: Path, root: Path, say: Notify) -> dict[str, Any]:
+def check_storage(storage: Storage, root: Path) -> None:
+    """Raise ValueError if a storage outside the project is missing: created here, it would be on another disk."""
+    storage_root = _resolve_path(root, storage.root)
+    if storage_root.parent == SHARED_MEMORY and storage_root.parent.is_dir():
+        storage_root.mkdir(exist_ok=True)  # memory is empty after a reboot
+    if Path(storage.root).expanduser().is_absolute() and not storage_root.is_dir():
+        raise ValueError(
+            f"`storage.root={storage.root}` is not an existing folder. Mount the storage device, or give "
+            "an existing folder: `storage.root=/media/disk`"
+        )
+
+
+def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset in its home, created or inspected if necessary."""
-    description = _valid_manifest(dataset, home, root)
-    if description:
+    if description := _valid_manifest(dataset, home, root):
         return description
-    manifest_path = _user_manifest_path(dataset, home, root)
-    if manifest_path:
-        _run_command("adopt", say, dataset=dataset, folder=str(home), note=str(manifest_path))
-    elif dataset.get("make"):
-        if Path(dataset["root"]).expanduser().is_absolute() and not home.parent.is_dir():
+    user_manifest = _user_manifest_path(dataset, home, root)
+    if user_manifest:
+        _run_command("adopt", dataset, say, folder=str(home), user_manifest=str(user_manifest))
+    elif dataset.make:
+        if Path(dataset.root or "").expanduser().is_absolute() and not home.parent.is_dir():
             raise ValueError(
                 f"dataset.root={home}: {home.parent} does not exist. Mount the storage device, or set another folder."
             )
         if home.is_mount():
             raise ValueError(f"dataset.root={home} is a mount point. {_remedy(dataset, home)}")
-        _run_command("make", say, dataset=dataset, folder=str(home))
+        _run_command("make", dataset, say, folder=str(home))
     else:
-        raise ValueError(f"dataset.root={dataset['root']} does not exist or is empty. Set it to a folder of samples.")
+        raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
     description = _valid_manifest(dataset, home, root)
     assert description, "a successful process leaves a complete dataset"
     return description
 
 
-def _prepare_copy(
-    dataset: dict[str, Any], home: Path, folder: Path, storage: dict[str, Any], root: Path, say: Notify
-) -> dict[str, Any]:
+def _prepare_copy(dataset: Dataset, home: Path, folder: Path, storage: Storage, root: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
-    copy = None if has_home else existing_copy(folder, dataset, home, told=None, images=False)
-    if copy:
+    if not has_home and (copy := existing_copy(folder, dataset, home, original=None)):
         _check_arguments(dataset, copy, folder, COPY_REMEDY)
         return copy
     original = _prepare_home(dataset, home, root, say)
-    manifest_path = _user_manifest_path(dataset, home, root)
-    images = manifest_path is not None
-    copy = existing_copy(folder, dataset, home, original, images)
-    if not copy:
-        _run_command("stage", say, dataset=dataset, home=str(home), place=str(folder),
-             note=manifest_path and str(manifest_path), reread=bool(storage.get("reread")))  # fmt: skip
-        copy = existing_copy(folder, dataset, home, original, images)
+    if not existing_copy(folder, dataset, home, original):
+        user_manifest = _user_manifest_path(dataset, home, root)
+        _run_command("stage", dataset, say, home=str(home), folder=str(folder),
+                     user_manifest=user_manifest and str(user_manifest), reread=storage.reread)  # fmt: skip
+    copy = existing_copy(folder, dataset, home, original)
     assert copy, "a successful process leaves a complete copy"
-    return {**copy, **original}  # the same files, but the splits may have changed
+    return replace(original, staged_from=copy.staged_from)  # the same files, but the splits may have changed
 
 
-def _valid_manifest(dataset: dict[str, Any], home: Path, root: Path) -> dict[str, Any] | None:
+def _valid_manifest(dataset: Dataset, home: Path, root: Path) -> Manifest | None:
     """Return the checked manifest of the dataset in its home; None if it must be created."""
     remedy = _remedy(dataset, home)
     description = manifest.load_valid(home, dataset, _user_manifest_path(dataset, home, root), remedy)
@@ -162,47 +169,48 @@ def _valid_manifest(dataset: dict[str, Any], home: Path, root: Path) -> dict[str
     return description
 
 
-def _check_arguments(dataset: dict[str, Any], description: dict[str, Any], folder: Path, remedy: str) -> None:
+def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, remedy: str) -> None:
     """Raise ValueError if the dataset was created with other arguments than configured now.
 
     Arguments that only the manifest or only the configuration has belong to another version of the maker and are
     ignored.
     """
-    created = description["maker"]
-    configured = next(
-        spec for act in ("make", "adopt") if (spec := dataset.get(act)) and spec["_target_"] == created["_target_"]
-    )
-    created, configured = redact_tree(target_arguments(created)), redact_tree(target_arguments(configured))
-    changed = [
-        key for key in configured if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS
-    ]
+    maker = description.maker or {}
+    spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
+    created, configured = redact_tree(target_arguments(maker)), redact_tree(target_arguments(spec))
+    changed = {
+        key: f"dataset.{key}" if key in dataset.spec else f"dataset.make.{key}"
+        for key in configured
+        if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS
+    }
     if changed:
-        names = {key: f"dataset.{key}" if key in dataset else f"dataset.make.{key}" for key in changed}
         expected, actual = (
-            ", ".join(f"{names[key]}={format_value(of[key])}" for key in changed) for of in (configured, created)
+            ", ".join(f"{name}={format_value(arguments[key])}" for key, name in changed.items())
+            for arguments in (configured, created)
         )
         raise ValueError(f"{expected}, but {folder} was made with {actual}. {remedy}")
 
 
-def _remedy(dataset: dict[str, Any], home: Path) -> str:
+def _remedy(dataset: Dataset, home: Path) -> str:
     """Return the remedy for a home that cannot be used as it is."""
     if home.is_mount():
-        return f"A storage device is mounted there: use a folder on it, dataset.root={home / dataset['name']}."
+        return f"A storage device is mounted there: use a folder on it, dataset.root={home / dataset.name}."
     return manifest.REMEDY
 
 
-def _user_manifest_path(dataset: dict[str, Any], home: Path, root: Path) -> Path | None:
-    """Return the path of a user folder's manifest; None for a folder of ours, or a missing one."""
-    if not dataset.get("adopt") or manifest.has_manifest(home) or not home.is_dir() or not any(home.iterdir()):
+def _user_manifest_path(dataset: Dataset, home: Path, root: Path) -> Path | None:
+    """Return the path of a user folder's manifest; None for a folder made by epochmeter, or a missing one."""
+    is_made = manifest.try_read_manifest(home / MANIFEST_NAME) is not None
+    if not dataset.adopt or is_made or not home.is_dir() or not any(home.iterdir()):
         return None
     key = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
-    return root / USER_MANIFESTS / f"{dataset['name']}-{key}.json"
+    return root / USER_MANIFESTS / f"{dataset.name}-{key}.json"
 
 
-def _home_folder(dataset: dict[str, Any], root: Path) -> Path:
-    if dataset.get("root") is None:
-        raise ValueError(f"dataset={dataset['name']} needs a folder of your own: set dataset.root=.")
-    home = _resolve_path(root, dataset["root"])
+def _home_folder(dataset: Dataset, root: Path) -> Path:
+    if dataset.root is None:
+        raise ValueError(f"dataset={dataset.name} needs a folder of your own: set dataset.root=.")
+    home = _resolve_path(root, dataset.root)
     return home.resolve() if home.is_symlink() else home  # folders are created next to the target and renamed
 
 
@@ -210,51 +218,40 @@ def _resolve_path(root: Path, path: str) -> Path:
     return Path(os.path.abspath(root / Path(path).expanduser()))
 
 
-def _is_generated(dataset: dict[str, Any]) -> bool:
+def _is_generated(dataset: Dataset) -> bool:
     """Whether the dataset is generated in memory, without a folder."""
-    return not dataset.get("make") and not dataset.get("adopt")
+    return not dataset.make and not dataset.adopt
 
 
-def _generated_manifest(dataset: dict[str, Any]) -> dict[str, Any]:
+def _generated_manifest(dataset: Dataset) -> Manifest:
     """Return the manifest of a dataset that the training process generates."""
-    count = dataset.get("count", 0)
-    return {
-        "name": dataset["name"],
-        "version": dataset.get("version", 1),
-        "layout": dataset["layout"],
-        "count": count,
-        "splits": {"train": count, "val": max(1, count // 5)},
-        **{key: dataset[key] for key in ("classes", "channels") if key in dataset},
-        "source": "generated",
-        "files": 0,
-        "bytes": 0,
-        "digest": hashlib.sha256(json.dumps(dataset, sort_keys=True, default=str).encode()).hexdigest(),
-        "digest_of": "specification",
-        "folder": None,
-        "home": None,
-    }
+    count = dataset.count or 0
+    specification = json.dumps(dataset.to_dict(), sort_keys=True, default=str)
+    return Manifest(
+        name=dataset.name,
+        version=dataset.version,
+        layout=dataset.layout,
+        count=count,
+        splits={"train": count, "val": max(1, count // 5)},
+        classes=dataset.classes,
+        channels=dataset.channels,
+        source="generated",
+        files=0,
+        bytes=0,
+        digest=hashlib.sha256(specification.encode()).hexdigest(),
+        digest_of="specification",
+    )
 
 
-def check_storage(storage: dict[str, Any], root: Path) -> None:
-    """Raise ValueError if a storage outside the project is missing: created here, it would be on another disk."""
-    storage_root = _resolve_path(root, storage["root"])
-    if storage_root.parent == SHARED_MEMORY and storage_root.parent.is_dir():
-        storage_root.mkdir(exist_ok=True)  # memory is empty after a reboot
-    if Path(storage["root"]).expanduser().is_absolute() and not storage_root.is_dir():
-        raise ValueError(
-            f"`storage.root={storage['root']}` is not an existing folder. Mount the storage device, or give "
-            "an existing folder: `storage.root=/media/disk`"
-        )
-
-
-def _run_command(act: str, say: Notify, **arguments: Any) -> None:
+def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: str | bool | None) -> None:
     """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
-    command = [sys.executable, "-m", "epochmeter.datasets", act, json.dumps(arguments)]
+    text = json.dumps({"dataset": dataset.to_dict(), **arguments})
     path = os.pathsep.join(filter(None, [SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+            [sys.executable, "-m", "epochmeter.datasets", command, text],
+            env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
         try:
             for line in process.stdout or ():
                 say(line.rstrip())
@@ -265,6 +262,5 @@ def _run_command(act: str, say: Notify, **arguments: Any) -> None:
             raise
         if code != 0:
             errors.seek(0)
-            name = arguments["dataset"]["name"]
-            why = errors.read().strip() or f"{act}: cannot prepare dataset {name}: exit code {code}."
+            why = errors.read().strip() or f"{command}: cannot prepare dataset {dataset.name}: exit code {code}."
             raise (ValueError if code == 2 else RuntimeError)(why)

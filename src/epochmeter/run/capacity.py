@@ -66,9 +66,8 @@ def check_dataset_exists(dataset: Dataset, root: Path) -> None:
 
 def check_dataset_fits(dataset: Dataset, storage: Storage, root: Path) -> None:
     """Refuse a dataset that has yet to be made and is larger than the free disk space; InputError."""
-    keys = dataset.to_dict(), storage.to_dict()
-    needed, folder = space_bytes(dataset), training_folder(*keys, root)
-    if needed is None or folder is None or peek_manifest(*keys, root):
+    needed, folder = space_bytes(dataset), training_folder(dataset, storage, root)
+    if needed is None or folder is None or peek_manifest(dataset, storage, root):
         return
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free

@@ -166,7 +166,7 @@ def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, course: SweepPro
     """
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
-    plan.describe(dataset=prepare_dataset(job.dataset.to_dict(), job.storage.to_dict(), ROOT, terminal.info))
+    plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
     terminal.stage()
     check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
     cool_down(plan, outcome, terminal, course)

@@ -227,10 +227,10 @@ def _shared_devices(order: RunRequest, facts: Mapping[str, str | None]) -> list[
 
 def _medium_mismatch(job: Job) -> str | None:
     """What the data would lie on where that is not the storage asked for; ValueError where there is none."""
-    folder, asked = training_folder(job.dataset.to_dict(), job.storage.to_dict(), ROOT), job.storage.medium
+    folder, asked = training_folder(job.dataset, job.storage, ROOT), job.storage.medium
     if asked is None or folder is None:
         return None
-    check_storage(job.storage.to_dict(), ROOT)
+    check_storage(job.storage, ROOT)
     disk = disk_of(folder)
     return None if satisfies(asked, disk) else f"{folder} is on {disk.medium}"
 
@@ -296,7 +296,7 @@ def _run_metadata(order: RunRequest, rehearsal: list[str], nodes: int, models: l
         "number": order.number,
         "of_sweep": order.of_sweep,
         "name": _display_name(order),
-        **_identities(job, dataset_checksum(job.dataset.to_dict(), job.storage.to_dict(), ROOT), nodes, models),
+        **_identities(job, dataset_checksum(job.dataset, job.storage, ROOT), nodes, models),
         "choices": order.choices,
         "overrides": order.overrides,
         "command": command_line(),

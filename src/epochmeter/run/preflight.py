@@ -20,7 +20,7 @@ from epochmeter.config.schema import INSTANTIATED_GROUPS, Device, Job, Precision
 from epochmeter.config.suggestions import check_names, check_types
 from epochmeter.config.validation import check_values
 from epochmeter.console.progress import track_items
-from epochmeter.datasets import manifest
+from epochmeter.datasets.manifest import without_secrets
 from epochmeter.datasets.ready import peek_manifest
 from epochmeter.machine import host
 from epochmeter.results.throughput import check_length
@@ -110,12 +110,10 @@ def process_ranks(strategy: Strategy) -> int:
 def training_samples(job: Job) -> int | None:
     """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
     dataset = job.dataset
-    found = peek_manifest(dataset.to_dict(), job.storage.to_dict(), ROOT)
-    if not found or manifest.without_secrets(found.get("maker", dataset.make)) != manifest.without_secrets(
-        dataset.make
-    ):
+    manifest = peek_manifest(dataset, job.storage, ROOT)
+    if not manifest or manifest.maker != without_secrets(dataset.make):
         return None  # of a user's folder the note may be older than what lies there
-    return found["splits"]["train"] if found.get("version", 1) == dataset.version else None
+    return manifest.splits["train"] if manifest.version == dataset.version else None
 
 
 def check_constructible(job: Job, overrides: Sequence[str]) -> None:

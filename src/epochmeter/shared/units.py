@@ -1,4 +1,6 @@
-"""Units that the controller and the training process share."""
+"""Units and names that the controller and the training process share."""
 
 NANOSECOND = 1e-9
 """In seconds."""
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+"""Extensions of image files, in lower case."""

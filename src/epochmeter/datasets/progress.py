@@ -1,0 +1,46 @@
+"""Progress messages of activities that take long."""
+
+import time
+from collections.abc import Callable
+
+Notify = Callable[[str], object]
+"""Receives one message."""
+INTERVAL_S = 2.0
+"""Shortest time between two messages."""
+MB = "MB"
+"""Unit of amounts in bytes."""
+
+
+class Progress:
+    """Reports the progress of one activity, with the time left, at most every few seconds.
+
+    Args:
+        activity: Such as `unpacking cifar.tar`.
+        say: Receives the messages.
+        total: Amount of work; None: unknown.
+        unit: What is counted; with `MB`, amounts are given in bytes.
+    """
+
+    def __init__(self, activity: str, say: Notify, total: int | None = None, unit: str = "files") -> None:
+        self._activity, self._say, self._total, self._unit = activity, say, total, unit
+        self._start_s = self._reported_s = time.monotonic()
+
+    def update(self, done: int) -> None:
+        """Report that this amount of the work is done."""
+        now_s = time.monotonic()
+        if now_s - self._reported_s < INTERVAL_S:
+            return
+        self._reported_s = now_s
+        passed_s = now_s - self._start_s
+        message = f"{self._activity}: {self._number(done)}"
+        if self._total:
+            message += f" of {self._number(self._total)}"
+        message += f" {self._unit}"
+        if self._unit == MB:
+            message += f", {done / 1e6 / passed_s:.1f} MB/s"
+        if self._total and done:
+            message += f", {passed_s * (self._total / done - 1):.0f} s left"
+        self._say(message)
+
+    def _number(self, amount: int) -> str:
+        return f"{amount / 1e6:.0f}" if self._unit == MB else str(amount)
