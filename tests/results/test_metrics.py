@@ -170,8 +170,8 @@ def written(tmp_path, gpu_memory, by_phase):
         names = {name for window in windows for name in window["metrics"]}
         names |= summarize(windows, record.steps(), job).keys()
         names |= measure_throughput(windows, record.steps(), job).metrics.keys()
-        learner = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
-        return names | run_metrics({**RUN, "model": learner.facts()}).keys() | {POWER, LOSS}
+        trainer = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
+        return names | run_metrics({**RUN, "model": trainer.model_stats()}).keys() | {POWER, LOSS}
 
     return lambda meter: run(meter, 1) | run(meter, 2)
 

@@ -1,4 +1,4 @@
-"""What ranks do in test_strategy: a program in the environment that torchrun makes, `python ranked.py FOLDER`."""
+"""The ranks of test_strategy: `python ranked.py FOLDER`, in an environment as torchrun sets it."""
 
 import json
 import os
@@ -26,7 +26,7 @@ EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
 
 
 class Numbers:
-    """Samples that are told apart by their input."""
+    """Samples of random inputs."""
 
     def __init__(self, count, nap_s=0.0):
         self.inputs = torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
@@ -47,13 +47,13 @@ def model(*layers):
 
 
 class Trained:
-    """A model on the CPU with what it learns by, as the worker's Learner is one."""
+    """Stands in for the Trainer: a small model and its optimizer."""
 
     device = torch.device("cpu")
 
     def __init__(self, strategy, *layers):
         self.model = model(*layers)
-        self.wrapped, self.judged = strategy.wrap(self.model, self.device)
+        self.wrapped, self.validation = strategy.wrap(self.model, self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
 
     def move(self, batch):
@@ -63,14 +63,14 @@ class Trained:
         return self.optimizer.param_groups[0]["lr"]
 
     def train_epoch(self, batches):
-        tally = EpochStats(TASK, self.device)
-        train(self.wrapped, batches, TASK, self.optimizer, tally, NullContext(), NullScaler())
-        return tally
+        stats = EpochStats(TASK, self.device)
+        train(self.wrapped, batches, TASK, self.optimizer, stats, NullContext(), NullScaler())
+        return stats
 
     def evaluate_epoch(self, batches):
-        tally = EpochStats(TASK, self.device)
-        evaluate(self.judged, batches, TASK, tally, NullContext())
-        return tally
+        stats = EpochStats(TASK, self.device)
+        evaluate(self.validation, batches, TASK, stats, NullContext())
+        return stats
 
 
 def loader(strategy, samples, batch, shuffled=True):
@@ -80,7 +80,7 @@ def loader(strategy, samples, batch, shuffled=True):
 
 
 class Controller:
-    """Keeps the first rank's messages as the lines that are sent, and lets it go on."""
+    """Keeps the requests of the first rank as lines."""
 
     def __init__(self):
         self.lines = []
@@ -93,8 +93,8 @@ class Controller:
         pass
 
 
-def measured(strategy, folder, trained, batches, judged):
-    """The messages of EPOCHS epochs of training, each followed by an evaluation."""
+def measured(strategy, folder, trained, batches, validation):
+    """Return the requests of EPOCHS epochs of training, each followed by an evaluation."""
     controller = Controller()
     windows = WindowRunner(
         Record(folder),
@@ -106,7 +106,7 @@ def measured(strategy, folder, trained, batches, judged):
     )
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
-        windows.val(epoch, judged)
+        windows.val(epoch, validation)
     return controller.lines
 
 
@@ -114,32 +114,32 @@ def main(folder):
     torch.set_num_threads(1)
     strategy = Distributed(2, "torchrun", 60)
     strategy.device("cpu")
-    said = {
-        "facts": strategy.facts(),
-        "shared": strategy.broadcast(strategy.rank + 7),
+    results = {
+        "description": strategy.describe(),
+        "broadcast": strategy.broadcast(strategy.rank + 7),
         "gathered": strategy.all_gather(f"rank {strategy.rank}"),
     }
 
     trained = Trained(strategy)
-    batches, judged = loader(strategy, Numbers(SAMPLES), 4), loader(strategy, Numbers(7), 2, shuffled=False)
-    said["heard"] = measured(strategy, folder, trained, batches, judged)
-    said["weights"] = [weight.tolist() for weight in trained.model.parameters()]
+    batches, validation = loader(strategy, Numbers(SAMPLES), 4), loader(strategy, Numbers(7), 2, shuffled=False)
+    results["windows"] = measured(strategy, folder, trained, batches, validation)
+    results["weights"] = [weight.tolist() for weight in trained.model.parameters()]
 
     normed = Trained(strategy, nn.BatchNorm1d(8))
     normed.train_epoch(loader(strategy, Numbers(SAMPLES), 4))
     means = [normed.model[1].running_mean.tolist()]
     strategy.broadcast_buffers(normed.model)
-    said["means"] = [*means, normed.model[1].running_mean.tolist()]
-    said["judged"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
+    results["means"] = [*means, normed.model[1].running_mean.tolist()]
+    results["validation"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
 
     nap_s = NAP_S if strategy.rank == 1 else 0.0
     slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
     controller = Controller()
     connection = RankedConnection(controller, strategy)
     WindowRunner(Record(folder), connection, Clock(HostTimeline()), trained, strategy, SuspendCounter()).epoch(0, slow)
-    said["slow"] = controller.lines
+    results["slow"] = controller.lines
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
-        json.dump(said, file)
+        json.dump(results, file)
     strategy.close()
 
 

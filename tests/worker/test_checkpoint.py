@@ -1,5 +1,3 @@
-"""What is written between epochs, and brings back what was learned and every random number to come."""
-
 import random
 import zipfile
 from types import SimpleNamespace
@@ -36,39 +34,39 @@ IMAGES = Classification(auxiliary=0)
 
 
 class Rank(Single):
-    """One of several ranks, and what the others tell or are told."""
+    """One of two ranks, with the value of the other rank."""
 
-    def __init__(self, rank, told=None):
+    def __init__(self, rank, other=None):
         super().__init__(2)
-        self.rank, self.told = rank, told
+        self.rank, self.other = rank, other
 
-    def all_gather(self, told):
-        return [told, self.told] if self.rank == 0 else [self.told, told]
+    def all_gather(self, value):
+        return [value, self.other] if self.rank == 0 else [self.other, value]
 
-    def broadcast(self, told):
-        return told if self.rank == 0 else self.told
+    def broadcast(self, value):
+        return value if self.rank == 0 else self.other
 
 
 def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
-    """A worker's parts as they are before training: learner, batches and checkpoint, as the seed has them."""
+    """Return trainer, loader and checkpoint as they are before training."""
     rng.seed_all(0)
     strategy = strategy or Single(1)
-    learner = Trainer({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
+    trainer = Trainer({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
     loader = make_timed_loader(range(12), order, 4, generators=[shuffled])
-    checkpoint = Checkpoint(Record(folder), learner, (loader,), strategy, every)
-    return SimpleNamespace(learner=learner, loader=loader, checkpoint=checkpoint)
+    checkpoint = Checkpoint(Record(folder), trainer, (loader,), strategy, every)
+    return SimpleNamespace(trainer=trainer, loader=loader, checkpoint=checkpoint)
 
 
 def epoch(worker):
-    """Trains on samples drawn by the loader's numbers, noise by torch's; the losses and a number of each kind."""
+    """Train an epoch; return its losses, order and learning rate, and a number of each random generator."""
     images, labels = IMAGES.example(DIGITS, 12, torch.Generator().manual_seed(1))
     order = [index for indices in worker.loader.loader.sampler for index in indices]
     noisy = [images[[index]] + torch.randn(1) for index in order]
-    tally = worker.learner.train_epoch([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
-    worker.learner.step_scheduler()
-    return tally.losses(), order, random.random(), numpy.random.rand(), worker.learner.learning_rate()
+    stats = worker.trainer.train_epoch([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
+    worker.trainer.step_scheduler()
+    return stats.losses(), order, random.random(), numpy.random.rand(), worker.trainer.learning_rate()
 
 
 @pytest.fixture
@@ -79,16 +77,16 @@ def folder(tmp_path):
 
 
 def resumed(folder):
-    """The record as the steward leaves it where the run is to go on."""
+    """Mark the run as resumed."""
     Record(folder).describe({}, {"record_id": "this run", "resumed": [{"epoch": 2}]})
     return folder
 
 
 def test_resumed_training_equals_uninterrupted_training(folder):
-    whole = start(folder)
-    epochs = [epoch(whole) for _ in range(2)]
-    whole.checkpoint.write(2, ended=False)
-    epochs += [epoch(whole) for _ in range(2)]
+    first = start(folder)
+    epochs = [epoch(first) for _ in range(2)]
+    first.checkpoint.write(2, ended=False)
+    epochs += [epoch(first) for _ in range(2)]
 
     second = start(resumed(folder))
     assert second.checkpoint.resume() == (2, False)
@@ -109,12 +107,12 @@ def test_fresh_run_ignores_an_existing_checkpoint(folder):
 @pytest.mark.parametrize(("every", "written"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3]), (None, [])])
 def test_checkpoint_is_written_every_n_epochs(folder, every, written):
     checkpoint = start(folder, every=every).checkpoint
-    found = []
+    epochs_written = []
     for epochs in range(1, 5):
         checkpoint.write(epochs, ended=False)
-        told = Record(folder).checkpoint()
-        found += [epochs] if told and told["epochs"] == epochs else []
-    assert found == written
+        metadata = Record(folder).checkpoint()
+        epochs_written += [epochs] if metadata and metadata["epochs"] == epochs else []
+    assert epochs_written == written
 
 
 def test_metadata_is_readable_without_torch_and_no_partial_file_is_left(folder):
@@ -153,7 +151,7 @@ def test_unreadable_checkpoint_is_an_error(folder):
 
 
 class Program:
-    """What runs a command as it is unpickled by pickle itself."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -174,10 +172,10 @@ def test_loading_executes_no_code_from_the_file(folder):
 )
 def test_state_of_other_schedules_is_restored(folder, schedule):
     job = {"_target_": f"torch.optim.lr_scheduler.{schedule['name']}", **schedule}
-    whole = start(folder, scheduler=job)
-    epoch(whole)
-    whole.checkpoint.write(1, ended=False)
-    following = epoch(whole)
+    first = start(folder, scheduler=job)
+    epoch(first)
+    first.checkpoint.write(1, ended=False)
+    following = epoch(first)
     second = start(resumed(folder), scheduler=job)
     assert second.checkpoint.resume() == (1, False)
     assert epoch(second) == following
@@ -186,13 +184,13 @@ def test_state_of_other_schedules_is_restored(folder, schedule):
 def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):
     second = start(folder, Rank(1))
     torch.manual_seed(7)
-    told = []
-    second.checkpoint._strategy.all_gather = lambda own: told.append(own) or [None, own]
+    states = []
+    second.checkpoint._strategy.all_gather = lambda own: states.append(own) or [None, own]
     second.checkpoint.write(1, ended=False)
     drawn = torch.rand(3)
     assert not (folder / CHECKPOINT).exists()
 
-    start(folder, Rank(0, told[0])).checkpoint.write(1, ended=False)
+    start(folder, Rank(0, states[0])).checkpoint.write(1, ended=False)
     elsewhere = folder / "elsewhere"  # another node's folder, with no checkpoint in it
     elsewhere.mkdir()
     again = start(elsewhere, Rank(1, torch.load(folder / CHECKPOINT)))
@@ -207,4 +205,4 @@ def test_checkpoint_has_the_unwrapped_model(folder):
 
     start(folder, Wrapping(1)).checkpoint.write(1, ended=False)
     names = torch.load(folder / CHECKPOINT)["learner"]["model"]
-    assert names.keys() == start(folder).learner.model.state_dict().keys()
+    assert names.keys() == start(folder).trainer.model.state_dict().keys()

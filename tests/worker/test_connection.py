@@ -68,19 +68,19 @@ def controller(listener, connection):
 
 
 def alive(pid):
-    """Whether a process is there and runs; one that is dead but not yet buried is not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
 
 
-def test_a_message_is_one_line_of_json(connection, controller):
+def test_message_is_one_line_of_json(connection, controller):
     connection.send(TraceFailed("zwölf\nlines"))
     assert json.loads(controller.lines.readline()) == {"kind": "TraceFailed", "reason": "zwölf\nlines"}
 
 
-def test_a_request_waits_for_the_reply(connection, controller):
+def test_request_waits_for_the_reply(connection, controller):
     replies = []
     asking = threading.Thread(target=lambda: replies.append(connection.request(WindowClosed(1, 2))))
     asking.start()
@@ -91,13 +91,13 @@ def test_a_request_waits_for_the_reply(connection, controller):
     assert replies == [Proceed(stop=True)]
 
 
-def test_a_controller_that_is_gone_ends_the_worker(connection, controller):
+def test_closed_connection_ends_the_process(connection, controller):
     controller.gone()
     with pytest.raises((SystemExit, BrokenPipeError)):
         connection.request(Trained())
 
 
-def test_a_controller_that_goes_instead_of_answering_ends_the_worker(connection, controller):
+def test_controller_that_exits_instead_of_replying_ends_the_process(connection, controller):
     controller_goes = threading.Thread(
         target=lambda: (controller.received(), controller.connection.shutdown(socket.SHUT_RDWR))
     )
@@ -107,17 +107,17 @@ def test_a_controller_that_goes_instead_of_answering_ends_the_worker(connection,
     controller_goes.join(5)
 
 
-def test_progress_is_told_twice_a_second_at_most(connection, controller):
+def test_progress_is_sent_at_most_twice_per_second(connection, controller):
     for step in range(1, 2001):  # a step each millisecond, from some moment on
         connection.progress(step, now_ns=7_000_000_000 + step * 1_000_000)
     connection.send(Finished())
-    told = []
+    steps = []
     while isinstance(message := controller.received(), Progress):
-        told.append(message.steps)
-    assert told == [1, 501, 1001, 1501]
+        steps.append(message.steps)
+    assert steps == [1, 501, 1001, 1501]
 
 
-def test_a_controller_that_is_stopped_and_reads_nothing_holds_up_no_training(connection, controller):
+def test_stopped_controller_does_not_delay_training(connection, controller):
     def train():
         for step in range(1, 10_001):  # more than a socket has room for
             connection.progress(step, now_ns=step * HALF_A_SECOND_NS)
@@ -126,60 +126,59 @@ def test_a_controller_that_is_stopped_and_reads_nothing_holds_up_no_training(con
     training.start()
     training.join(30)
     assert not training.is_alive()
-    told = threading.Thread(target=connection.send, args=(Finished(),), daemon=True)
-    told.start()  # that waits until there is room for it
+    threading.Thread(target=connection.send, args=(Finished(),), daemon=True).start()  # waits for room in the socket
     steps = []
     while isinstance(message := controller.received(), Progress):
         steps.append(message.steps)
-    assert steps == list(range(1, len(steps) + 1)), "those that there was room for, each of them whole"
+    assert steps == list(range(1, len(steps) + 1))
     assert message == Finished()
 
 
-def test_what_goes_with_progress_is_asked_for_only_when_it_is_told(connection, controller):
-    asked = []
+def test_loss_is_read_only_when_progress_is_sent(connection, controller):
+    reads = []
     for step in range(1, 1001):
-        connection.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, last_loss=lambda: asked.append(1) or 0.5)
-    assert len(asked) == 2
-    assert [controller.received().loss for _ in asked] == [0.5, 0.5]
+        connection.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, last_loss=lambda: reads.append(1) or 0.5)
+    assert len(reads) == 2
+    assert [controller.received().loss for _ in reads] == [0.5, 0.5]
 
 
-def test_a_slow_step_is_told_at_once(connection, controller):
+def test_slow_step_is_reported_at_once(connection, controller):
     connection.progress(1, now_ns=7 * HALF_A_SECOND_NS)
     connection.progress(2, now_ns=8 * HALF_A_SECOND_NS)
     assert [controller.received().steps for _ in range(2)] == [1, 2]
 
 
 class Ranks:
-    """A strategy of two ranks that have all come, and what the other tells."""
+    """A strategy of two ranks, with the value of the other rank."""
 
-    def __init__(self, rank, told, speaks=None):
-        self.rank, self.told, self.met = rank, told, 0
-        self.speaks = rank == 0 if speaks is None else speaks
+    def __init__(self, rank, other, is_node_leader=None):
+        self.rank, self.other, self.broadcasts = rank, other, 0
+        self.is_node_leader = rank == 0 if is_node_leader is None else is_node_leader
 
-    def broadcast(self, told):
-        self.met += 1
+    def broadcast(self, value):
+        self.broadcasts += 1
 
-    def all_gather(self, told):
-        return [self.told, told] if self.rank else [told, self.told]
+    def all_gather(self, value):
+        return [self.other, value] if self.rank else [value, self.other]
 
 
-def test_of_ranks_the_first_asks_once_all_have_come_and_its_answer_is_alls(connection, controller):
+def test_first_rank_sends_the_request_and_all_ranks_get_the_reply(connection, controller):
     controller.replies(Proceed(stop=True))
     first, second = Ranks(0, None), Ranks(1, Proceed(stop=True))
     assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == Proceed(stop=True)
-    assert first.met == 1
+    assert first.broadcasts == 1
     assert RankedConnection(None, second).request(WindowClosed(3, 4)) == Proceed(stop=True)
     assert controller.received() == WindowClosed(1, 2)
 
 
-def test_the_first_rank_of_each_node_asks_its_own_controller_and_all_hear_all_answers(connection, controller):
+def test_each_node_leader_sends_the_request_and_all_ranks_get_all_replies(connection, controller):
     other_node = NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [])
     controller.replies(other_node)
-    second = Ranks(1, Proceed(), speaks=True)
+    second = Ranks(1, Proceed(), is_node_leader=True)
     assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
 
 
-def test_of_ranks_the_first_alone_tells_of_progress(connection, controller):
+def test_only_the_first_rank_reports_progress(connection, controller):
     for ranks in (RankedConnection(None, Ranks(1, None)), RankedConnection(connection, Ranks(0, None))):
         ranks.progress(3, now_ns=HALF_A_SECOND_NS)
     assert controller.received() == Progress(3)
@@ -200,7 +199,7 @@ time.sleep(60)
 """
 
 
-def test_a_worker_dies_with_its_parent_however_that_ends():
+def test_process_dies_with_its_killed_parent():
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD],
         stdout=subprocess.PIPE,

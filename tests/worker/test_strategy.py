@@ -1,4 +1,4 @@
-"""Strategies, and what two real ranks come to by gloo: held against one process that trains on the same samples."""
+"""Strategies; two real ranks over gloo are compared with one process that trains on the same samples."""
 
 import json
 import os
@@ -29,43 +29,43 @@ def order(count, seed=0):
 
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
 def test_training_shards_have_equal_sizes_and_cover_all_samples(count, ranks):
-    shards = [list(Shard(order(count), rank, ranks, filled=True)) for rank in range(ranks)]
+    shards = [list(Shard(order(count), rank, ranks, padded=True)) for rank in range(ranks)]
     assert {len(shard) for shard in shards} == {-(-count // ranks)}
     assert set().union(*shards) == set(range(count))
-    assert all(len(Shard(order(count), rank, ranks, filled=True)) == len(shards[rank]) for rank in range(ranks))
+    assert all(len(Shard(order(count), rank, ranks, padded=True)) == len(shards[rank]) for rank in range(ranks))
 
 
 def test_shards_match_torchs_distributed_sampler():
-    theirs = [list(DistributedSampler(range(13), 4, rank, shuffle=False)) for rank in range(4)]
-    assert [list(Shard(range(13), rank, 4, filled=True)) for rank in range(4)] == theirs
+    expected = [list(DistributedSampler(range(13), 4, rank, shuffle=False)) for rank in range(4)]
+    assert [list(Shard(range(13), rank, 4, padded=True)) for rank in range(4)] == expected
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
 def test_evaluation_shards_do_not_overlap(count, ranks):
     own = Single(1).shard(range(count), None)
-    shards = [Shard(own, rank, ranks, filled=False) for rank in range(ranks)]
+    shards = [Shard(own, rank, ranks, padded=False) for rank in range(ranks)]
     assert sorted(sample for shard in shards for sample in shard) == list(range(count))
     assert [len(shard) for shard in shards] == [len(list(shard)) for shard in shards]
 
 
 def test_order_changes_per_epoch_and_depends_only_on_the_seed():
-    shard, again = (Shard(order(50), 0, 2, filled=True) for _ in range(2))
+    shard, again = (Shard(order(50), 0, 2, padded=True) for _ in range(2))
     first, second = list(shard), list(shard)
     assert first != second
     assert [list(again), list(again)] == [first, second]
-    assert list(Shard(order(50, seed=1), 0, 2, filled=True)) != first
+    assert list(Shard(order(50, seed=1), 0, 2, padded=True)) != first
 
 
 def test_two_ranks_together_see_the_batches_of_one_rank_with_twice_the_batch_size():
     alone = list(order(24))
-    first, second = (list(Shard(order(24), rank, 2, filled=True)) for rank in range(2))
+    first, second = (list(Shard(order(24), rank, 2, padded=True)) for rank in range(2))
     assert {*first[:4], *second[:4]} == set(alone[:8])
 
 
 def test_data_parallel_with_fewer_than_two_gpus_uses_one_device():
     model, strategy = ranked.model(), Parallel(None)
     assert strategy.wrap(model, torch.device("cpu")) == (model, model)
-    assert strategy.facts() == {"gpus": []}
+    assert strategy.describe() == {"gpus": []}
     assert (strategy.rank, strategy.ranks) == (0, 1)
 
 
@@ -92,7 +92,7 @@ def test_rank_seeds_are_unique_across_seeds():
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What each of two ranks says, and the record that they leave."""
+    """Results of two ranks, and their record."""
     folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -115,17 +115,17 @@ def ranks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """One process on the same samples in the same order, its batch that of both ranks together."""
+    """One process on the same samples in the same order, with the global batch size."""
     strategy = Single(1)
     trained = Trained(strategy)
     batches = ranked.loader(strategy, Numbers(SAMPLES), 8)
-    judged = ranked.loader(strategy, Numbers(7), 2, shuffled=False)
+    validation = ranked.loader(strategy, Numbers(7), 2, shuffled=False)
     record = Record(tmp_path_factory.mktemp("alone"))
-    return trained, ranked.measured(strategy, record.folder, trained, batches, judged), record
+    return trained, ranked.measured(strategy, record.folder, trained, batches, validation), record
 
 
-def windows(heard):
-    return [merge_ranks(message.ranks) for message in messages(heard) if isinstance(message, WindowMeasured)]
+def windows(lines):
+    return [merge_ranks(message.ranks) for message in messages(lines) if isinstance(message, WindowMeasured)]
 
 
 def messages(lines):
@@ -134,9 +134,9 @@ def messages(lines):
 
 def test_broadcast_and_gather_reach_all_ranks(ranks):
     first, second = ranks[0]
-    assert [first["shared"], second["shared"]] == [7, 7]
+    assert [first["broadcast"], second["broadcast"]] == [7, 7]
     assert first["gathered"] == second["gathered"] == ["rank 0", "rank 1"]
-    assert first["facts"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
+    assert first["description"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
 
 
 def test_node_reports_its_own_gpus(monkeypatch):
@@ -146,45 +146,45 @@ def test_node_reports_its_own_gpus(monkeypatch):
     monkeypatch.setattr(strategies, "gpu_uuid", lambda device: "mine")
     strategy = Distributed(2, "torchrun", 30)
     strategy._device, strategy._backend = torch.device("cuda", 0), "nccl"
-    monkeypatch.setattr(strategy, "all_gather", lambda told: [[(0, "another node's")], told])
-    found = strategy.facts()
-    assert (found["gpus"], found["gpus_here"]) == (["another node's", "mine"], ["mine"])
+    monkeypatch.setattr(strategy, "all_gather", lambda own: [[(0, "another node's")], own])
+    description = strategy.describe()
+    assert (description["gpus"], description["gpus_here"]) == (["another node's", "mine"], ["mine"])
 
 
 def test_ddp_trains_like_one_process_with_the_global_batch(ranks, alone):
     (first, second), trained = ranks[0], alone[0]
     assert first["weights"] == second["weights"]
-    for ours, theirs in zip(first["weights"], trained.model.parameters(), strict=True):
-        torch.testing.assert_close(torch.tensor(ours), theirs.detach(), rtol=1e-5, atol=1e-6)
+    for weights, expected in zip(first["weights"], trained.model.parameters(), strict=True):
+        torch.testing.assert_close(torch.tensor(weights), expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_losses_cover_the_samples_of_all_ranks(ranks, alone):
     (first, _), record = ranks
-    _, heard, reference = alone
+    _, lines, reference = alone
     count = EPOCHS * SAMPLES // 8
     assert list(record.losses())[:count] == pytest.approx(list(reference.losses()), rel=1e-5)
-    ours, theirs = windows(first["heard"]), windows(heard)
-    assert [window.loss for window in ours] == pytest.approx([window.loss for window in theirs], rel=1e-5)
-    assert [window.accuracy for window in ours] == [window.accuracy for window in theirs]
-    assert [window.parts["samples"] for window in ours] == [24, 7, 24, 7]
+    actual, expected = windows(first["windows"]), windows(lines)
+    assert [window.loss for window in actual] == pytest.approx([window.loss for window in expected], rel=1e-5)
+    assert [window.accuracy for window in actual] == [window.accuracy for window in expected]
+    assert [window.parts["samples"] for window in actual] == [24, 7, 24, 7]
 
 
 def test_only_rank_0_writes_steps(ranks, alone):
     (first, second), record = ranks
-    assert [type(message) for message in messages(first["heard"])] == [
+    assert [type(message) for message in messages(first["windows"])] == [
         WindowOpening,
         WindowClosed,
         WindowMeasured,
     ] * 2 * EPOCHS
-    assert second["heard"] == []
+    assert second["windows"] == []
     assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
 
 
 def test_all_ranks_start_before_any_ends(ranks):
     """An evaluation may be over in less than the other rank takes to begin: nothing passes between them there."""
-    heard = messages(ranks[0][0]["heard"])
-    windows = [message.window for message in heard if isinstance(message, WindowOpening)]
-    measured = [message for message in heard if isinstance(message, WindowMeasured)]
+    received = messages(ranks[0][0]["windows"])
+    windows = [message.window for message in received if isinstance(message, WindowOpening)]
+    measured = [message for message in received if isinstance(message, WindowMeasured)]
     trained = [message for window, message in zip(windows, measured, strict=True) if window == "epoch"]
     assert len(trained) == EPOCHS
     for message in trained:
@@ -196,7 +196,7 @@ def test_evaluation_uses_rank_0_buffers_and_uneven_shards_do_not_hang(ranks):
     first, second = ranks[0]
     assert first["means"][0] != second["means"][0]
     assert first["means"][1] == second["means"][1] == first["means"][0]
-    assert (first["judged"]["weight"], second["judged"]["weight"]) == (3, 2)
+    assert (first["validation"]["weight"], second["validation"]["weight"]) == (3, 2)
 
 
 def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):

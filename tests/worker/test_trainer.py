@@ -1,4 +1,4 @@
-"""A learner learns as its job says."""
+"""Training as configured."""
 
 import copy
 
@@ -27,7 +27,7 @@ JOB = {
 IMAGES = Classification(auxiliary=0)
 
 
-def learner(**keys):
+def make_trainer(**keys):
     torch.manual_seed(0)
     return Trainer({**JOB, **keys}, IMAGES, Single(1), CPU)
 
@@ -39,7 +39,7 @@ def batches():
 
 
 def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
-    ours = learner()
+    ours = make_trainer()
     by_hand = copy.deepcopy(ours.model).train()
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
     for _ in range(2):
@@ -57,23 +57,23 @@ def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
 
 @pytest.mark.parametrize("keys", [{"precision": "bf16"}, {"channels_last": True}, {"batch": 8}], ids=str)
 def test_initial_weights_depend_only_on_the_seed(keys):
-    begun, other = learner().model.state_dict(), learner(**keys).model.state_dict()
+    begun, other = make_trainer().model.state_dict(), make_trainer(**keys).model.state_dict()
     assert all(torch.equal(other[name], value) for name, value in begun.items())
 
 
 def test_learning_rate_is_scaled_as_configured():
-    assert learner(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
+    assert make_trainer(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
 def test_reduced_precision_trains_similarly(batches, keys):
-    plain, other = learner(), learner(**keys)
+    plain, other = make_trainer(), make_trainer(**keys)
     losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
 def test_channels_last_images_stay_channels_last(batches):
-    ours = learner(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
+    ours = make_trainer(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
                    model={**JOB["model"], "channels": 3})  # fmt: skip
     images, labels = ours.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
     assert images.is_contiguous(memory_format=torch.channels_last)
@@ -93,10 +93,10 @@ def test_channels_last_without_images_is_rejected():
 
 def test_unknown_optimizer_argument_lists_its_parameters():
     with pytest.raises(ValueError, match=r"torch\.optim\.SGD .* 'lrr'\. Its parameters: lr, momentum"):
-        learner(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
+        make_trainer(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
 
 
 @pytest.mark.system
 def test_compiled_model_trains_equally(batches):
-    losses = [each.train_epoch(batches).losses() for each in (learner(), learner(compile=True))]
+    losses = [each.train_epoch(batches).losses() for each in (make_trainer(), make_trainer(compile=True))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,5 +1,3 @@
-"""What a window hands over of what its loader told."""
-
 import itertools
 import math
 from types import SimpleNamespace
@@ -19,7 +17,7 @@ from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.windows import WindowRunner
 
 NEVER = SimpleNamespace(count=0)
-"""The pauses of a process that has none."""
+"""Suspensions of a process that is never suspended."""
 
 
 class Controller:
@@ -43,105 +41,77 @@ class Holed(list):
         return torch.zeros(1), index
 
 
-def seen(batches):
-    tally = EpochStats(Classification(auxiliary=0), "cpu")
+def consume(batches):
+    stats = EpochStats(Classification(auxiliary=0), "cpu")
     for _, targets in batches:
-        tally.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
-    return tally
+        stats.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
+    return stats
 
 
 @pytest.fixture
-def measure(tmp_path):
-    """measure(window, skip) -> what the controller is told of it."""
+def runner(tmp_path):
+    """runner(...): a WindowRunner with its controller and trainer."""
 
-    def measured(window, skip):
-        controller, learner = (
-            Controller(),
-            SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
-        )
-        learner.train_epoch = learner.evaluate_epoch = seen
-        learner.learning_rate = lambda: 0.01
-        samples = TimedDataset(
-            lambda transform: Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5, None, skip=skip
-        )
-        loader = make_timed_loader(samples, range(5), 2)
-        windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER)
-        getattr(windows, window)(0, loader)
-        (rank,) = controller.requests[WindowMeasured].ranks
-        return rank
+    def make(suspends=NEVER, until=math.inf):
+        controller = Controller()
+        trainer = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+        trainer.train_epoch = trainer.evaluate_epoch = consume
+        trainer.learning_rate = lambda: 0.01
+        clock = Clock(HostTimeline())
+        windows = WindowRunner(Record(tmp_path), controller, clock, trainer, Single(1), suspends, until)
+        return windows, controller, trainer
 
-    return measured
+    return make
 
 
-@pytest.mark.parametrize("window", ["epoch", "val"])
-def test_samples_that_are_left_out_are_counted_and_named_in_training_and_in_evaluation(measure, window):
-    told = measure(window, skip=True)
-    assert told.parts["skipped_samples"] == 1
-    assert told.parts["samples"] == 4
-    assert told.bad == ["2.png"]
+def measure(runner, window, skip):
+    """Return the measurements of a window over five samples, of which one is bad if bad ones are skipped."""
+    samples = Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5
+    windows, controller, _ = runner()
+    timed = TimedDataset(lambda transform: samples, None, skip=skip)
+    getattr(windows, window)(0, make_timed_loader(timed, range(5), 2))
+    (rank,) = controller.requests[WindowMeasured].ranks
+    return rank
 
 
 @pytest.mark.parametrize("window", ["epoch", "val"])
-def test_where_none_may_be_left_out_none_is_counted(measure, window):
-    assert "skipped_samples" not in measure(window, skip=False).parts
+def test_skipped_samples_are_counted_and_named(runner, window):
+    rank = measure(runner, window, skip=True)
+    assert rank.parts["skipped_samples"] == 1
+    assert rank.parts["samples"] == 4
+    assert rank.bad == ["2.png"]
+    assert "skipped_samples" not in measure(runner, window, skip=False).parts
 
 
-def test_what_the_loader_took_is_told_of_training(measure):
-    parts = {"loader_read_s", "loader_preprocess_s", "data_stall_model_s"}
-    assert parts <= measure("epoch", skip=False).parts.keys()
-    assert not parts & measure("val", skip=False).parts.keys()
-
-
-def test_an_epoch_is_told_with_the_learning_rate_that_it_had(measure):
-    assert measure("epoch", skip=False).parts["learning_rate"] == 0.01
-    assert "learning_rate" not in measure("val", skip=False).parts
+def test_loader_times_and_learning_rate_are_reported_for_training_only(runner):
+    names = {"loader_read_s", "loader_preprocess_s", "data_stall_model_s", "learning_rate"}
+    training = measure(runner, "epoch", skip=False).parts
+    assert names <= training.keys()
+    assert training["learning_rate"] == 0.01
+    assert not names & measure(runner, "val", skip=False).parts.keys()
 
 
 class Steps(list):
-    """A loader of so many steps, that may be cut short."""
+    """A loader of a few steps that can be limited."""
 
     bad = ()
-    most = None
+    max_steps = None
 
     def __len__(self):
-        return super().__len__() if self.most is None else self.most
+        return super().__len__() if self.max_steps is None else self.max_steps
 
     def __iter__(self):
-        return itertools.islice(super().__iter__(), self.most)
+        return itertools.islice(super().__iter__(), self.max_steps)
 
     def limit(self, steps):
-        self.most = steps
+        self.max_steps = steps
 
     def parts(self, rows):
         return {}
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """trained(until, epochs) -> what was told as each epoch of four steps opened, and whether it was the last."""
-
-    def train(until, epochs):
-        controller, learner = (
-            Controller(),
-            SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None),
-        )
-        learner.train_epoch, learner.learning_rate = seen, lambda: 0.01
-        loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
-        windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), NEVER, until)
-        told = []
-        for epoch in range(epochs):
-            last = windows.epoch(epoch, loader)
-            opened, (rank,) = controller.requests[WindowOpening], controller.requests[WindowMeasured].ranks
-            assert rank.parts["steps"] == opened.steps
-            told.append((opened.steps, opened.partial, last))
-        assert len(loader) == 4  # a trace is taken of whole passes
-        return told
-
-    return train
-
-
 @pytest.mark.parametrize(
-    ("until", "told"),
+    ("until", "expected"),
     [
         (6, [(4, False, False), (2, True, True)]),
         (8, [(4, False, False), (4, False, True)]),
@@ -149,25 +119,32 @@ def trained(tmp_path):
         (math.inf, [(4, False, False), (4, False, False)]),
     ],
 )
-def test_training_ends_before_the_step_it_is_to_end_at_of_all_epochs(trained, until, told):
-    assert trained(until, len(told)) == told
+def test_training_ends_before_the_configured_step(runner, until, expected):
+    windows, controller, _ = runner(until=until)
+    loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
+    actual = []
+    for epoch in range(len(expected)):
+        last = windows.epoch(epoch, loader)
+        opening, (rank,) = controller.requests[WindowOpening], controller.requests[WindowMeasured].ranks
+        assert rank.parts["steps"] == opening.steps
+        actual.append((opening.steps, opening.partial, last))
+    assert actual == expected
+    assert len(loader) == 4, "a trace uses complete passes"
 
 
 @pytest.mark.parametrize("name", ["epoch", "val"])
-def test_a_pause_is_of_the_window_in_which_it_ended(tmp_path, name):
-    pauses, controller = SimpleNamespace(count=7), Controller()
-    learner = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
-    learner.learning_rate = lambda: 0.01
-    windows = WindowRunner(Record(tmp_path), controller, Clock(HostTimeline()), learner, Single(1), pauses)
+def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
+    suspends = SimpleNamespace(count=7)
+    windows, controller, trainer = runner(suspends)
 
-    def stopped(batches):
-        pauses.count += 1
-        return seen(batches)
+    def consume_and_suspend(batches):
+        suspends.count += 1
+        return consume(batches)
 
-    told = []
-    for run in (seen, stopped, seen):
-        learner.train_epoch = learner.evaluate_epoch = run
+    paused = []
+    for run in (consume, consume_and_suspend, consume):
+        trainer.train_epoch = trainer.evaluate_epoch = run
         getattr(windows, name)(0, Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))]))
-        told.append(controller.requests[WindowMeasured].ranks[0].paused)
-        pauses.count += 1  # between two windows, and of neither
-    assert told == [False, True, False]
+        paused.append(controller.requests[WindowMeasured].ranks[0].paused)
+        suspends.count += 1  # between two windows
+    assert paused == [False, True, False]

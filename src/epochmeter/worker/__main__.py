@@ -72,23 +72,22 @@ def run_training(record, connection):
     strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
     device = strategy.device(job["device"]["accelerator"])
     training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
-    learner = Trainer(job, task, strategy, device)
-    check_smallest(learner.model, job, task, {size: strategy.min_samples_per_replica(size) for size in training.sizes})
-    if strategy.rank:  # the model is the same for all ranks, what it drops is each one's own
+    trainer = Trainer(job, task, strategy, device)
+    check_smallest(trainer.model, job, task, {size: strategy.min_samples_per_replica(size) for size in training.sizes})
+    if strategy.rank:  # ranks start with the same weights, but have their own random numbers in training
         rng.seed_all(rank_seed(job["seed"], strategy.rank))
     ranks = RankedConnection(connection, strategy)
-    observe = partial(ranks.progress, last_loss=learner.last_loss) if job["log_loss"] else ranks.progress
+    observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
-    windows = WindowRunner(record, ranks, clock, learner, strategy, SuspendCounter(), until=last_step(job))
+    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until=last_step(job))
 
-    described = dict(describe_device(device), **strategy.facts())
-    facts = learner.facts()
-    checkpoint = Checkpoint(record, learner, (training, *validation), strategy, job["checkpoint"]["every"])
-    trained, ended = checkpoint.resume()  # the last before training: whatever is done in between may draw numbers
-    ranks.request(Built(facts, described, loader_notes(job, training)))
-    for epoch in range(trained, trained if ended else job["epochs"]):
+    model, training_facts = trainer.model_stats(), dict(describe_device(device), **strategy.describe())
+    checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
+    completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
+    ranks.request(Built(model, training_facts, loader_notes(job, training)))
+    for epoch in range(completed, completed if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
-        learner.step_scheduler()
+        trainer.step_scheduler()
         if validation and not last:
             last = windows.val(epoch, *validation)
         checkpoint.write(epoch + 1, ended=last)
@@ -96,12 +95,12 @@ def run_training(record, connection):
             break
     first = strategy.rank == 0
     if job["save_model"] and first:
-        torch.save(learner.model.state_dict(), str(record.folder / "weights.pt"))
+        torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
     trace = str(record.folder / "trace.json.gz") if first else None
-    why_not = write_trace(trace, instantiate_spec(job["profiler"]), learner, training)
-    if why_not:  # on any rank
-        connection.send(TraceFailed(why_not))
+    trace_error = write_trace(trace, instantiate_spec(job["profiler"]), trainer, training)
+    if trace_error:  # on any rank
+        connection.send(TraceFailed(trace_error))
     connection.send(Finished())
     strategy.close()
 
@@ -112,11 +111,15 @@ def last_step(job):
     return throughput["stop"] if throughput["exit"] else math.inf
 
 
-def write_trace(path, profiler, learner, loader):
-    """Trace a few steps after everything is measured; return why there is no trace, which fails no run, or None."""
-    endless = (learner.move(batch) for _ in itertools.count() for batch in loader)
+def write_trace(path, profiler, trainer, loader):
+    """Trace a few steps, after all measurements.
+
+    Returns:
+        The reason if there is no trace, which does not fail the run; else None.
+    """
+    endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
     try:
-        profiler.record_trace(path, endless, learner.train_epoch)
+        profiler.record_trace(path, endless, trainer.train_epoch)
     except Exception as error:
         traceback.print_exc()
         return None if is_peer_rank_error(error) else "no trace: {}".format(error_text(error))

@@ -1,15 +1,13 @@
 """Check `_target_` specifications before training starts: `python -m epochmeter.worker.check_spec SPECS`.
 
-SPECS is JSON: the specifications of a configuration by group. For a torchvision model, the name is looked up without
-importing torch. For others, the keys are compared with the signature of the target, which imports it and thus torch.
-Problems are printed, one per line.
+SPECS is JSON: the specifications of a configuration by group; for a torchvision model only its `architecture`. The
+keys are compared with the signature of the target. Problems are printed, one per line.
 """
 
 import json
 import sys
 
 from epochmeter.shared.instantiate import resolve_target
-from epochmeter.worker.models.classifiers import check_name
 
 PREREQUISITES = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
 """Positional arguments that the training process passes, by group."""
@@ -27,7 +25,9 @@ def main(specs):
 def check_buildable(group, spec):
     """Raise ValueError if a specification cannot be instantiated."""
     if set(spec) == {"architecture"}:
-        check_name(spec["architecture"])
+        from epochmeter.worker.models.vision import find_architecture  # needs torchvision
+
+        find_architecture(spec["architecture"])
     else:
         resolve_target(spec, *PREREQUISITES.get(group, []))
 

@@ -11,6 +11,7 @@ import zipfile
 
 import torch
 
+from epochmeter.shared.atomic_files import fsync_folder
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.worker import rng
 
@@ -22,14 +23,14 @@ class Checkpoint:
 
     Args:
         record: The run folder.
-        learner: The trainer.
+        trainer: The trainer.
         loaders: Loaders for training and evaluation.
         strategy: Communication between ranks.
         every: Epochs between checkpoints; None: never.
     """
 
-    def __init__(self, record, learner, loaders, strategy, every):
-        self._record, self._learner, self._loaders, self._strategy = record, learner, loaders, strategy
+    def __init__(self, record, trainer, loaders, strategy, every):
+        self._record, self._trainer, self._loaders, self._strategy = record, trainer, loaders, strategy
         self._every = every or math.inf
 
     def resume(self):
@@ -45,7 +46,7 @@ class Checkpoint:
         state = self._strategy.broadcast(read_state(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
         if state is None:
             return 0, False
-        self._learner.load(state["learner"])
+        self._trainer.load(state["learner"])
         rank_state = state["ranks"][self._strategy.rank]
         for loader, numbers in zip(self._loaders, rank_state["loaders"]):
             loader.load(numbers)
@@ -65,7 +66,7 @@ class Checkpoint:
         ranks = self._strategy.all_gather(rank_state)
         if self._strategy.rank:
             return
-        state = {"epochs": epochs, "ended": ended, "learner": self._learner.state(), "ranks": ranks}
+        state = {"epochs": epochs, "ended": ended, "learner": self._trainer.state(), "ranks": ranks}
         metadata = {"record_id": self._record.run()["record_id"], "epochs": epochs}
         try:
             write_state(self._record.folder / CHECKPOINT, state, metadata)
@@ -91,11 +92,7 @@ def write_state(path, state, metadata):
         if partial.is_file():
             partial.unlink()  # frees the disk space for the final summary
         raise
-    folder = os.open(str(path.parent), os.O_RDONLY)  # the rename must survive a power cut too
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fsync_folder(path.parent)  # the rename must survive a power cut too
 
 
 LOAD_OPTIONS = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}

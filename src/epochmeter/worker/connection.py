@@ -50,7 +50,7 @@ class ControllerConnection:
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
             loss = last_loss() if last_loss else None
-            with contextlib.suppress(BlockingIOError):  # so short a line is sent completely or not at all
+            with contextlib.suppress(BlockingIOError):  # a line this short is sent completely or not at all
                 self._socket.send(encode(Progress(steps, loss)), socket.MSG_DONTWAIT)
 
 
@@ -62,7 +62,7 @@ class RankedConnection:
 
     def __init__(self, connection, strategy):
         self._connection, self._strategy = connection, strategy
-        self._first = strategy.rank == 0
+        self._is_first = strategy.rank == 0
 
     def request(self, message):
         """Return the reply of the first node's controller."""
@@ -71,12 +71,12 @@ class RankedConnection:
     def request_all(self, message):
         """Return the replies of all nodes' controllers, the first node's first."""
         self._strategy.broadcast(None)
-        sends = self._strategy.speaks
-        replies = self._strategy.all_gather(self._connection.request(message) if sends else None)
+        reply = self._connection.request(message) if self._strategy.is_node_leader else None
+        replies = self._strategy.all_gather(reply)
         return [reply for reply in replies if reply is not None]
 
     def progress(self, steps, now_ns, last_loss=None):
-        if self._first:
+        if self._is_first:
             self._connection.progress(steps, now_ns, last_loss)
 
 

@@ -63,13 +63,14 @@ class EpochStats:
         if not self._last:
             return
         self._losses.append(torch.stack(self._last))
-        right, self._last, self._last_correct = self._last_correct, [], []
-        self._correct = (
-            None if right[0] is None else self._correct + torch.cat([step.flatten() for step in right]).sum()
-        )
+        if self._last_correct[0] is None:
+            self._correct = None
+        else:
+            self._correct = self._correct + torch.cat([step.flatten() for step in self._last_correct]).sum()
+        self._last, self._last_correct = [], []
 
 
-def train(model, batches, task, optimizer, tally, autocast, scaler):
+def train(model, batches, task, optimizer, stats, autocast, scaler):
     """Train one epoch: forward pass, backward pass and optimizer step for each batch."""
     model.train()
     for inputs, targets in batches:
@@ -80,15 +81,15 @@ def train(model, batches, task, optimizer, tally, autocast, scaler):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        tally.add(loss, outputs, targets)
+        stats.add(loss, outputs, targets)
 
 
 @torch.no_grad()
-def evaluate(model, batches, task, tally, autocast):
+def evaluate(model, batches, task, stats, autocast):
     """Evaluate one pass, without gradients."""
     model.eval()
     for inputs, targets in batches:
         with autocast:
             outputs = model(inputs)
             loss = task.loss(outputs, targets)
-        tally.add(loss, outputs, targets)
+        stats.add(loss, outputs, targets)

@@ -28,12 +28,12 @@ class Single:
         rank: Rank of this process among all.
         node: Index of this rank's node.
         ranks: Number of ranks.
-        speaks: Whether this rank communicates with its node's controller.
+        is_node_leader: Whether this rank sends requests to its node's controller.
     """
 
     rank = 0
     node = 0
-    speaks = True
+    is_node_leader = True
 
     def __init__(self, ranks):
         self.ranks = ranks
@@ -65,7 +65,7 @@ class Single:
         """Return rank 0's value on every rank; also a barrier."""
         return value
 
-    def facts(self):
+    def describe(self):
         """Return the ranks, back end and GPUs used, as far as the strategy has them."""
         return {}
 
@@ -82,12 +82,12 @@ class Parallel(Single):
 
     def __init__(self, ranks):
         super().__init__(1)
-        self._wanted = ranks
+        self._max_gpus = ranks
 
     def wrap(self, model, device):
         """Return the model wrapped by `nn.DataParallel`, for training and for evaluation."""
         available = torch.cuda.device_count() if device.type == "cuda" else 0
-        self._gpus = list(range(min(available, self._wanted or available)))
+        self._gpus = list(range(min(available, self._max_gpus or available)))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 
@@ -96,7 +96,7 @@ class Parallel(Single):
         per_gpu = -(-samples // max(1, len(self._gpus)))
         return samples % per_gpu or per_gpu
 
-    def facts(self):
+    def describe(self):
         """Return the UUIDs of the GPUs."""
         return {"gpus": [gpu_uuid(torch.device("cuda", gpu)) for gpu in self._gpus]}
 
@@ -115,8 +115,8 @@ class Distributed(Single):
 
     def __init__(self, ranks, launcher, timeout_s):
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self._here, self._local_rank = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-        self.node, self.speaks = int(os.environ["GROUP_RANK"]), self._local_rank == 0
+        self._local_ranks, self._local_rank = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+        self.node, self.is_node_leader = int(os.environ["GROUP_RANK"]), self._local_rank == 0
         self._timeout = datetime.timedelta(seconds=timeout_s)
 
     def device(self, name):
@@ -126,20 +126,20 @@ class Distributed(Single):
             gpus = torch.cuda.device_count()
             device = torch.device("cuda", self._local_rank % gpus)
             torch.cuda.set_device(device)
-            backend = "nccl" if gpus >= self._here and distributed.is_nccl_available() else "gloo"
+            backend = "nccl" if gpus >= self._local_ranks and distributed.is_nccl_available() else "gloo"
         distributed.init_process_group(backend, timeout=self._timeout)
-        self._words = distributed.new_group(backend="gloo", timeout=self._timeout)
+        self._control_group = distributed.new_group(backend="gloo", timeout=self._timeout)
         self._backend, self._device = backend, device
         return device
 
     def wrap(self, model, device):
         """Return the model wrapped by DistributedDataParallel for training, and the bare one for evaluation."""
-        only = [device] if device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(model, device_ids=only), model
+        device_ids = [device] if device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=device_ids), model
 
     def shard(self, samples, shuffled):
         """Return this rank's shard: equally many samples per rank in training, no sample twice in evaluation."""
-        return Shard(super().shard(samples, shuffled), self.rank, self.ranks, filled=shuffled is not None)
+        return Shard(super().shard(samples, shuffled), self.rank, self.ranks, padded=shuffled is not None)
 
     def broadcast_buffers(self, model):
         """Broadcast the buffers of rank 0's model."""
@@ -149,25 +149,25 @@ class Distributed(Single):
     def all_gather(self, value):
         """Return the values of all ranks, in rank order, over the gloo group."""
         values = [None] * self.ranks
-        distributed.all_gather_object(values, value, group=self._words)
+        distributed.all_gather_object(values, value, group=self._control_group)
         return values
 
     def broadcast(self, value):
         """Wait for all ranks, and return rank 0's value."""
-        distributed.monitored_barrier(self._words, self._timeout)
+        distributed.monitored_barrier(self._control_group, self._timeout)
         holder = [value]
-        distributed.broadcast_object_list(holder, 0, group=self._words)
+        distributed.broadcast_object_list(holder, 0, group=self._control_group)
         return holder[0]
 
-    def facts(self):
+    def describe(self):
         """Return the ranks, the back end, and the UUIDs of all GPUs and of this node's."""
         used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.all_gather(used) for gpu in gpus]
         return {
             "ranks": self.ranks,
             "backend": self._backend,
-            "gpus": [name for _, name in gpus],
-            "gpus_here": [name for node, name in gpus if node == self.node],
+            "gpus": [uuid for _, uuid in gpus],
+            "gpus_here": [uuid for node, uuid in gpus if node == self.node],
         }
 
     def close(self):
@@ -176,14 +176,14 @@ class Distributed(Single):
 
 
 class Shard(Sampler):
-    """One rank's part of a sample order that all ranks know: every `ranks`-th sample, starting at `rank`.
+    """One rank's part of a sample order that is the same on all ranks: every `ranks`-th sample, starting at `rank`.
 
-    If `filled`, all ranks get equally many samples, padded from the beginning of the order as in
+    If `padded`, all ranks get equally many samples, padded from the beginning of the order as in
     `torch.utils.data.DistributedSampler`; otherwise some ranks get one less.
     """
 
-    def __init__(self, order, rank, ranks, filled):
-        self._order, self._rank, self._ranks, self._is_padded = order, rank, ranks, filled
+    def __init__(self, order, rank, ranks, padded):
+        self._order, self._rank, self._ranks, self._is_padded = order, rank, ranks, padded
 
     def __len__(self):
         first = 0 if self._is_padded else self._rank

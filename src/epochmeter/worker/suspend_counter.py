@@ -15,8 +15,8 @@ class SuspendCounter:
 
     def __init__(self):
         self.count = 0
-        signal.signal(signal.SIGCONT, self._went_on)
+        signal.signal(signal.SIGCONT, self._on_continue)
         signal.siginterrupt(signal.SIGCONT, False)  # restart interrupted system calls, as without a handler
 
-    def _went_on(self, number, frame):
+    def _on_continue(self, number, frame):
         self.count += 1

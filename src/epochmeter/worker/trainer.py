@@ -39,7 +39,7 @@ class Trainer:
         self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
-        self._tally = EpochStats(task, device)
+        self._stats = EpochStats(task, device)
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
@@ -48,19 +48,19 @@ class Trainer:
 
     def train_epoch(self, batches):
         """Train one pass over `batches`; return its `EpochStats`."""
-        self._tally = tally = EpochStats(self._task, self.device, sample_count)
-        train(self._train_model, batches, self._task, self._optimizer, tally, self._autocast, self._scaler)
-        return tally
+        self._stats = stats = EpochStats(self._task, self.device, sample_count)
+        train(self._train_model, batches, self._task, self._optimizer, stats, self._autocast, self._scaler)
+        return stats
 
     def evaluate_epoch(self, batches):
         """Evaluate one pass over `batches`; return its `EpochStats`."""
-        self._tally = tally = EpochStats(self._task, self.device, sample_count)
-        evaluate(self._eval_model, batches, self._task, tally, self._autocast)
-        return tally
+        self._stats = stats = EpochStats(self._task, self.device, sample_count)
+        evaluate(self._eval_model, batches, self._task, stats, self._autocast)
+        return stats
 
     def last_loss(self):
         """Return the loss of the last step; this waits for the device."""
-        return self._tally.last_loss()
+        return self._stats.last_loss()
 
     def learning_rate(self):
         """Return the current learning rate of the optimizer's first parameter group."""
@@ -88,8 +88,8 @@ class Trainer:
             "scaler": self._scaler,
         }
 
-    def facts(self):
-        """Return model statistics, see `model_stats.facts`."""
+    def model_stats(self):
+        """Return model statistics, see `compute_model_stats`."""
         return compute_model_stats(self.model, self._job, self._task)
 
 

@@ -14,13 +14,13 @@ class WindowRunner:
     Training ends before the step `until`, counted over all epochs, which may be within an epoch.
     """
 
-    def __init__(self, record, connection, clock, learner, strategy, pauses, until=math.inf):
+    def __init__(self, record, connection, clock, trainer, strategy, suspends, until=math.inf):
         self._record = record
         self._connection = connection
         self._clock = clock
-        self._learner = learner
+        self._trainer = trainer
         self._strategy = strategy
-        self._suspends = pauses
+        self._suspends = suspends
         self._last_step = until
 
     def epoch(self, number, loader):
@@ -28,40 +28,40 @@ class WindowRunner:
         epoch_steps = len(loader)
         remaining = self._last_step - number * epoch_steps
         if remaining >= epoch_steps:
-            return self._measure("epoch", number, loader, self._learner.train_epoch) or remaining == epoch_steps
+            return self._measure("epoch", number, loader, self._trainer.train_epoch) or remaining == epoch_steps
         loader.limit(remaining)
-        self._measure("epoch", number, loader, self._learner.train_epoch, partial=True, epoch_steps=epoch_steps)
+        self._measure("epoch", number, loader, self._trainer.train_epoch, partial=True, epoch_steps=epoch_steps)
         loader.limit(None)
         return True
 
     def val(self, number, loader):
         """Evaluate after an epoch; return whether it was the last."""
-        self._strategy.broadcast_buffers(self._learner.model)
-        return self._measure("val", number, loader, self._learner.evaluate_epoch)
+        self._strategy.broadcast_buffers(self._trainer.model)
+        return self._measure("val", number, loader, self._trainer.evaluate_epoch)
 
     def _measure(self, name, epoch, loader, run, **partial):
-        clock, device = self._clock, self._learner.device
+        clock, device = self._clock, self._trainer.device
         synchronize_and_reset_peaks(device)
         self._connection.request(WindowOpening(name, epoch, len(loader), **partial))
-        pauses = self._suspends.count
+        suspends = self._suspends.count
         clock.open()
-        tally = run(clock.batches(loader, self._learner.move))
+        stats = run(clock.batches(loader, self._trainer.move))
         clock.close()
-        paused = self._suspends.count > pauses
+        paused = self._suspends.count > suspends
         times = (clock.opened_ns, clock.closed_ns)
         _, *nodes = self._connection.request_all(WindowClosed(*times))
-        parts = dict(clock.parts(), samples=tally.samples, **peak_memory(device))
+        parts = dict(clock.parts(), samples=stats.samples, **peak_memory(device))
         loaded = loader.parts(clock.rows)
         if name == "epoch":
-            parts.update(loaded, learning_rate=self._learner.learning_rate())
-            self._write_steps(clock.rows, tally)
+            parts.update(loaded, learning_rate=self._trainer.learning_rate())
+            self._write_steps(clock.rows, stats)
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **tally.totals())
+        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **stats.totals())
         return self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes)).stop
 
-    def _write_steps(self, rows, tally):
-        steps = zip(*self._strategy.all_gather(list(zip(tally.losses(), tally.weights()))))
+    def _write_steps(self, rows, stats):
+        steps = zip(*self._strategy.all_gather(list(zip(stats.losses(), stats.weights()))))
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
             self._record.append_losses(array("f", [weighted_mean_loss(step) for step in steps]))

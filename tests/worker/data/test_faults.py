@@ -4,6 +4,7 @@ import signal
 import time
 from multiprocessing import active_children, get_context
 from threading import Timer
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.errors import error_text, failure_kind
 from epochmeter.worker.strategy import Single
 
-TORCHS_OWN = [
+TORCH_MESSAGES = [
     "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
     "shared memory. Please try to raise your shared memory limit.",
     "unable to write to file </torch_77_1>: No space left on device (28)",
@@ -24,25 +25,29 @@ TORCHS_OWN = [
     "unable to allocate shared memory(shm) for file </torch_77_3>: No space left on device (28)",
     "unable to open shared memory object </torch_77_4> in read-write mode: No space left on device (28)",
 ]
-"""What torch's loader says, versions 1.10 to 2.x, where /dev/shm is full."""
+"""Messages of torch 1.10 to 2.x if /dev/shm is full."""
+
+
+def set_free_shared_memory(monkeypatch, free_bytes):
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_bytes, f_frsize=1))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN])
 def test_storage_failure_is_not_a_bad_sample(tmp_path, number):
-    found = bad_sample_error("a.png", OSError(number, "it says"), str(tmp_path))
-    assert isinstance(found, StorageGoneError)
-    assert "a.png" in str(found)
-    assert str(tmp_path) in str(found)
+    error = bad_sample_error("a.png", OSError(number, "reason"), str(tmp_path))
+    assert isinstance(error, StorageGoneError)
+    assert "a.png" in str(error)
+    assert str(tmp_path) in str(error)
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
 def test_single_unreadable_file_is_a_bad_sample(tmp_path, number):
-    assert isinstance(bad_sample_error("a.png", OSError(number, "it says"), str(tmp_path)), BadSampleError)
+    assert isinstance(bad_sample_error("a.png", OSError(number, "reason"), str(tmp_path)), BadSampleError)
 
 
 def test_lost_folder_is_a_storage_failure(tmp_path):
-    found = bad_sample_error("a.png", FileNotFoundError(errno.ENOENT, "no such file"), str(tmp_path / "unplugged"))
-    assert isinstance(found, StorageGoneError)
+    error = bad_sample_error("a.png", FileNotFoundError(errno.ENOENT, "no such file"), str(tmp_path / "unplugged"))
+    assert isinstance(error, StorageGoneError)
 
 
 def test_undecodable_contents_are_a_bad_sample(tmp_path):
@@ -58,18 +63,16 @@ def test_undecodable_contents_are_a_bad_sample(tmp_path):
         (BadSampleError("bad"), "exception"),
         (MemoryError(), "oom"),
         (RuntimeError("CUDA out of memory. Tried to allocate"), "oom"),
-        *((RuntimeError(text), "shared_memory") for text in TORCHS_OWN),
+        *((RuntimeError(text), "shared_memory") for text in TORCH_MESSAGES),
     ],
 )
 def test_failure_class_by_error(error, kind):
     assert failure_kind(error) == kind
 
 
-@pytest.mark.parametrize("text", TORCHS_OWN)
+@pytest.mark.parametrize("text", TORCH_MESSAGES)
 def test_exhausted_shared_memory_has_a_remedy(text):
-    said = error_text(RuntimeError(text))
-    assert "/dev/shm has" in said
-    assert "--shm-size" in said
+    assert "--shm-size" in error_text(RuntimeError(text))
 
 
 @pytest.mark.parametrize(
@@ -83,19 +86,19 @@ def test_exhausted_shared_memory_has_a_remedy(text):
     ids=["full disk", "full disk, named", "shared memory of a GPU", "open files"],
 )
 def test_similar_messages_are_not_shared_memory_errors(error, monkeypatch):
-    monkeypatch.setattr(faults, "_free_bytes", lambda: 64 << 20)
+    set_free_shared_memory(monkeypatch, 64 << 20)
     assert failure_kind(error) == "exception"
     assert error_text(error) == str(error)
 
 
 def test_queue_without_room_is_detected_by_full_shared_memory(monkeypatch):
-    monkeypatch.setattr(faults, "_free_bytes", lambda: 4096)
+    set_free_shared_memory(monkeypatch, 4096)
     assert failure_kind(OSError(errno.ENOSPC, "No space left on device")) == "shared_memory"
     assert failure_kind(OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt")) == "exception"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (KeyError("label"), "KeyError: 'label'"),
         (AssertionError(), "AssertionError"),
@@ -106,7 +109,7 @@ def test_queue_without_room_is_detected_by_full_shared_memory(monkeypatch):
     ],
     ids=str,
 )
-def test_error_message_includes_the_class_where_needed(error, said):
+def test_error_message_includes_the_class_where_needed(error, message):
     def raises():
         raise error
 
@@ -114,20 +117,20 @@ def test_error_message_includes_the_class_where_needed(error, said):
         raises()
     except Exception:
         sent = ExceptionWrapper(where="in DataLoader worker process 0")
-    assert error_text(error).startswith(said)
+    assert error_text(error).startswith(message)
     with pytest.raises(type(error)) as raised:
         sent.reraise()
-    assert error_text(raised.value) == said, "as where it happened"
+    assert error_text(raised.value) == message
 
 
-class Unhurried(list):
+class SlowSamples(list):
     def __getitem__(self, index):
         time.sleep(0.01)
         return torch.zeros(2), index
 
 
-def train_until_a_loader_process_ends(number, tell):
-    samples = TimedDataset(lambda transform: Unhurried(range(400)), None)
+def train_until_a_worker_ends(number, connection):
+    samples = TimedDataset(lambda transform: SlowSamples(range(400)), None)
     job = {"batch": 2, "seed": 0, "workers": 1, "prefetch": 2, "persistent_workers": True, "pin_memory": False}
     job["drop_last"] = False
     try:
@@ -136,29 +139,29 @@ def train_until_a_loader_process_ends(number, tell):
         os.kill(active_children()[0].pid, number)
         list(batches)
     except Exception as error:
-        tell.send((failure_kind(error), error_text(error)))
+        connection.send((failure_kind(error), error_text(error)))
 
 
 def ended_by(number):
-    """How a loader process that a signal ends is told of: (failure, words).
+    """Return the failure class and message if a signal ends a DataLoader worker.
 
-    By a process of its own, since torch raises at once, whatever is being done then.
+    In a process of its own, as torch raises from a signal handler at any time.
     """
-    hear, tell = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=train_until_a_loader_process_ends, args=(number, tell))
+    receiver, sender = get_context("fork").Pipe(duplex=False)
+    process = get_context("fork").Process(target=train_until_a_worker_ends, args=(number, sender))
     process.start()
-    tell.close()
-    told = hear.recv()
+    sender.close()
+    result = receiver.recv()
     process.join()
-    return told
+    return result
 
 
 @pytest.mark.parametrize(("counts", "kind"), [(True, "killed"), (False, "oom")])
 def test_killed_dataloader_worker_has_a_remedy(monkeypatch, counts, kind):
-    """Where the kernel counts the processes that it kills for memory, the controller finds out which this was."""
+    """If the kernel counts its out-of-memory kills, the controller finds the cause."""
     monkeypatch.setattr(faults, "kernel_counts_kills", lambda: counts)
-    found_kind, message = ended_by(signal.SIGKILL)
-    assert found_kind == kind
+    actual_kind, message = ended_by(signal.SIGKILL)
+    assert actual_kind == kind
     assert "workers=0" in message
 
 
@@ -168,15 +171,15 @@ def test_bus_error_is_a_shared_memory_failure():
     assert "--shm-size" in message
 
 
-def test_cause_tells_how_a_dataloader_worker_died():
+def test_cause_of_an_error_is_considered():
     error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
-    error.__cause__ = RuntimeError(TORCHS_OWN[0])
+    error.__cause__ = RuntimeError(TORCH_MESSAGES[0])
     assert failure_kind(error) == "shared_memory"
     assert "--shm-size" in error_text(error)
 
 
-class HandingOver:
-    """A loader one of whose processes dies as it hands a batch over: the connection fails, and torch says no more."""
+class BrokenLoader:
+    """A loader whose worker dies while it sends a batch: torch only raises the error of the connection."""
 
     def __init__(self, act):
         self.act = act
@@ -194,7 +197,7 @@ class HandingOver:
 
 def test_worker_that_dies_while_sending_is_reported_by_its_signal():
     with pytest.raises(RuntimeError, match="is killed by signal: Killed") as raised:
-        list(TimedLoader(HandingOver(lambda process: process.kill())))
+        list(TimedLoader(BrokenLoader(lambda process: process.kill())))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 
@@ -209,7 +212,7 @@ def test_normally_ended_workers_are_ignored():
 
 def test_connection_error_with_live_workers_is_unchanged(monkeypatch):
     monkeypatch.setattr(faults, "EXIT_WAIT_S", 0.05)
-    loader = HandingOver(lambda process: None)
+    loader = BrokenLoader(lambda process: None)
     try:
         with pytest.raises(ConnectionResetError):
             list(TimedLoader(loader))
@@ -219,5 +222,5 @@ def test_connection_error_with_live_workers_is_unchanged(monkeypatch):
 
 
 def test_message_protects_a_users_own_files(tmp_path):
-    said = str(bad_sample_error("a.png", OSError("image file is truncated"), str(tmp_path)))
-    assert said.endswith("your own dataset is not.")
+    error = bad_sample_error("a.png", OSError("image file is truncated"), str(tmp_path))
+    assert str(error).endswith("your own dataset is not.")

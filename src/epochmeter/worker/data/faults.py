@@ -19,12 +19,15 @@ STORAGE_GONE_ERRORS = (
 """Error numbers of an unplugged storage device, or of a network file system whose server is gone."""
 SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
 """torch's messages when DataLoader workers have no shared memory left for batches."""
-NO_ROOM, LITTLE_BYTES = "No space left on device", 1 << 20
-"""A queue's message without shared memory. Any full disk has the same, so free shared memory is checked too (bytes)."""
+NO_SPACE = "No space left on device"
+"""A queue's message without shared memory. Any full disk has the same, so the free shared memory is checked too."""
+MIN_FREE_BYTES = 1 << 20
+"""Shared memory counts as exhausted if less than this is free."""
 KILLED = "signal: Killed"
 """torch's message about a DataLoader worker ended by SIGKILL."""
 EXIT_WAIT_S = 5.0
 """How long to wait for the exit status of a DataLoader worker whose connection broke, in seconds."""
+LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
 REMAKE_HINT = "A dataset prepared by epochmeter is prepared again if you delete its folder; your own dataset is not."
 
 
@@ -112,7 +115,13 @@ def is_shared_memory(text):
         return False
     if SHARED_MEMORY.search(text):
         return True
-    return text.rstrip().endswith(NO_ROOM) and _free_bytes() < LITTLE_BYTES
+    if not text.rstrip().endswith(NO_SPACE):
+        return False
+    try:
+        disk = os.statvfs("/dev/shm")
+    except OSError:
+        return True
+    return disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES
 
 
 def is_killed(text):
@@ -134,41 +143,20 @@ def kernel_counts_kills():
 
 def shared_memory_message(text):
     """Return the message for exhausted shared memory."""
-    try:
-        room = os.statvfs("/dev/shm")
-        size = "/dev/shm has {:.0f} MB, of which {:.0f} are free now".format(
-            room.f_blocks * room.f_frsize / 1e6, room.f_bavail * room.f_frsize / 1e6
-        )
-    except OSError as error:
-        size = "cannot read the size of /dev/shm: {}".format(error.strerror)
     return (
-        "DataLoader workers ran out of shared memory, which carries batches to the training process ({}); {}. Use "
-        "fewer workers, a smaller batch or prefetch, or workers=0; in a container, increase it (docker run "
-        "--shm-size=8g).".format(text, size)
+        "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process ({}). "
+        "{}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
     )
 
 
 def killed_message(text):
     """Return the message for a killed DataLoader worker."""
-    return (
-        "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). Use fewer workers, a "
-        "smaller batch or prefetch, or workers=0.".format(text)
+    return "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}.".format(
+        text, LOADER_HINT
     )
 
 
 def out_of_memory_message(requested=""):
     """Return the message for a DataLoader worker that ran out of memory, with the size of the request."""
-    return (
-        "a DataLoader worker ran out of memory{}. Use fewer workers, a smaller batch or prefetch, or workers=0.".format(
-            requested and " ({})".format(requested)
-        )
-    )
-
-
-def _free_bytes():
-    """Return the free shared memory, in bytes."""
-    try:
-        room = os.statvfs("/dev/shm")
-    except OSError:
-        return 0
-    return room.f_bavail * room.f_frsize
+    size = " ({})".format(requested) if requested else ""
+    return "a DataLoader worker ran out of memory{}. {}.".format(size, LOADER_HINT)

@@ -7,9 +7,8 @@ import os
 
 from PIL import Image
 
+from epochmeter.shared.units import IMAGE_SUFFIXES
 from epochmeter.worker.data.faults import REMAKE_HINT, BadSampleError, bad_sample_error
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 class ImageFiles:
@@ -28,9 +27,9 @@ class ImageFiles:
     """
 
     def __init__(self, folder, split, transform, held_out=5):
-        split_apart = os.path.isdir(os.path.join(folder, "train"))
-        self.folder = os.path.join(folder, split) if split_apart else folder
-        self.classes = _names(os.path.join(folder, "train") if split_apart else folder, os.DirEntry.is_dir)
+        has_splits = os.path.isdir(os.path.join(folder, "train"))
+        self.folder = os.path.join(folder, split) if has_splits else folder
+        self.classes = _names(os.path.join(folder, "train") if has_splits else folder, os.DirEntry.is_dir)
         self.transform = transform
         self.names = bytearray()
         self.ends = array.array("Q")  # end offset of each file name in `names`
@@ -38,9 +37,9 @@ class ImageFiles:
         present = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
         for label in self.classes:
             files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
-            if not split_apart:
-                last, in_val = held_out - 1, split == "val"
-                files = [name for index, name in enumerate(files) if (index % held_out == last) == in_val]
+            if not has_splits:
+                in_val = [index % held_out == held_out - 1 for index in range(len(files))]
+                files = [name for name, is_val in zip(files, in_val) if is_val == (split == "val")]
             for name in files:
                 self.names += os.fsencode(name)
                 self.ends.append(len(self.names))
@@ -139,7 +138,7 @@ def _names(folder, is_wanted):
 
 
 def _is_image(entry):
-    return entry.name.lower().endswith(EXTENSIONS) and entry.is_file()
+    return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
 def _read_error(error, data):

@@ -107,7 +107,7 @@ class TimedTransform:
 
 
 class TruncatedBatchSampler(BatchSampler):
-    """Sampler of batches, as lists of sample indices; `most` limits the batches of a pass."""
+    """Sampler of batches, as lists of sample indices; `max_batches` limits a pass."""
 
     max_batches = None
 
@@ -152,7 +152,7 @@ class TimedLoader:
     def __init__(self, loader, generators=()):
         self.loader = loader
         self._generators = generators
-        self._begin()
+        self._reset()
 
     def state(self):
         """Return the state of the random generators for shuffling and for seeding DataLoader workers."""
@@ -181,39 +181,39 @@ class TimedLoader:
         self.loader.sampler.max_batches = steps
 
     def __iter__(self):
-        self._begin()
+        self._reset()
         skipped_times = None
-        for batch, took, bad in self._loaded():
+        for batch, times, bad in self._load():
             if bad:
                 self._skipped += len(bad)
                 self.bad += bad[: MAX_NAMED - len(self.bad)]
             if skipped_times:  # add the times of preceding batches without a good sample
-                took, skipped_times = [before + now for before, now in zip(skipped_times, took)], None
+                times, skipped_times = [before + now for before, now in zip(skipped_times, times)], None
             if batch is None:
-                skipped_times = took
+                skipped_times = times
                 continue
-            self._took.extend(took)
+            self._times.extend(times)
             yield batch
-        if not self._took:
+        if not self._times:
             raise RuntimeError(
                 "none of {} samples could be read; the first: {}. Check the dataset's folder.".format(
                     self._skipped, self.bad[0] if self.bad else "none"
                 )
             )
 
-    def _loaded(self):
+    def _load(self):
         batches = iter(self.loader)
         processes = active_children()
         try:
             yield from batches
         except (ConnectionError, EOFError) as error:
-            death = dead_loader_error(processes)
-            if death is None:
+            cause = dead_loader_error(processes)
+            if cause is None:
                 raise
-            raise death from error
+            raise cause from error
 
-    def _begin(self):
-        self._took = array("q")
+    def _reset(self):
+        self._times = array("q")
         self._skipped = 0
         self.bad = []
 
@@ -223,7 +223,7 @@ class TimedLoader:
         Args:
             rows: The clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
         """
-        read, preprocess, decode = ([ns * NANOSECOND for ns in self._took[part::3]] for part in range(3))
+        read, preprocess, decode = ([ns * NANOSECOND for ns in self._times[part::3]] for part in range(3))
         loaded = [a + b for a, b in zip(read, preprocess)]
         parts = {
             "loader_read_s": sum(read),

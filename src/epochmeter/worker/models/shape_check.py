@@ -9,9 +9,6 @@ import torch
 
 from epochmeter.worker.device import map_tensors
 
-SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299, 384, 512)
-"""Image sizes (pixels per side) that are tried to suggest one that works."""
-
 
 def check_inputs(model, job, task):
     """Check that a model trains on the dataset's samples.
@@ -23,17 +20,15 @@ def check_inputs(model, job, task):
     try:
         outputs, targets = dry_run(model, job, task, 2)
     except Exception as error:
+        has_images = "size" in dataset
+        what = "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"]) if has_images else "samples"
         raise ValueError(
-            "model {} does not accept the {} of dataset {}: {}. {}, or use another model.".format(
+            "model {} does not accept the {} of dataset {}: {}. Set {}, or use another model.".format(
                 job["model"]["name"],
-                "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"])
-                if _size_options(job)
-                else "samples",
+                what,
                 dataset["name"],
                 _first_line(error),
-                sizes_that_fit(model, job, task)
-                if _size_options(job)
-                else "Set the input shape that the model expects",
+                "another dataset.size" if has_images else "the input shape that the model expects",
             )
         ) from error
     if all(isinstance(part, torch.Tensor) for part in (outputs, targets)):  # the shape of other types is not checked
@@ -46,7 +41,7 @@ def check_inputs(model, job, task):
         )
 
 
-def check_outputs(answers, targets, job):
+def check_outputs(outputs, targets, job):
     """Check that a model's output shape matches the dataset's targets.
 
     Raises:
@@ -54,87 +49,54 @@ def check_outputs(answers, targets, job):
     """
     dataset = job["dataset"]
     key = next((key for key in ("classes", "words") if key in dataset), None)
-    if key is None and targets.is_floating_point() and answers.shape != targets.shape:
+    if key is None and targets.is_floating_point() and outputs.shape != targets.shape:
         raise ValueError(
             "model {} outputs {} numbers per sample, but dataset {} has {}. Use another model.".format(
-                job["model"]["name"], answers[0].numel(), dataset["name"], targets[0].numel()
+                job["model"]["name"], outputs[0].numel(), dataset["name"], targets[0].numel()
             )
         )
-    if key and answers.shape[:-1] == targets.shape and answers.shape[-1] < dataset[key]:
+    if key and outputs.shape[:-1] == targets.shape and outputs.shape[-1] < dataset[key]:
         raise ValueError(
             "model {0} outputs scores for {1} {2}, but dataset {3} has {4}. Set model.{2}={4}.".format(
-                job["model"]["name"], answers.shape[-1], key, dataset["name"], dataset[key]
+                job["model"]["name"], outputs.shape[-1], key, dataset["name"], dataset[key]
             )
         )
 
 
-def has_accuracy(task, answers, targets):
-    """Whether a task has an accuracy; tried on zeros in the shapes of these outputs and targets."""
-    zeros = map_tensors(lambda shaped: torch.zeros(shaped.shape, dtype=shaped.dtype), (answers, targets))
+def has_accuracy(task, outputs, targets):
+    """Whether a task has an accuracy, computed for zeros in the shapes of these outputs and targets."""
+    zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
     return task.correct(*zeros) is not None
 
 
-def check_smallest(model, job, task, fewest):
+def check_smallest(model, job, task, min_samples):
     """Check that a model trains on one sample if it gets a batch of one; batch normalization does not.
 
     Args:
         model: The model.
         job: The run's configuration.
         task: The task.
-        fewest: For each batch size in an epoch, the smallest number of its samples that a model replica gets.
+        min_samples: For each batch size in an epoch, the smallest number of its samples that a model replica gets.
 
     Raises:
-        ValueError: It does not; the message names the setting to change.
+        ValueError: It does not.
     """
-    sizes = [size for size, samples in fewest.items() if samples == 1]
+    sizes = [size for size, samples in min_samples.items() if samples == 1]
     if not sizes:
         return
     try:
         dry_run(model, job, task, 1)
     except Exception as error:
-        which, what = singleton_batch_hint(job["batch"], max(sizes))
         raise ValueError(
-            "model {} cannot train on a single sample, but {}: {}. {}.".format(
-                job["model"]["name"], which, _first_line(error), what
+            "model {} cannot train on a single sample, but with batch={} a batch of {} leaves a device only one: {}. "
+            "Set {}.".format(
+                job["model"]["name"],
+                job["batch"],
+                max(sizes),
+                _first_line(error),
+                "a batch with 2 or more samples per device" if job["batch"] in sizes else "drop_last=true",
             )
         ) from error
-
-
-def singleton_batch_hint(batch, size):
-    """Return which batches leave a model replica a single sample, and the setting to change."""
-    if size == batch == 1:
-        return "batch=1", "Set batch=2 or more"
-    if size == batch:
-        which = "with batch={} a GPU gets one sample".format(batch)
-        return which, "Set a multiple of the number of GPUs, at least twice that"
-    which = "with batch={} an epoch's last batch has {}".format(
-        batch, "one sample" if size == 1 else "{} samples, of which a GPU gets one".format(size)
-    )
-    return which, "Set drop_last=true, or another batch"
-
-
-def sizes_that_fit(model, job, task):
-    """Return a hint with the smallest image size that the model accepts; sizes above the configured one are tried
-    first.
-    """
-    shapes, configured = on_meta(model), job["dataset"]["size"]
-
-    def fits(size):
-        try:
-            forward_train(shapes, dict(job["dataset"], size=size), task, 2, "meta")
-        except Exception:
-            return False
-        return True
-
-    smallest = next((size for size in sorted(SIZES, key=lambda size: size < configured) if fits(size)), None)
-    if smallest is None:
-        return "Set dataset.size"
-    refused = max((size for size in (*SIZES, configured) if size < smallest), default=0)
-    while smallest - refused > 1:
-        middle = (refused + smallest) // 2
-        refused, smallest = (refused, middle) if fits(middle) else (middle, smallest)
-    larger = " or more" if fits(smallest + 1) and fits(2 * smallest) else ""
-    return "Set dataset.size={}{}".format(smallest, larger)
 
 
 def dry_run(model, job, task, count):
@@ -163,10 +125,6 @@ def forward_train(model, dataset, task, count, device):
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         outputs = model.train()(inputs)
     return outputs[0] if isinstance(outputs, tuple) else outputs, targets
-
-
-def _size_options(job):
-    return "size" in job["dataset"]
 
 
 def _first_line(error):

@@ -1,9 +1,11 @@
 """torchvision's classifiers by name, adapted to the channels and classes of the dataset."""
 
+import inspect
+from difflib import get_close_matches
+
 import torch
 from torch import nn
-
-from epochmeter.worker.models.classifiers import check_name
+from torchvision import models
 
 INCEPTION = ("googlenet", "inception_v3")
 """Architectures with auxiliary classifiers, whose outputs accompany the main one in training."""
@@ -32,9 +34,7 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     Raises:
         ValueError: An unknown architecture, or an option that the architecture does not have.
     """
-    from torchvision import models
-
-    check_name(architecture)
+    make_model = find_architecture(architecture)
     if norm not in NORMS:
         raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
     if stem not in STEMS:
@@ -43,7 +43,7 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     if NORMS[norm]:
         options["norm_layer"] = NORMS[norm]
     try:
-        model = getattr(models, architecture)(num_classes=classes, **options)
+        model = make_model(num_classes=classes, **options)
     except TypeError as error:
         if not NORMS[norm]:
             raise
@@ -53,6 +53,27 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     if stem == "cifar":
         small_stem(model, architecture)
     return model if channels == 3 else with_channels(model, channels)
+
+
+def list_architectures():
+    """Return the functions that make classifiers in `torchvision.models`, by name; old versions cannot list them."""
+    return {
+        name: value
+        for name, value in vars(models).items()
+        if inspect.isfunction(value) and name.islower() and "._" not in value.__module__
+    }
+
+
+def find_architecture(name):
+    """Return a function of `torchvision.models`; ValueError, with similar names, if it has no such classifier."""
+    classifiers = list_architectures()
+    if name not in classifiers:
+        raise ValueError(
+            "`model.name={}` is not a classifier of the installed torchvision. Did you mean {}?".format(
+                name, ", ".join(get_close_matches(name, classifiers) or sorted(classifiers))
+            )
+        )
+    return classifiers[name]
 
 
 def small_stem(model, architecture):
@@ -68,9 +89,7 @@ def small_stem(model, architecture):
     Raises:
         ValueError: The model is no ResNet.
     """
-    from torchvision.models import ResNet
-
-    if not isinstance(model, ResNet):
+    if not isinstance(model, models.ResNet):
         raise ValueError(
             "model.stem=cifar: only torchvision's ResNets have this option; {} is not one. "
             "Set model.stem=imagenet.".format(architecture)
