@@ -31,9 +31,8 @@ WITHIN, MOST = 0.004, 150
 def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
     """An epoch over timed samples, and one over the same samples by torch's loader alone; in the samples' own order,
     the loader's processes started anew each time, both computing the same."""
-    folder = prepare_dataset(Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"]), ROOT, print)[
-        "folder"
-    ]
+    dataset, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
+    folder = prepare_dataset(dataset, storage, ROOT, print)["folder"]
     asked = {**job, "workers": workers}
     timed = val_loader(open_split(job["dataset"], folder, "train"), asked, Single(1), False)
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))

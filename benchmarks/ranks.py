@@ -45,9 +45,8 @@ class Bench:
     """One recipe trained for an epoch in each of two ways; both return what it took the slower rank, in seconds."""
 
     def __init__(self, job: dict, strategy, device: torch.device) -> None:
-        folder = prepare_dataset(Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"]), ROOT, print)[
-            "folder"
-        ]
+        dataset, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
+        folder = prepare_dataset(dataset, storage, ROOT, print)["folder"]
         task = instantiate_spec(job["task"])
         self.strategy = strategy
         self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)

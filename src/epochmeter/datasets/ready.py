@@ -154,7 +154,7 @@ def _prepare_copy(dataset: Dataset, home: Path, folder: Path, storage: Storage, 
     if not existing_copy(folder, dataset, home, original):
         user_manifest = _user_manifest_path(dataset, home, root)
         _run_command("stage", dataset, say, home=str(home), folder=str(folder),
-                     user_manifest=user_manifest and str(user_manifest), reread=storage.reread)  # fmt: skip
+                     user_manifest=str(user_manifest) if user_manifest else None, reread=storage.reread)  # fmt: skip
     copy = existing_copy(folder, dataset, home, original)
     assert copy, "a successful process leaves a complete copy"
     return replace(original, staged_from=copy.staged_from)  # the same files, but the splits may have changed
