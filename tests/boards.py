@@ -1,6 +1,6 @@
-"""Jetsons as trees of files, for `machine.root`: their rails at known watts, and what else a board shows of itself.
+"""Replayed Jetsons: their files below a `machine.root`, with rails of known power.
 
-Labels, chips, shunts and totals are those of the boards; the watts are ours.
+Labels, chips, shunts and totals are those of the real boards; the watts are made up.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-SHUNT_STEP_UV, BUS_STEP_MV = 40, 8  # how finely an INA3221 tells
-WIDTH = 12  # of a file that is rewritten in place, so that nothing of the number before it remains
+SHUNT_STEP_UV, BUS_STEP_MV = 40, 8  # resolution of an INA3221
+WIDTH = 12  # of a file that is rewritten in place, so that it overwrites a longer number
 
 
 class Rail(NamedTuple):
-    """A channel, and about how many watts it carries when the board is at its own total."""
+    """A channel and its approximate power at the board's normal load."""
 
     label: str
     watts: float
@@ -23,14 +23,14 @@ class Rail(NamedTuple):
     shunt_mohm: int = 5
 
     def shown(self, share: float = 1.0) -> tuple[int, int]:
-        """Millivolts and milliamperes at that share of its watts, as the chip tells them."""
+        """Millivolts and milliamperes at a fraction of its watts, in the resolution of the chip."""
         step_ma = SHUNT_STEP_UV / self.shunt_mohm
         bus_mv = round(self.volts * 1000 / BUS_STEP_MV) * BUS_STEP_MV
         return bus_mv, round(round(1e6 * self.watts * share / bus_mv / step_ma) * step_ma)
 
 
 class Chip(NamedTuple):
-    """A power monitor on its bus, with its channels in order."""
+    """A power monitor: its bus address and its channels in order."""
 
     address: str
     rails: tuple[Rail, ...]
@@ -38,27 +38,27 @@ class Chip(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A Jetson: its device tree's names, its chips, and the rails that add up to the module's power."""
+    """A Jetson: its names in the device tree, its chips, and the rails that add up to the module's power."""
 
     model: str
     compatible: tuple[str, ...]
     chips: tuple[Chip, ...]
     total: tuple[str, ...]
     releases: Mapping[str, str]
-    """L4T by layout of the sensor's files: iio up to JetPack 4, hwmon from 5 on."""
+    """L4T release by layout of the sensor files: iio up to JetPack 4, hwmon from 5 on."""
     modes: tuple[str, ...]
 
     @property
     def rails(self) -> dict[str, Rail]:
-        """Every channel that is connected, by label."""
+        """The connected channels by label."""
         return {rail.label: rail for chip in self.chips for rail in chip.rails if rail.label != "NC"}
 
     def shown_w(self, share: float = 1.0) -> dict[str, float]:
-        """Watts of each rail as its files tell them."""
+        """Watts of each rail as its files report them."""
         return {label: mv * ma / 1e6 for label, rail in self.rails.items() for mv, ma in [rail.shown(share)]}
 
     def total_w(self, share: float = 1.0) -> float:
-        """What a meter that is right says the module takes."""
+        """The total power that a correct meter reads."""
         watts = self.shown_w(share)
         return sum(watts[label] for label in self.total)
 
@@ -137,7 +137,7 @@ BOARDS = {
         {"hwmon": "R38 (release), REVISION: 2.0"},
         ("MAXN", "120W", "90W", "70W"),
     ),
-    # Without a table in conf/device: what is known of it is what its rails are called.
+    # A board without a table in conf/device.
     "tx2": Board(
         "quill",
         ("nvidia,p2597-0000+p3310-1000", "nvidia,quill", "nvidia,tegra186"),
@@ -151,7 +151,7 @@ BOARDS = {
     ),
 }
 LAYOUTS = [(name, layout) for name, board in BOARDS.items() for layout in board.releases]
-"""Every board in every layout that it exists in."""
+"""Every board in each of its layouts."""
 
 
 class Tree(NamedTuple):
@@ -163,7 +163,7 @@ class Tree(NamedTuple):
     hwmon: int
 
     def channels(self, share: float = 1.0) -> Iterator[tuple[str, dict[Path, str]]]:
-        """Each channel's label, and the files that tell its power, as they are at that share of the board's watts."""
+        """Yield each channel's label and the contents of its power files at a fraction of the board's watts."""
         for index, chip in enumerate(self.board.chips):
             for channel, rail in enumerate(chip.rails):
                 readings = _readings(chip.name, channel, self.layout, *rail.shown(share))
@@ -171,34 +171,34 @@ class Tree(NamedTuple):
                 yield rail.label, {folder / name: f"{value}".ljust(WIDTH, "\n") for name, value in readings.items()}
 
     def files(self, label: str) -> list[Path]:
-        """The files that tell one rail's power."""
+        """The power files of a rail."""
         return [path for name, files in self.channels() if name == label for path in files]
 
     def show(self, share: float) -> float:
-        """Sets every rail to that share of its watts; returns the total that they tell."""
+        """Set every rail to a fraction of its watts; returns the total."""
         for _, files in self.channels(share):
             for path, text in files.items():
                 path.write_text(text)
         return self.board.total_w(share)
 
     def folder(self, index: int) -> Path:
-        """Where the files of a chip lie."""
+        """The folder of a chip's files."""
         device = self.root / "sys/bus/i2c/devices" / self.board.chips[index].address
         return device / (f"iio:device{index}" if self.layout == "iio" else f"hwmon/hwmon{self.hwmon + index}")
 
 
 def write(root: Path, name: str, layout: str | None = None, *, hwmon: int = 3) -> Tree:
-    """Writes a board below `root`; its first chip is that number of hwmon, which differs from boot to boot."""
+    """Write a board below `root`; `hwmon` is the number of its first chip, which differs from boot to boot."""
     board = BOARDS[name]
     tree = Tree(root, board, layout or list(board.releases)[-1], hwmon)
     for path, text in _machine(board, tree.layout).items():
         _put(root / path, text)
-    _put(root / "sys/bus/i2c/devices/0-0050/name", "24c02\n")  # what is on the bus beside
+    _put(root / "sys/bus/i2c/devices/0-0050/name", "24c02\n")  # another chip on the bus
     for index, chip in enumerate(board.chips):
         driver = chip.name + ("x" if tree.layout == "iio" else "")
         _put(root / "sys/bus/i2c/devices" / chip.address / "name", f"{driver}\n")
         _link(root / "sys/bus/i2c/drivers" / driver / chip.address, root / "sys/bus/i2c/devices" / chip.address)
-        for file, text in _beside(chip, tree.layout).items():
+        for file, text in _other_files(chip, tree.layout).items():
             _put(tree.folder(index) / file, f"{text}\n")
         if tree.layout == "hwmon":
             _link(root / "sys/class/hwmon" / tree.folder(index).name, tree.folder(index))
@@ -207,7 +207,7 @@ def write(root: Path, name: str, layout: str | None = None, *, hwmon: int = 3) -
 
 
 def _readings(chip: str, channel: int, layout: str, bus_mv: int, current_ma: int) -> dict[str, int]:
-    """A channel's files: iio has mV, mA and mW, counted from 0; hwmon mV and mA from 1; an INA238 microwatts too."""
+    """A channel's files: iio has mV, mA and mW, numbered from 0; hwmon mV and mA, from 1; an INA238 also microwatts."""
     if layout == "iio":
         values = {"voltage": bus_mv, "current": current_ma, "power": bus_mv * current_ma // 1000}
         return {f"in_{quantity}{channel}_input": value for quantity, value in values.items()}
@@ -215,23 +215,23 @@ def _readings(chip: str, channel: int, layout: str, bus_mv: int, current_ma: int
     return values | ({"power1_input": bus_mv * current_ma} if chip == "ina238" else {})
 
 
-def _beside(chip: Chip, layout: str) -> dict[str, object]:
-    """What else a chip's folder holds: labels, limits, and the shunts' voltages, which look like rails and are none."""
+def _other_files(chip: Chip, layout: str) -> dict[str, object]:
+    """Other files of a chip: labels, limits, and shunt voltages, which look like rails."""
     if chip.name == "ina238":
         return {"name": chip.name, "in0_input": 8, "temp1_input": 41_000}  # it has no label
     if layout == "iio":
         limits = {f"crit_current_limit_{channel}": "32760 ma" for channel in range(len(chip.rails))}
         return {**limits, **{f"rail_name_{channel}": rail.label for channel, rail in enumerate(chip.rails)}}
-    found: dict[str, object] = {"name": chip.name, "samples": 1, "update_interval": 0}
+    files: dict[str, object] = {"name": chip.name, "samples": 1, "update_interval": 0}
     for channel, rail in enumerate(chip.rails, 1):
         shunt_uv = rail.shown()[1] * rail.shunt_mohm
-        found |= {f"in{channel}_label": rail.label, f"in{channel}_enable": 1, f"in{channel + 3}_input": shunt_uv}
-        found |= {f"curr{channel}_max": 32_760, f"shunt{channel}_resistor": rail.shunt_mohm * 1000}
-    return found | {"in7_input": 99, "in7_label": "sum of shunt voltages"}
+        files |= {f"in{channel}_label": rail.label, f"in{channel}_enable": 1, f"in{channel + 3}_input": shunt_uv}
+        files |= {f"curr{channel}_max": 32_760, f"shunt{channel}_resistor": rail.shunt_mohm * 1000}
+    return files | {"in7_input": 99, "in7_label": "sum of shunt voltages"}
 
 
 def _machine(board: Board, layout: str) -> dict[str, str]:
-    """The files that are a Jetson's whatever its rails: which it is, how it is set, how busy and warm."""
+    """The files of a Jetson that do not depend on its rails: names, settings, load and temperatures."""
     tree = "sys/firmware/devicetree/base"
     modes = "".join(f"< POWER_MODEL ID={number} NAME={name} >\n" for number, name in enumerate(board.modes))
     gpu = "sys/class/devfreq/" + ("57000000.gpu" if board is BOARDS["nano"] else "17000000.gpu")

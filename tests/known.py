@@ -1,4 +1,4 @@
-"""Epochs of training whose energy by phase is known: their steps, and what a sensor tells of their power."""
+"""Simulated epochs of training with known energy by phase: their steps and the readings of a power sensor."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ OPENED_NS = 5_000_000_000
 TAIL_S = 0.003
 FOUR = (0.1, 0.3, 0.05, 0.55)
 TWO = (0.0, 0.3, 0.0, 0.7)
-"""Shares of a step that its phases have: of all four, and of stall and compute alone, as on a CPU."""
+"""Fractions of a step by phase: all four phases, and stall and compute only, as on a CPU."""
 
 
 PIECES = 40
-"""Power is constant within each of so many equal parts of a phase."""
+"""Number of equal parts of a phase within which power is constant."""
 
 Profile = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
 """Changes watts (step, phase, piece) in place, given the duration of each phase (step, phase)."""
 
 
 class Epoch(NamedTuple):
-    """What `phase_energy` is given, and what it should find."""
+    """The arguments of `phase_energy`, and the true energies."""
 
     rows: array
     opened_ns: int
@@ -44,8 +44,11 @@ class Epoch(NamedTuple):
 
 
 class Sensor(NamedTuple):
-    """Read about every `period_s`; tells the mean of the last `averaging_s` (or, `fading`, less and less of what was
-    before), `lag_s` late, as it was at the last multiple of `held_s`, with white noise, in steps."""
+    """A power sensor that is read about every `period_s`.
+
+    A reading is the mean of the last `averaging_s` (if `fading`, with exponentially decreasing weights), `lag_s` late,
+    renewed every `held_s`, with white noise, rounded to `step_w`.
+    """
 
     averaging_s: float = 0.0
     lag_s: float = 0.0
@@ -59,7 +62,7 @@ class Sensor(NamedTuple):
 def steps(
     window_s: float, step_s: float, shares: tuple[float, ...], rng: np.random.Generator, *, uneven: float, ramp: float
 ) -> np.ndarray:
-    """Seconds by step and phase; the stall is `uneven` times as long, give or take, and grows by `ramp` of itself."""
+    """Seconds by step and phase; durations vary by the fraction `uneven`, and stalls grow by the fraction `ramp`."""
     count = round(window_s / step_s)
     spread = uneven * np.array([0.5, 1.0, 0.3, 0.1])
     lasts_s = step_s * np.array(shares) * np.exp(spread * rng.standard_normal((count, 4)) - spread**2 / 2)
@@ -68,7 +71,7 @@ def steps(
 
 
 def _elapsed(lasts_s: np.ndarray, phase: int) -> tuple[np.ndarray, np.ndarray]:
-    """Time since a phase began at the middle of its pieces, as a fraction of it and in seconds."""
+    """Time since the start of a phase, at the middle of its pieces: as a fraction of the phase and in seconds."""
     fraction = (np.arange(PIECES) + 0.5) / PIECES
     return fraction, lasts_s[:, phase, None] * fraction
 
@@ -154,7 +157,7 @@ def epoch(
     lasts_s: np.ndarray | None = None,
     profile: Profile | None = None,
 ) -> Epoch:
-    """An epoch of about `window_s`, whose power grows by `warming` of itself until its end."""
+    """Simulate an epoch of about `window_s`, whose power grows by the fraction `warming` until its end."""
     rng = np.random.default_rng(seed)
     if lasts_s is None:
         lasts_s = steps(window_s, step_s, shares, rng, uneven=uneven, ramp=ramp)
@@ -170,14 +173,14 @@ def epoch(
     by_phase = joules[:-1].reshape(-1, 4, pieces).sum(axis=(0, 2)) + np.array([joules[-1], 0, 0, 0])
     ends_s = np.concatenate([[-AROUND_S], begins_s, [closed_s + AROUND_S]])
     until_j = np.cumsum(np.concatenate([[0.0, AROUND_S * AROUND_W], joules, [AROUND_S * AROUND_W]]))
-    times_s, seen_w = read(sensor, closed_s, ends_s, until_j, rng)
+    times_s, read_w = read(sensor, closed_s, ends_s, until_j, rng)
     overhead, stall, copy, compute = lasts_s.T
     return Epoch(
         rows=array("f", np.stack([overhead + stall, stall, copy, compute], axis=1).astype(np.float32).ravel()),
         opened_ns=OPENED_NS,
         closed_ns=OPENED_NS + round(closed_s * 1e9),
         times_ns=array("q", OPENED_NS + np.round(times_s * 1e9).astype(np.int64)),
-        watts=array("d", seen_w),
+        watts=array("d", read_w),
         gross_j=float(joules.sum()),
         known_j=dict(zip(levels_w, by_phase.tolist(), strict=True)),
     )
@@ -186,11 +189,11 @@ def epoch(
 def read(
     sensor: Sensor, closed_s: float, ends_s: np.ndarray, until_j: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When the sensor was read, from a second before the window to a second after it, and what it told."""
+    """Times of the samples, from one second before the window to one second after it, and the readings."""
     pauses_s = sensor.period_s * rng.uniform(0.75, 1.25, int((closed_s + 2) / sensor.period_s * 1.1))
     times_s = np.cumsum(pauses_s) - 1
     times_s = times_s[times_s < closed_s + 1]
-    seen_s = (np.floor(times_s / sensor.held_s) * sensor.held_s if sensor.held_s else times_s) - sensor.lag_s
+    measured_s = (np.floor(times_s / sensor.held_s) * sensor.held_s if sensor.held_s else times_s) - sensor.lag_s
 
     def mean_w(from_s: np.ndarray, until_s: np.ndarray) -> np.ndarray:
         return (np.interp(until_s, ends_s, until_j) - np.interp(from_s, ends_s, until_j)) / (until_s - from_s)
@@ -198,15 +201,15 @@ def read(
     averaging_s = max(sensor.averaging_s, 1e-6)
     if sensor.fading:
         ages_s = -averaging_s * np.log1p(-(np.arange(200) + 0.5) / 200)
-        told_w = np.mean([mean_w(seen_s - age_s - 5e-4, seen_s - age_s + 5e-4) for age_s in ages_s], axis=0)
+        read_w = np.mean([mean_w(measured_s - age_s - 5e-4, measured_s - age_s + 5e-4) for age_s in ages_s], axis=0)
     else:
-        told_w = mean_w(seen_s - averaging_s, seen_s)
-    told_w = told_w + sensor.noise_w * rng.standard_normal(len(times_s))
-    return times_s, np.round(told_w / sensor.step_w) * sensor.step_w
+        read_w = mean_w(measured_s - averaging_s, measured_s)
+    read_w = read_w + sensor.noise_w * rng.standard_normal(len(times_s))
+    return times_s, np.round(read_w / sensor.step_w) * sensor.step_w
 
 
 def facts(sensor: Sensor, seed: int) -> Response:
-    """The response of a sensor as a datasheet states it: not exactly, and a fading mean as a plain one."""
+    """The response of a sensor in a datasheet: inexact, and for a fading mean that of a plain mean."""
     averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s
     off_s = TOLERANCE_FRACTION * (averaging_s or sensor.held_s) + TOLERANCE_S
     wider_s, later_s = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * off_s

@@ -1,6 +1,6 @@
-"""A worker that trains nothing: it asks and tells as a real one does, of epochs of as many milliseconds as the batch.
+"""A training process that follows the protocol but trains nothing: an epoch lasts as many milliseconds as the batch.
 
-`device.python=PROGRAM` has the steward start it; the rest of a run, up to its record and MLflow, is what it always is.
+The controller starts it with `device.python=PROGRAM`; the rest of a run, its record and MLflow included, is real.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from epochmeter.worker.connection import ControllerConnection, die_with_parent
 
 STEPS, SAMPLES = 4, 64
 JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}
-"""What a job has to say for a worker that has neither data nor a model."""
+"""Overrides that such a process needs, since it has neither data nor a model."""
 
 
 def program(folder: Path) -> Path:
-    """The worker as a program of its own, without what a Python imports that is to find packages."""
+    """Write the training process as a program that starts quickly, since Python does not search for packages."""
     path = folder / "stub"
     path.write_text(f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
                     "import stub\nstub.main(sys.argv[-1])\n")  # fmt: skip
@@ -40,7 +40,7 @@ def program(folder: Path) -> Path:
 
 
 def failing(folder: Path, name: str = "failing") -> Path:
-    """A program that looks like a Python with torch, and fails as a worker."""
+    """Write a program that looks like a Python with torch and fails as a training process."""
     path = folder / name
     path.write_text(f'#!/bin/sh\ncase $* in *interpreter) exec {program(folder)} "$@";; esac\nexit 1\n')
     path.chmod(0o755)
@@ -62,7 +62,7 @@ def main(folder: str) -> None:
 
 
 def trained(epoch: int, record: Record, connection: ControllerConnection) -> Proceed:
-    """An epoch that only takes its time."""
+    """Report an epoch that only sleeps."""
     connection.request(WindowOpening("epoch", epoch, STEPS))
     opened_ns = time.monotonic_ns()
     time.sleep(record.job()["batch"] / 1000)

@@ -119,17 +119,13 @@ def test_lock_file_is_writable_by_all_users(tmp_path):
         os.umask(umask)
 
 
-@pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False)])
+@pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False), (None, False)])
 def test_lock_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch, mode, shared):
     """Root may write everywhere, and a Slurm job may have its own temporary folder."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run").chmod(mode)
+    if mode is not None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run").chmod(mode)
     monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", tmp_path / "run")
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert device_lock._default_lock_dir() == (tmp_path / "run" if shared else Path("/tmp"))
-
-
-def test_lock_folder_without_run_lock_is_tmp(tmp_path, monkeypatch):
-    monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", tmp_path / "none")
-    assert device_lock._default_lock_dir() == Path("/tmp")

@@ -67,25 +67,11 @@ def test_links_are_followed_once_and_pipes_are_skipped(tmp_path):
     assert sorted(iter_files(folder)) == [str(folder / "b"), str(folder / "train/a")]
 
 
-def test_written_files_are_cached(folder):
+def test_written_files_are_cached_until_they_are_evicted_and_again_once_read(folder):
+    paths = [str(folder / "gone"), *iter_files(folder)]  # a missing file is skipped
     assert share(folder) == 1
-
-
-def test_evicted_dirty_files_are_not_cached(folder):
-    evict(iter_files(folder))
-    assert share(folder) == 0
-
-
-def test_warmed_files_are_cached(folder):
-    evict(iter_files(folder))
-    read_into_cache(iter_files(folder))
-    assert share(folder) == 1
-
-
-def test_missing_file_is_skipped(folder):
-    paths = [str(folder / "gone"), *iter_files(folder)]
     evict(paths)
-    assert share(folder) == 0
+    assert share(folder) == 0, "also dirty pages are evicted"
     read_into_cache(paths)
     assert share(folder) == 1
 
@@ -100,21 +86,21 @@ def test_empty_files_have_no_cached_fraction(folder):
 
 
 @pytest.mark.parametrize(
-    ("cache", "before_first", "before_second"),
-    [("keep", 1, 1), ("cold", 0, 1), ("cold_each_epoch", 0, 0), ("warm", 1, 1)],
+    ("cache", "cached", "states"),
+    [
+        ("keep", [1, 1], [None, None]),
+        ("cold", [0, 1], ["cold", None]),
+        ("cold_each_epoch", [0, 0], ["cold", "cold"]),
+        ("warm", [1, 1], ["warm", None]),
+    ],
 )
-def test_cache_is_prepared_before_each_epoch(folder, cache, before_first, before_second):
-    prepare_cache(cache, folder, epoch=0)
-    assert share(folder) == before_first
-    read_into_cache(iter_files(folder))
-    prepare_cache(cache, folder, epoch=1)
-    assert share(folder) == before_second
-
-
-def test_cold_dataset_is_warmed(folder):
-    evict(iter_files(folder))
-    prepare_cache("warm", folder)
-    assert share(folder) == 1
+def test_cache_is_prepared_before_each_epoch(folder, cache, cached, states):
+    for epoch in (0, 1):
+        if cache == "warm":
+            evict([] if epoch else iter_files(folder))
+        assert prepare_cache(cache, folder, epoch) == states[epoch]
+        assert share(folder) == cached[epoch]
+        read_into_cache(iter_files(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write the file")
@@ -132,38 +118,25 @@ def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("cache", "states"),
-    [("keep", [None, None]), ("cold", ["cold", None]), ("cold_each_epoch", ["cold", "cold"]), ("warm", ["warm", None])],
-)
-def test_prepare_returns_the_expected_state(folder, cache, states):
-    assert [prepare_cache(cache, folder, epoch) for epoch in (0, 1)] == states
-
-
-@pytest.mark.parametrize(
-    ("expected", "share"), [("cold", 0.0), ("cold", 0.01), ("warm", 1.0), (None, 0.5), (None, None)]
-)
-def test_expected_cache_state_has_no_note(expected, share):
-    assert residency_warning(expected, share) == []
-
-
-@pytest.mark.parametrize(
-    ("expected", "share", "text"),
+    ("expected", "share", "medium", "note"),
     [
-        ("cold", 0.42, " 42% of the dataset is cached"),
-        ("warm", 0.62, "only 62% of the dataset is cached"),
-        ("cold", None, "cannot check that the dataset is cold"),
-        ("warm", None, "cannot check that the dataset is warm"),
+        ("cold", 0.0, "ssd", None),
+        ("cold", 0.01, "ssd", None),
+        ("warm", 1.0, "ssd", None),
+        (None, 0.5, "ssd", None),
+        (None, None, "ssd", None),
+        ("warm", 1.0, "ram", None),
+        (None, 1.0, "ram", None),
+        ("cold", 0.42, "ssd", " 42% of the dataset is cached"),
+        ("warm", 0.62, "ssd", "only 62% of the dataset is cached"),
+        ("cold", None, "ssd", "cannot check that the dataset is cold"),
+        ("warm", None, "ssd", "cannot check that the dataset is warm"),
+        ("cold", 1.0, "ram", "in memory"),
     ],
 )
-def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, text):
-    (note,) = residency_warning(expected, share)
-    assert text in note
-
-
-def test_dataset_in_memory_cannot_be_cold():
-    (note,) = residency_warning("cold", 1.0, "ram")
-    assert "in memory" in note
-    assert residency_warning("warm", 1.0, "ram") == residency_warning(None, 1.0, "ram") == []
+def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, medium, note):
+    notes = residency_warning(expected, share, medium)
+    assert [note in text for text in notes] == ([True] if note else [])
 
 
 def test_cached_fraction_is_that_of_the_training_files(folder):

@@ -1,32 +1,32 @@
-/* An NVML with two GPUs. What it plays is named in STUB, several words apart by commas:
+/* A stub of NVML with two GPUs. STUB selects its behavior by comma-separated words:
  *
- *   (nothing)     each reading of gpu0's counter finds 12.5 J more, of gpu1's 25 J more
- *   ticks         the counters go on every 100 ms by CLOCK_MONOTONIC, at a power of STUB_W watts (200)
- *   unsupported   answers as a Jetson's NVML does: it starts, and supports nothing
+ *   (none)        each reading of gpu0's counter adds 12.5 J, of gpu1's 25 J
+ *   ticks         the counters are updated every 100 ms of CLOCK_MONOTONIC, at STUB_W watts (200)
+ *   unsupported   as on a Jetson: it starts, but supports nothing
  *   silent        does not start
- *   zero          the counters stand at 0
+ *   zero          the counters are 0
  *   nocounter     no energy counter, as before Volta
  *   nopower       no power reading
- *   instant       the power of this instant can be had as a field value; the usual reading lags at 9/10 of it
+ *   instant       instantaneous power is a field value; the usual reading is 9/10 of it
  *   ga100         the GPUs' compute capability is 8.0, else 8.6
- *   lost          the GPUs are lost at the second reading after the first, of the counter or, without one, of power
+ *   lost          the GPUs are lost at the third reading of the counter or, without one, of power
  *   nogpus        no GPU is listed
  *   wsl           the GPUs have no minor numbers, as under WSL2
- *   mig           gpu1 is in slices; else its MIG mode is off, and gpu0 knows no such mode
- *   throttled     the power cap and the temperature hold the clocks down
- *   capped        the power cap holds the clocks down
- *   gh200         the GPUs are called GH200
- *   superchip     the GPUs are joined to a CPU by NVLink-C2C, as in a Grace Hopper
+ *   mig           gpu1 is in MIG mode; gpu0 does not support that mode
+ *   throttled     power cap and temperature lower the clocks
+ *   capped        the power cap lowers the clocks
+ *   gh200         the GPUs are named GH200
+ *   superchip     NVLink-C2C connects the GPUs to a CPU, as in a Grace Hopper
  *   nopermission  the power limit may not be set
- *   deaf          the power limit may be set, and stays as it was
- *   late          a power limit takes effect 0.2 s after it is set; to set the present one again does nothing
+ *   deaf          setting the power limit has no effect
+ *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
  *
- * STUB_PROCESSES names the processes that compute on gpu0, `pid:MiB:percent` each, apart by spaces: -1 MiB is unknown.
- *   noutil        no process tells its utilization
+ * STUB_PROCESSES lists the processes on gpu0 as `pid:MiB:percent`, separated by spaces; -1 MiB is unknown.
+ *   noutil        the utilization of processes is not reported
  *
- * Power limits, 100 to 300 W and 250 W at first, lie in the file STUB_LIMIT (gpu1's in STUB_LIMIT.1), in milliwatts,
- * so that other processes see them. */
+ * Power limits, 100 to 300 W and initially 250 W, are in the file STUB_LIMIT (gpu1: STUB_LIMIT.1), in milliwatts,
+ * so that other processes read them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ const char *nvmlErrorString(int code) {
     }
 }
 
-/* What a GPU is */
+/* Properties of a GPU */
 
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = stub_is("nogpus") ? 0 : 2; return SUCCESS; }
 
@@ -213,7 +213,7 @@ int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
     return SUCCESS;
 }
 
-/* What it does */
+/* Activity */
 
 int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(gpu); }
 int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(gpu); }
@@ -235,7 +235,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(gpu_t gpu, unsigned long long *reason
     return nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons);
 }
 
-/* Who uses it */
+/* Processes */
 
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } process_t;
 typedef struct { unsigned pid; unsigned long long at_us; unsigned percent, memory, encoder, decoder; } sample_t;

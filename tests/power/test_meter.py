@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, NullMeter, open_meter
+from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, open_meter
 from epochmeter.power.power_series import PowerSeries
 
 CONF = Path(__file__).parents[2] / "conf/meter"
@@ -13,11 +13,6 @@ CONF = Path(__file__).parents[2] / "conf/meter"
 def counters(source: str = "counter", **read) -> InstrumentMeter:
     parts = {name: Counter(Domain(source, 0.1, name), at) for name, at in read.items()}
     return InstrumentMeter(counters=parts, total=list(parts), covers="all")
-
-
-def test_source_of_a_total_is_that_of_its_least_accurate_domain():
-    parts = {source: Counter(Domain(source, 0.1, source), float) for source in SOURCES}
-    assert InstrumentMeter(counters=parts, total=list(parts), covers="all").energy["source"] == "estimated"
 
 
 def test_domain_outside_the_total_does_not_change_it():
@@ -71,8 +66,3 @@ def test_meter_none_has_a_reason():
     energy = open_meter(spec, gpus=[]).energy
     assert energy.pop("reason").startswith("meter=none")
     assert energy == {"source": "none", "covers": None, "domains": []}
-
-
-def test_absent_meter_has_a_reason():
-    energy = {"source": "none", "covers": None, "domains": [], "reason": "there is none"}
-    assert NullMeter("there is none").energy == energy

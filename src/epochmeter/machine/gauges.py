@@ -120,14 +120,14 @@ def read_number(path: Path) -> float:
     return float(path.read_text())
 
 
-def read_fraction(path: Path, whole: float) -> float:
+def read_fraction(path: Path, full_load: float) -> float:
     """A utilization as a fraction (0 to 1); ValueError if it is out of range.
 
     Args:
         path: The file.
-        whole: The file's value for full load.
+        full_load: The file's value for full load.
     """
-    busy = read_number(path) / whole
+    busy = read_number(path) / full_load
     if not 0 <= busy <= 1:
         raise ValueError(f"{path} has an impossible load of {busy:.0%}.")
     return busy

@@ -149,7 +149,7 @@ def _git(project: Path) -> dict[str, str | bool]:
 
 
 def _run_git(project: Path, *command: str) -> str:
-    answer = subprocess.run(
+    completed = subprocess.run(
         ["git", "--no-optional-locks", "-C", str(project), *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -157,4 +157,4 @@ def _run_git(project: Path, *command: str) -> str:
         timeout=GIT_LIMIT_S,
         check=True,
     )
-    return answer.stdout.strip()
+    return completed.stdout.strip()

@@ -54,12 +54,12 @@ def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
     """Prepare the page cache before an epoch.
 
     Args:
-        cache: `keep`, `cold`, `cold_each_epoch` or `read_into_cache`.
+        cache: `keep`, `cold`, `cold_each_epoch` or `warm`.
         folder: The dataset.
         epoch: The epoch, from 0.
 
     Returns:
-        The expected state of the files, `cold` or `read_into_cache`; None if nothing was done.
+        The expected state of the files, `cold` or `warm`; None if nothing was done.
     """
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
         evict(iter_files(folder))
@@ -70,22 +70,22 @@ def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
     return None
 
 
-def residency_warning(expected: str | None, share: float | None, medium: str = "unknown") -> list[str]:
+def residency_warning(expected: str | None, fraction: float | None, medium: str = "unknown") -> list[str]:
     """Return a note if the cached fraction is not the expected one, or unknown.
 
     Args:
-        expected: The expected state, `cold` or `read_into_cache`; None: any.
-        share: The cached fraction; None: unknown.
+        expected: The expected state, `cold` or `warm`; None: any.
+        fraction: The cached fraction; None: unknown.
         medium: The dataset's storage medium.
     """
     if expected == "cold" and medium == "ram":
         return ["page cache: cold is not possible, since the dataset is in memory."]
-    if expected and share is None:
+    if expected and fraction is None:
         return [f"page cache: cannot check that the dataset is {expected}."]
-    if expected == "cold" and share and share > MAX_COLD_FRACTION:
-        return [f"page cache: {share:.0%} of the dataset is cached instead of none (cold)."]
-    if expected == "warm" and share is not None and share < MIN_WARM_FRACTION:
-        return [f"page cache: only {share:.0%} of the dataset is cached instead of all (warm); more does not fit."]
+    if expected == "cold" and fraction and fraction > MAX_COLD_FRACTION:
+        return [f"page cache: {fraction:.0%} of the dataset is cached instead of none (cold)."]
+    if expected == "warm" and fraction is not None and fraction < MIN_WARM_FRACTION:
+        return [f"page cache: only {fraction:.0%} of the dataset is cached instead of all (warm); more does not fit."]
     return []
 
 
@@ -168,7 +168,7 @@ def drop_caches() -> None:
         refused += f"; sudo: {error}"
     raise RuntimeError(
         f"drop_caches=true needs root: {refused}\nhint: allow it with a line in sudoers, "
-        f"`{_user()} ALL=(root) NOPASSWD: /usr/bin/tee {DROP_CACHES_FILE}`; or leave it out, "
+        f"`{os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: /usr/bin/tee {DROP_CACHES_FILE}`; or leave it out, "
         "since cache=cold evicts the dataset's files without it"
     )
 
@@ -214,7 +214,3 @@ def _resident_pages(descriptor: int, size: int) -> bytes:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     return resident.raw
-
-
-def _user() -> str:
-    return os.environ.get("USER", "USER")

@@ -18,17 +18,17 @@ class PeriodicThread:
     wait.
 
     Args:
-        look: The callback.
+        callback: The callback.
         period_s: Mean period in seconds.
         patience_s: Longest wait of a request in seconds.
         name: Name of the thread.
 
     Attributes:
-        pace_s: The present mean period, longer than `period_s` if the callback is expensive.
+        mean_interval_s: The present mean period, longer than `period_s` if the callback is expensive.
     """
 
-    def __init__(self, look: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
-        self._callback = look
+    def __init__(self, callback: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
+        self._callback = callback
         self._period_s = self.mean_interval_s = period_s
         self._patience_s = patience_s
         self._round_done = threading.Condition()

@@ -39,7 +39,7 @@ class Mode(NamedTuple):
 
 def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
     """The modes of an nvpmodel.conf by number, in its order, and the number of the default."""
-    read: dict[int, Mode] = {}
+    modes: dict[int, Mode] = {}
     default = mode = None
     for line in conf.splitlines():
         words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
@@ -55,8 +55,8 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
             case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
                 mode = mode._replace(gating=mode.gating | {(mask, bits)})
         if mode:
-            read[mode.number] = mode
-    return read, default
+            modes[mode.number] = mode
+    return modes, default
 
 
 def parse_value(assignment: str) -> str:

@@ -20,7 +20,7 @@ REPEATED_SIGNAL_S = 1.0
 class Stop:
     """Signal handler that ends this process by an exception, so that all contexts are closed.
 
-    It raises KeyboardInterrupt for Ctrl-C and SystemExit with 128 + the signal's number for the others of STOPPING.
+    It raises KeyboardInterrupt for Ctrl-C and SystemExit with 128 + the signal's number for the others.
     """
 
     def __init__(self) -> None:
@@ -47,24 +47,24 @@ def restore_defaults() -> None:
 
 
 class SignalDeferral:
-    """Defers the signals that would stop this process while it is shut.
+    """Defers the signals that would stop this process while `is_deferring` is set; otherwise passes them on.
 
     Masking the signals is not enough: the kernel would deliver them to another thread, and Python's main thread would
-    handle them. Setting `shut` is a single assignment, which no signal can interrupt. An open gate passes signals on.
+    handle them. Setting `is_deferring` is a single assignment, which no signal can interrupt.
 
     Args:
-        end: Code of a function; the gate counts as shut before the first line of that function.
+        end: Code of a function; signals are also deferred before its first line.
     """
 
     def __init__(self, end: CodeType | None = None) -> None:
         self.is_deferring = False
         self.received: list[int] = []
-        """The signals that arrived while it was shut."""
+        """The deferred signals."""
         self._end = end
         self._handlers: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Install the gate before the current handlers."""
+        """Install this handler before the current ones."""
         for number in STOP_SIGNALS:
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):
@@ -72,7 +72,7 @@ class SignalDeferral:
                 signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        """Open the gate and restore the handlers."""
+        """Stop deferring and restore the handlers."""
         self.is_deferring = False
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -90,25 +90,25 @@ class SignalDeferral:
 @contextmanager
 def deferred_signals() -> Iterator[list[int]]:
     """Defer signals that would stop this process; yields the list of those that arrive."""
-    gate = SignalDeferral()
-    gate.install()
-    gate.is_deferring = True
+    deferral = SignalDeferral()
+    deferral.install()
+    deferral.is_deferring = True
     try:
-        yield gate.received
+        yield deferral.received
     finally:
-        gate.restore()
+        deferral.restore()
 
 
 @contextmanager
 def uninterruptible() -> Iterator[None]:
     """Protect a block from interruption: a signal that arrives within it is delivered at its end."""
-    came: list[int] = []
+    received: list[int] = []
     try:
-        with deferred_signals() as came:
+        with deferred_signals() as received:
             yield
     finally:
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -15,8 +15,6 @@ PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DE
 RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
-
-
 GONE = "GONE"
 """State of a job that Slurm no longer knows, which is the case some minutes after its end; not a state of Slurm."""
 
@@ -28,7 +26,7 @@ class SlurmJob(NamedTuple):
         job_id: Its ID, such as `17`, or `17_3` for a task of an array.
         state: Slurm's state in capitals, such as PENDING, RUNNING, COMPLETED, NODE_FAIL.
         node: Its node.
-        why: Slurm's reason for the state.
+        reason: Slurm's reason for the state.
     """
 
     job_id: str

@@ -30,7 +30,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "ram_peak_bytes": max,
     "temperature_max_c": max,
 }
-"""Aggregate function of a quantity: over several instruments at a time, and over the samples of a window."""
+"""Aggregate function of a quantity: over all instruments of a sample, and over the samples of a window."""
 UNAVAILABLE_REASONS = {
     "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
     "gpu_utilization": ("no GPU in use reports its utilization", ""),
@@ -129,10 +129,10 @@ class Gauges:
         ticks = [sample.ticks for sample in around if sample.ticks]
         if ticks and ticks[-1][1] > ticks[0][1]:
             metrics["cpu_utilization"] = (ticks[-1][0] - ticks[0][0]) / (ticks[-1][1] - ticks[0][1])
-        for quantity, fold in AGGREGATES.items():
-            samples = around if fold is max else inside
+        for quantity, aggregate in AGGREGATES.items():
+            samples = around if aggregate is max else inside
             if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
-                metrics[quantity] = fold(values)
+                metrics[quantity] = aggregate(values)
         for cause in (POWER_CAPPED, THERMAL):
             # The first sample covers the time before the window.
             if slowed := [bool(sample.slowed[cause]) for sample in around[1:] if cause in sample.slowed]:
@@ -176,7 +176,9 @@ class Gauges:
                 sources.append(Source(gauge.quantity, gauge.source, PERIOD_S))
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
-        values = {quantity: fold(readings[quantity]) for quantity, fold in AGGREGATES.items() if readings[quantity]}
+        values = {
+            quantity: aggregate(readings[quantity]) for quantity, aggregate in AGGREGATES.items() if readings[quantity]
+        }
         ticks = next(iter(readings["cpu_utilization"]), None)
         slowed: dict[str, list[str]] = defaultdict(list)
         for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):

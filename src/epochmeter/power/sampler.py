@@ -104,10 +104,10 @@ class Sampler:
     def _watch_health(self) -> None:
         """Warn once of each domain that is unavailable. It has its own thread, since the sampling thread may hang."""
         self._series.bridge_s = max_gap_s(self._thread.mean_interval_s)
-        lost = self._series.unavailable(time.monotonic_ns())
-        for name in lost.keys() - self._reported:
-            log.warning("the power of %s is no longer available: %s", name, lost[name])
-        self._reported = set(lost)
+        unavailable = self._series.unavailable(time.monotonic_ns())
+        for name in unavailable.keys() - self._reported:
+            log.warning("the power of %s is no longer available: %s", name, unavailable[name])
+        self._reported = set(unavailable)
 
 
 def max_gap_s(pace_s: float) -> float:

@@ -83,18 +83,20 @@ def with_registers(board, cpu, package, unit, info):
 PKG_POWER_INFO = 0x0024_0820_0278_0528  # of a Xeon: 165 W, at least 79 W, at most 260 W, in eighths of a watt
 
 
-def test_lowest_limit_is_that_of_the_kernel(board):
-    board.with_rapl(packages=1).put(**{"sys/class/powercap/intel-rapl:0/constraint_1_min_power_uw": 15_000_000})
+@pytest.mark.parametrize(
+    ("file", "low_w", "source"),
+    [
+        ("class/powercap/intel-rapl:0/constraint_1_min_power_uw", 15, "the kernel's min_power_uw"),
+        ("bus/pci/devices/0000:00:04.0/power_limits/power_limit_0_min_uw", 5, "the firmware's PPCC table"),
+        ("bus/platform/devices/INT3401:00/power_limits/power_limit_0_min_uw", 5, "the firmware's PPCC table"),
+    ],
+)
+def test_lowest_limit_is_that_of_kernel_or_firmware(board, file, low_w, source):
+    board.with_rapl(packages=1).put(**{f"sys/{file}": low_w * 1_000_000})
     knob = open_rapl_limit(board.root)
-    assert knob.choices() == "15 to 120 W (lowest limit: the kernel's min_power_uw)"
-    with pytest.raises(ValueError, match=r"power_limit=14\.5 is out of the range of RAPL: 15 to 120 W"):
-        knob.target_for(14.5)
-
-
-@pytest.mark.parametrize("device", ["pci/devices/0000:00:04.0", "platform/devices/INT3401:00"])
-def test_lowest_limit_of_a_laptop_is_that_of_its_firmware(board, device):
-    board.with_rapl(packages=1).put(**{f"sys/bus/{device}/power_limits/power_limit_0_min_uw": 5_000_000})
-    assert open_rapl_limit(board.root).choices() == "5 to 120 W (lowest limit: the firmware's PPCC table)"
+    assert knob.choices() == f"{low_w} to 120 W (lowest limit: {source})"
+    with pytest.raises(ValueError, match=rf"is out of the range of RAPL: {low_w} to 120 W"):
+        knob.target_for(low_w - 0.5)
 
 
 def test_lowest_limit_of_a_server_is_that_of_its_cpus(board):

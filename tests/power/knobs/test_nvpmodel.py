@@ -54,54 +54,43 @@ def test_gpu_masks_are_read_and_other_sections_ignored():
 
 
 @pytest.mark.parametrize(
-    ("name", "current", "asked", "setting", "watts"),
+    ("name", "current", "requested", "setting", "watts", "note"),
     [
-        ("nano", 0, 5, "5W (id:1)", 5),
-        ("nano", 1, "MAXN", "MAXN (id:0)", None),
-        ("nx", 5, "mode_15w_6core", "MODE_15W_6CORE (id:2)", 15),
-        ("nx", 5, "id:8", "MODE_20W_6CORE (id:8)", 20),
-        ("nx", 5, "ID:0", "MODE_15W_2CORE (id:0)", 15),
-        ("agx", 7, "MODE_30W_ALL", "MODE_30W_ALL (id:3)", 30),
-        ("orin_nano", 1, 15, "15W (id:0)", 15),
-        ("orin_nano", 1, "15W", "15W (id:0)", 15),
-        ("orin_nx", 4, 25.0, "25W (id:3)", 25),
-        ("agx_orin", 0, "50W", "MODE_50W (id:3)", 50),
-        ("thor", 1, "MAXN", "MAXN (id:0)", None),
-        ("gaps", 5, 20, "MODE_20W_AI (id:9)", 20),
+        ("nano", 0, 5, "5W (id:1)", 5, None),
+        ("nano", 1, "MAXN", "MAXN (id:0)", None, None),
+        ("nx", 5, "mode_15w_6core", "MODE_15W_6CORE (id:2)", 15, None),
+        ("nx", 5, "id:8", "MODE_20W_6CORE (id:8)", 20, None),
+        ("nx", 5, "ID:0", "MODE_15W_2CORE (id:0)", 15, None),
+        ("agx", 7, "MODE_30W_ALL", "MODE_30W_ALL (id:3)", 30, None),
+        ("orin_nano", 1, 15, "15W (id:0)", 15, None),
+        ("orin_nano", 1, "15W", "15W (id:0)", 15, None),
+        ("orin_nx", 4, 25.0, "25W (id:3)", 25, None),
+        ("agx_orin", 0, "50W", "MODE_50W (id:3)", 50, None),
+        ("thor", 1, "MAXN", "MAXN (id:0)", None, None),
+        ("gaps", 5, 20, "MODE_20W_AI (id:9)", 20, None),
+        ("nx", 5, 15, "MODE_15W_6CORE (id:2)", 15, "of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), "),
+        ("nx", 0, 10, "MODE_10W_DESKTOP (id:5)", 10, "the most CPU cores, then the board's default, then the lowest"),
+        ("agx", 0, 30, "MODE_30W_ALL (id:3)", 30, "MODE_30W_2CORE (id:6)"),
+        ("agx", 0, 15, "MODE_15W_DESKTOP (id:7)", 15, "then the board's default"),
+        ("orin_nano", 1, "MAXN", "MAXN_SUPER (id:2)", None, "there is no mode MAXN."),
     ],
 )
-def test_mode_is_selected_by_name_id_or_watts(knob_of, name, current, asked, setting, watts):
-    wish = knob_of(name, current).target_for(asked)
-    assert (wish.setting, wish.watts, wish.note) == (setting, watts, None)
+def test_mode_is_selected_by_name_id_or_watts_with_a_note_if_several_match(
+    knob_of, name, current, requested, setting, watts, note
+):
+    target = knob_of(name, current).target_for(requested)
+    assert (target.setting, target.watts) == (setting, watts)
+    if note is None:
+        assert target.note is None
+    else:
+        assert target.note.startswith(f"power_limit={requested} selects {setting}")
+        assert note in target.note
 
 
-@pytest.mark.parametrize(("name", "current", "most_w"), [("nano", 0, None), ("nx", 5, 20)])
-def test_highest_limit_is_unknown_if_a_mode_has_no_watts(knob_of, name, current, most_w):
+@pytest.mark.parametrize(("name", "current", "max_w"), [("nano", 0, None), ("nx", 5, 20)])
+def test_highest_limit_is_unknown_if_a_mode_has_no_watts(knob_of, name, current, max_w):
     """MAXN has no limit in its name."""
-    assert knob_of(name, current).target_for("id:0").max_w == most_w
-
-
-@pytest.mark.parametrize(
-    ("name", "current", "asked", "setting", "note"),
-    [
-        (
-            "nx",
-            5,
-            15,
-            "MODE_15W_6CORE (id:2)",
-            "of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), ",
-        ),
-        ("nx", 0, 10, "MODE_10W_DESKTOP (id:5)", "the most CPU cores, then the board's default, then the lowest id"),
-        ("agx", 0, 30, "MODE_30W_ALL (id:3)", "MODE_30W_2CORE (id:6)"),
-        ("agx", 0, 15, "MODE_15W_DESKTOP (id:7)", "then the board's default"),
-        ("orin_nano", 1, "MAXN", "MAXN_SUPER (id:2)", "selects MAXN_SUPER (id:2): there is no mode MAXN."),
-    ],
-)
-def test_selection_among_several_modes_is_noted_with_its_rule(knob_of, name, current, asked, setting, note):
-    wish = knob_of(name, current).target_for(asked)
-    assert wish.setting == setting
-    assert wish.note.startswith(f"power_limit={asked} selects {setting}")
-    assert note in wish.note
+    assert knob_of(name, current).target_for("id:0").max_w == max_w
 
 
 def test_lowest_id_is_selected_among_equal_modes(board, knob_of):
@@ -110,12 +99,12 @@ def test_lowest_id_is_selected_among_equal_modes(board, knob_of):
     assert open_nvpmodel(board.root).target_for(15).setting == "MODE_15W (id:2)"
 
 
-@pytest.mark.parametrize(("name", "asked"), [("nx", "MAXN"), ("agx", 50), ("nano", "id:2"), ("gaps", "id:3")])
-def test_unknown_mode_is_refused_with_the_modes_of_the_board(knob_of, name, asked):
+@pytest.mark.parametrize(("name", "requested"), [("nx", "MAXN"), ("agx", 50), ("nano", "id:2"), ("gaps", "id:3")])
+def test_unknown_mode_is_refused_with_the_modes_of_the_board(knob_of, name, requested):
     with pytest.raises(
-        ValueError, match=f"power_limit={asked} is not a power mode of this board\nhint: it has "
+        ValueError, match=f"power_limit={requested} is not a power mode of this board\nhint: it has "
     ) as refused:
-        knob_of(name).target_for(asked)
+        knob_of(name).target_for(requested)
     assert all(f"{mode.name} (id:{mode.number})" in str(refused.value) for mode in TABLES[name].modes)
 
 

@@ -22,17 +22,13 @@ def test_estimate_works_on_this_machine():
     assert joules["cpu"] > 0
 
 
-def test_estimate_without_rated_power_is_absent_with_a_hint(machine):
+def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason(machine):
+    unreadable = open_estimate(gpus=[], root=machine.root, tdp_w=65).energy
     machine.ticks(busy=1000, idle=9000)
-    meter = open_estimate(gpus=[], root=machine.root)
-    assert meter.energy["source"] == "none"
-    assert meter.energy["reason"].endswith("meter.tdp_w=65")
-
-
-def test_estimate_without_proc_stat_is_absent(machine):
-    meter = open_estimate(gpus=[], root=machine.root, tdp_w=65)
-    assert meter.energy["source"] == "none"
-    assert "cannot be estimated" in meter.energy["reason"]
+    unrated = open_estimate(gpus=[], root=machine.root).energy
+    assert unreadable["source"] == unrated["source"] == "none"
+    assert "cannot be estimated" in unreadable["reason"]
+    assert unrated["reason"].endswith("meter.tdp_w=65")
 
 
 def test_rated_power_of_zero_is_refused(machine):

@@ -31,7 +31,7 @@ class SettingTarget(NamedTuple):
         setting: The setting, as text.
         watts: The power limit that it stands for; None if it has none.
         note: The rule that selected the setting if others match as well.
-        most_w: The highest limit of the device; None if unknown.
+        max_w: The highest limit of the device; None if unknown.
     """
 
     setting: str

@@ -1,6 +1,6 @@
 """The device settings that a job requests, and the restoration of settings that a killed run left changed.
 
-It finds the `Knob` of this machine for each of the keys `power_limit_knob`, `clocks` and `fan`.
+It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks` and `fan`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SettingRequest(NamedTuple):
     """A device setting that a job requests.
 
     Attributes:
-        key: `power_limit_knob`, `clocks` or `fan`.
-        asked: The configured value.
+        key: `power_limit`, `clocks` or `fan`.
+        requested: The configured value.
         knob: This machine's device setting for the key; None if it has none.
     """
 

@@ -38,7 +38,7 @@ class SavedSetting(NamedTuple):
     when: str
     command: str
     numbers: str | None = None
-    """PID namespace of `pid`, as `process_identity.numbers` returns it: in another one, `pid` means another process."""
+    """PID namespace of `pid`, as `pid_namespace` returns it: in another one, `pid` means another process."""
 
 
 class RestoreJournal:

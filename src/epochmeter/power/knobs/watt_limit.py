@@ -68,7 +68,7 @@ class WattLimit:
             setting: Watts as text, like "250 W", or one limit per device, like "250 W, 300 W".
 
         Raises:
-            RuntimeError: A device refused the limit, or does not have it after `knob.SETTLES_S` seconds.
+            RuntimeError: A device refused the limit, or does not have it after `SETTLE_LIMIT_S` seconds.
         """
         written, refusals = [], []
         for limit, watts in zip(self._device_limits, self._limits(setting), strict=True):

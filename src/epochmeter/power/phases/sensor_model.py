@@ -74,7 +74,7 @@ class SensorFit:
     """Least-squares search for the sensor through which one power level per phase, and a slow drift, fit the samples.
 
     Attributes:
-        found: The sensor with the smallest residual.
+        best_sensor: The sensor with the smallest residual.
         explained: The fraction of the power's variance that the fit through it explains.
         plausible: All sensors tried whose residual is not much larger. Power that changes within the phases leaves a
             large residual whatever the sensor; then many sensors are plausible.
