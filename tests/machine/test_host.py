@@ -24,11 +24,11 @@ MODULES = {
     "agx_orin": ["nvidia,p3737-0000+p3701-0000", "nvidia,p3701-0000", "nvidia,tegra234"],
     "thor": ["nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"],
 }
-"""Boards by the device they are, as their device trees name them."""
+"""The names in the device trees of boards, by device."""
 
 
 def cpuinfo(model, cores):
-    """What an ARM's kernel tells of its cores, by maker and part."""
+    """The cpuinfo of ARM cores, given as (implementer, part)."""
     core = "processor\t: {}\nmodel name\t: {}\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\n\n"
     return "".join(core.format(number, model, *kind) for number, kind in enumerate(cores))
 
@@ -40,13 +40,10 @@ def governed(governor, least_khz, most_khz, core=0):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_board_is_detected(board, name):
-    assert detect_device(DEVICES, device_facts(board(MODULES[name]))) == name.partition("-")[0]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_board_takes_precedence_over_the_gpu_vendor(board, nvidia, name):
-    assert detect_device(DEVICES, device_facts(board(MODULES[name], **nvidia))) == name.partition("-")[0]
+def test_every_board_is_detected_also_with_files_of_a_desktop_gpu(board, nvidia, name):
+    device = name.partition("-")[0]
+    assert detect_device(DEVICES, device_facts(board(MODULES[name]))) == device
+    assert detect_device(DEVICES, device_facts(board(MODULES[name], **nvidia))) == device
 
 
 def test_machine_is_detected_by_its_gpu_vendor(tree, nvidia):
@@ -239,7 +236,7 @@ def test_driver_and_toolkit_versions_are_read(tree, module):
 
 
 def test_long_term_limits_are_those_of_the_packages_only(tmp_path):
-    board = Board(tmp_path).with_rapl(packages=1, watts=65)  # before it stands the short-term one
+    board = Board(tmp_path).with_rapl(packages=1, watts=65)  # it also has a short-term limit
     board.zone("intel-rapl:3", "package-1", 62.5)
     assert describe(board.root)["power_limits_w"] == {"package-0": 65, "package-1": 62.5}
 

@@ -58,7 +58,7 @@ def test_expensive_callback_has_a_longer_period_with_jitter(rounds):
     steps = [after - before for before, after in pairwise(looks[30:60])]  # by then it knows what a look costs
     mean_s = statistics.fmean(steps)
     assert mean_s > 0.03
-    assert dear.mean_interval_s == pytest.approx(mean_s, rel=0.5), "it is told how far they are apart"
+    assert dear.mean_interval_s == pytest.approx(mean_s, rel=0.5), "the achieved interval is reported"
     assert statistics.stdev(steps) > 0.15 * mean_s, "even pauses would be 0, these are 0.29"
 
 

@@ -13,7 +13,7 @@ from epochmeter.machine.process_identity import is_alive, start_ticks, this_proc
 
 @pytest.fixture
 def other():
-    """Another process, which lives."""
+    """Another, running process."""
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()
@@ -30,13 +30,13 @@ def test_this_process_is_running():
 
 
 def test_zombie_process_is_not_running(other):
-    told = of(other)
-    assert is_alive(told)
+    process = of(other)
+    assert is_alive(process)
     other.kill()
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_alive(told)
+    assert not is_alive(process)
     other.wait()
-    assert not is_alive(told)
+    assert not is_alive(process)
     assert start_ticks(other.pid) is None
 
 
@@ -61,7 +61,6 @@ def test_process_name_with_parentheses_is_parsed(tmp_path):
 
 
 def test_identity_is_independent_of_the_clock():
-    """When a process began is told in ticks since the machine started."""
     ticks = int(start_ticks(os.getpid()))
     with open("/proc/uptime") as uptime:
         assert 0 < ticks <= float(uptime.read().split()[0]) * os.sysconf("SC_CLK_TCK")
@@ -73,10 +72,10 @@ def test_process_of_another_container_is_assumed_running_until_reboot():
     assert not is_alive(inside._replace(boot_id="the boot before"))
 
 
-@pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root, to make numbers of its own")
+@pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root to create a PID namespace")
 def test_container_has_its_own_pid_namespace():
-    told = "from epochmeter.machine.process_identity import this_process; print(*this_process())"
-    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", told]
+    program = "from epochmeter.machine.process_identity import this_process; print(*this_process())"
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run(inside, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -22,7 +22,7 @@ BOARDS = [
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """program(name, shell) -> one of Slurm's programs, the only ones there are beside the shell's."""
+    """Function of (name, shell): write one of Slurm's programs; no others are on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     def made(name, shell):
@@ -42,14 +42,13 @@ def test_node_of_several_partitions_is_listed_once(program):
     assert [each.name for each in slurm.list_nodes()] == ["b1", "b3"]
 
 
-@pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "completing"])
-def test_node_that_accepts_jobs_is_in_use(state):
-    assert SlurmNode("n1", frozenset(), state).is_in_use
-
-
-@pytest.mark.parametrize("state", ["down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"])
-def test_node_that_accepts_no_jobs_is_not_in_use(state):
-    assert not SlurmNode("n1", frozenset(), state).is_in_use
+def test_node_is_in_use_if_it_accepts_jobs():
+    states = {
+        True: ("idle", "mixed", "allocated", "completing"),
+        False: ("down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"),
+    }
+    for is_in_use, names in states.items():
+        assert {name for name in names if SlurmNode("n1", frozenset(), name).is_in_use != is_in_use} == set()
 
 
 def test_job_reason_may_contain_the_column_separator(program):

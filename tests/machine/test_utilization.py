@@ -69,7 +69,7 @@ def test_gpu_utilization_is_the_mean_of_the_samples_in_the_window(tree):
     with gauges(tree(**{LOAD: "0\n"})) as opened:
         metrics = window(opened, *loads[1:3], before=loads[0], after=loads[3])
         assert metrics == {"gpu_utilization": pytest.approx(0.4)}
-        assert window(opened) == {}, "no sample lies within"
+        assert window(opened) == {}, "there is no sample within"
 
 
 def test_peaks_include_the_borders(tree):
@@ -114,7 +114,7 @@ def test_gauges_are_sampled_twice_per_second(tree, monkeypatch):
         rounds.look()
         assert opened.window(opened_ns, time.monotonic_ns()) == {"gpu_utilization": 0.5}
         assert rounds.period_s == 0.5
-        assert {source.period_s for source in opened.sources()} == {0.5}, "as is said of it"
+        assert {source.period_s for source in opened.sources()} == {0.5}, "as reported"
 
 
 @pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])

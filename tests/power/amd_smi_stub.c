@@ -1,6 +1,7 @@
-/* An amdsmi with one GPU, at 0000:c1:00.0, whose counter goes on by 90 W in steps of 15.3 uJ. STUB=still: it stands;
- * STUB=unit: its step is told a thousand times too large; STUB=unsupported: there is no counter; STUB=silent: ROCm does
- * not start; STUB=lost: the GPU is gone at the fourth reading. What else the client binds, the test run adds. */
+/* A stub of amdsmi with one GPU, at 0000:c1:00.0, whose counter increases by 90 W in steps of 15.3 uJ.
+ * STUB=still: it does not advance; STUB=unit: its step is reported a thousand times too large; STUB=unsupported: no
+ * counter; STUB=silent: ROCm does not start; STUB=lost: the GPU is lost at the fourth reading. The test adds the other
+ * symbols that the client binds. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-"""A jtop.service for tests, which the real client takes for one: `python jtop_service.py SOCKET SCRIPT`.
+"""A stub of jtop's service for the real client: `python jtop_service.py SOCKET SCRIPT`; it runs until it is killed.
 
-SCRIPT is JSON: `power`, which it tells as the service does (or, without, rails that are as many watts as the machine
-has been up for in seconds, up to 1000), `interval_s`, `version`, `every` (a sample is told so often), `late_s` (so long
-after it was taken), `last` (no other follows), `deaf` (it answers nobody). It is killed when it is no longer wanted.
+SCRIPT is JSON: `power`, as the service reports it (default: each rail has as many watts as seconds since boot, modulo
+1000); `interval_s`; `version`; `every`, how often each sample is sent; `late_s`, the delay of a sample; `last`, the
+number of the last sample; `deaf`, true: it does not answer.
 """
 
 import json

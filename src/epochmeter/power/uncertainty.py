@@ -124,9 +124,9 @@ def slowest(responses: list[Response]) -> Response:
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     """Estimate a sensor's renewal period from runs of identical readings.
 
-    Two successive changes of the reading are a renewal period or a multiple of it apart. They lie between the last
-    sample before the first change and the first sample after the second. The 10th percentile of these spans is an upper
-    estimate of the period: spans between changes that samples missed are longer.
+    The time between two successive changes of the reading is a multiple of the renewal period. It is at most the time
+    from the last sample before the first change to the first sample after the second. The 10th percentile of these
+    spans is an upper estimate of the period: spans between changes that samples missed are longer.
 
     Args:
         times_s: sample times in seconds.

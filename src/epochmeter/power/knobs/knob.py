@@ -29,7 +29,7 @@ class SettingTarget(NamedTuple):
 
     Attributes:
         setting: The setting, as text.
-        watts: The power limit that it stands for; None if it has none.
+        watts: Its power limit; None if it has none.
         note: The rule that selected the setting if others match as well.
         max_w: The highest limit of the device; None if unknown.
     """
